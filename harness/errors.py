@@ -1,0 +1,74 @@
+"""The errors that reach a user, each with the exit code that it ends the program with.
+
+A message says what is wrong, where, and what to do next. A user's mistake never shows a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_PASSED = 0
+EXIT_NOT_PASSED = 1
+EXIT_USAGE = 2
+EXIT_HARNESS = 3
+EXIT_INTERRUPTED = 130
+
+
+class HarnessError(Exception):
+    """Base of every error that the command line prints as one message.
+
+    Attributes:
+        exit_code: The code the program ends with when this error ends it.
+    """
+
+    exit_code = EXIT_HARNESS
+
+
+class UsageError(HarnessError):
+    """The command, an option, a selector or a name in it is wrong."""
+
+    exit_code = EXIT_USAGE
+
+
+class ProblemError(HarnessError):
+    """A problem file is missing, malformed, or its reference does not run."""
+
+    exit_code = EXIT_USAGE
+
+
+class SolutionError(HarnessError):
+    """A solution file cannot be read or belongs to no problem."""
+
+    exit_code = EXIT_USAGE
+
+
+class TemplateError(HarnessError):
+    """A template, its ``params.toml`` or a parameter given to it is wrong."""
+
+    exit_code = EXIT_USAGE
+
+
+class ToolchainError(HarnessError):
+    """A tool that the harness itself needs (a C++ compiler) is missing or does not work."""
+
+    exit_code = EXIT_HARNESS
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The tail of an "unknown name" message: the nearest known name, or all of them.
+
+    Args:
+        name: What the user wrote.
+        known: The names that would have been right.
+
+    Returns:
+        A sentence, empty when nothing is known.
+    """
+    names = sorted(known)
+    if not names:
+        return ""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f" Did you mean {near[0]!r}?"
+    return f" Known: {', '.join(names)}."

@@ -1,0 +1,1 @@
+"""Runs evaluations: one after another on this machine."""

@@ -1,0 +1,1 @@
+"""Draws, references, comparison and verdict. Never imports a candidate or the worker."""

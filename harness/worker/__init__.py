@@ -1,0 +1,1 @@
+"""The process that runs untrusted code. Shares only the wire and records with the judge."""
