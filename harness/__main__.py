@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 
 import click
 
@@ -48,6 +49,8 @@ def main() -> None:
 
 def run() -> int:
     """Run the command line and return the exit code (see ``harness.errors``)."""
+    # torch prints this at import where NumPy is not installed; nothing here needs NumPy.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     try:
         result = main.main(prog_name="python -m harness", standalone_mode=False)
     except click.exceptions.Abort:

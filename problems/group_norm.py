@@ -22,7 +22,14 @@ CASES = {
     "instance": {"batch_size": 3, "features": 10, "num_groups": 10, "dim1": 11, "dim2": 9},
     "one_group": {"batch_size": 5, "features": 7, "num_groups": 1, "dim1": 17, "dim2": 3},
     "flat_2d": {"features": 36, "num_groups": 4, "shape": (33, 36)},
-    "small_variance": {"batch_size": 4, "features": 16, "num_groups": 4, "dim1": 15, "dim2": 15, "scale": 0.1},
+    "small_variance": {
+        "batch_size": 4,
+        "features": 16,
+        "num_groups": 4,
+        "dim1": 15,
+        "dim2": 15,
+        "scale": 0.1,
+    },
 }
 
 

@@ -1,0 +1,69 @@
+"""Built libraries, kept by the judge alone.
+
+A library lies at ``builds/<solution digest>/<build key>.so``: one candidate's build is never another's. The key covers
+sources, flags, compiler, torch, harness version, device and mode. Files appear by rename, whole or not at all, so a
+build that was killed leaves nothing behind that could block or poison the next; two processes that build the same
+thing at once each rename their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+MAX_LIBRARY_BYTES = 512 << 20
+_KEY = re.compile(r"[0-9a-f]{16,64}")
+
+
+class BuildCache:
+    """The folder of built libraries.
+
+    Args:
+        folder: Where it lies; made when the first library is kept.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def libraries(self, digest: str) -> dict[str, Path]:
+        """What is kept for a solution: build key to library."""
+        folder = self._folder / digest
+        if not folder.is_dir():
+            return {}
+        return {path.stem: path for path in folder.glob("*.so") if _KEY.fullmatch(path.stem)}
+
+    def keep(self, digest: str, key: str, built: Path) -> bool:
+        """Copy a library that a worker has built into the cache.
+
+        The worker is not trusted: only a plain file of a believable size under a well-formed key is taken.
+
+        Args:
+            digest: The solution's digest.
+            key: The build key.
+            built: The file in the worker's folder.
+
+        Returns:
+            Whether it was taken.
+        """
+        if not _KEY.fullmatch(key):
+            return False
+        try:
+            descriptor = os.open(built, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return False
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_LIBRARY_BYTES:
+            os.close(descriptor)
+            return False
+        with os.fdopen(descriptor, "rb") as source:
+            folder = self._folder / digest
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as target:
+                shutil.copyfileobj(source, target)
+            Path(target.name).chmod(0o755)
+            Path(target.name).replace(folder / f"{key}.so")
+        return True

@@ -1,0 +1,119 @@
+"""``harness render``: templates to solution files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
+from harness.paths import project_root
+from harness.rendering.catalog import (
+    Freshness,
+    Rendering,
+    find_template,
+    render_all,
+    render_text,
+    render_variant,
+    solution_path,
+)
+from harness.rendering.parameters import Declaration
+
+
+@click.command(name="render")
+@click.argument("template", required=False)
+@click.option(
+    "-p",
+    "--param",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a parameter of the template.",
+)
+@click.option("--variant", metavar="NAME", help="Start from this variant; default: the template's default variant.")
+@click.option("--name", metavar="NAME", help="Write solutions/<problem>/NAME.py.")
+@click.option("-o", "--output", metavar="FILE", help="Write this file; - is standard output.")
+@click.option("--all", "everything", is_flag=True, help="Render every variant of every template.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is missing, stale or edited.")
+def command(
+    template: str | None,
+    assignments: tuple[str, ...],
+    variant: str | None,
+    name: str | None,
+    output: str | None,
+    everything: bool,
+    check: bool,
+) -> int:
+    """Render TEMPLATE into solutions/<problem>/<variant>.py, or all templates with --all."""
+    root = project_root()
+    if everything or (check and template is None):
+        if template is not None or assignments or variant or name or output:
+            raise UsageError("--all renders every variant as declared: give no template, -p, --variant, --name or -o.")
+        renderings: Iterable[Rendering] = list(render_all(root))
+    else:
+        if template is None:
+            raise UsageError("name a template, or give --all.")
+        if name is not None and output is not None:
+            raise UsageError("--name and -o both say where to write; give one of them.")
+        rendering = _one(root, find_template(root, template), _pairs(assignments), variant, name, output)
+        if output == "-" and not check:
+            click.echo(rendering.text, nl=False)
+            return EXIT_PASSED
+        renderings = [rendering]
+    return _check(renderings) if check else _write(renderings)
+
+
+def _pairs(assignments: tuple[str, ...]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise UsageError(f"-p {assignment!r} is no KEY=VALUE.")
+        if key in pairs:
+            raise UsageError(f"-p sets {key!r} twice: {pairs[key]!r} and {value!r}.")
+        pairs[key] = value
+    return pairs
+
+
+def _one(
+    root: Path,
+    declaration: Declaration,
+    assignments: dict[str, str],
+    variant: str | None,
+    name: str | None,
+    output: str | None,
+) -> Rendering:
+    """The file that the options ask for; a variant's own file never gets other parameters than declared."""
+    if not assignments and name is None and output is None:
+        return render_variant(root, declaration, variant)
+    if name is None and output is None:
+        raise UsageError("-p makes another solution than the variants declare: say where to, with --name or -o.")
+    if name in declaration.variants and assignments:
+        raise UsageError(f"--name {name} is a declared variant of template {declaration.template!r}; choose another.")
+    base = declaration.variant(variant) if variant is not None else declaration.default_variant()
+    text = render_text(root, declaration, {**base.settings, **declaration.parse(assignments)})
+    path = Path(output) if output is not None else solution_path(root, declaration, name or base.name)
+    return Rendering(path, text)
+
+
+def _write(renderings: Iterable[Rendering]) -> int:
+    for rendering in renderings:
+        word = "wrote" if rendering.write() else "unchanged"
+        click.echo(f"{word} {_shown(rendering.path)}", err=True)
+    return EXIT_PASSED
+
+
+def _check(renderings: Iterable[Rendering]) -> int:
+    code = EXIT_PASSED
+    for rendering in renderings:
+        freshness = rendering.freshness()
+        click.echo(f"{freshness.value} {_shown(rendering.path)}", err=True)
+        if freshness is not Freshness.FRESH:
+            code = EXIT_NOT_PASSED
+    return code
+
+
+def _shown(path: Path) -> str:
+    current = Path.cwd()
+    return str(path.relative_to(current) if path.is_relative_to(current) else path)

@@ -1,0 +1,185 @@
+"""The host's C++ compiler and what it is told in every build of the emulator."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import ToolchainError
+
+EMULATOR = Path(__file__).resolve().parent
+INCLUDE = EMULATOR / "include"
+INCLUDE_TORCH = EMULATOR / "include_torch"
+RUNTIME = EMULATOR / "runtime"
+
+INSTALL_HINT = (
+    "Install one: Debian/Ubuntu `apt-get install g++`, Fedora `dnf install gcc-c++`, conda-forge `conda install gxx`; "
+    "or set CXX to a C++20 compiler."
+)
+_PROBE = b"#if __cplusplus < 202002L\n#error\n#endif\nint main() { return 0; }\n"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler that works.
+
+    Attributes:
+        command: The program and the arguments that CXX put before ours.
+        is_clang: Whether it takes clang's options instead of g++'s.
+        version: Its first line about itself, part of every build's key.
+    """
+
+    command: tuple[str, ...]
+    is_clang: bool
+    version: str
+
+    def common_flags(self) -> list[str]:
+        """Flags of every compilation: the language, the arithmetic, the form of the messages.
+
+        Returns:
+            Flags without optimisation level and include paths.
+        """
+        flags = ["-std=c++20", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-w"]
+        if self.is_clang:
+            return [*flags, "-fno-color-diagnostics", "-fno-caret-diagnostics", "-ferror-limit=20"]
+        # Without -fno-gnu-unique two builds of one source in one process would share function-local statics.
+        return [
+            *flags,
+            "-fno-gnu-unique",
+            "-fdiagnostics-color=never",
+            "-fno-diagnostics-show-caret",
+            "-fmax-errors=20",
+        ]
+
+
+def find_compiler() -> Compiler:
+    """The compiler named by ``CXX``, else g++, else clang++.
+
+    Returns:
+        A compiler that handles C++20.
+
+    Raises:
+        ToolchainError: If there is none, with how to install one, or if it is too old, with its version.
+    """
+    return _compiler(os.environ.get("CXX", "").strip(), os.environ.get("PATH", ""))
+
+
+@functools.cache
+def _compiler(wanted: str, path: str) -> Compiler:
+    del path  # part of the cache's key: the search below reads it from the environment
+    try:
+        words = shlex.split(wanted)
+    except ValueError as error:
+        raise ToolchainError(f"CXX={wanted!r} cannot be read as a command ({error}). {INSTALL_HINT}") from error
+    if words:
+        if shutil.which(words[0]) is None:
+            raise ToolchainError(
+                f"CXX={wanted!r}: no program {words[0]!r} was found. Correct or unset CXX. {INSTALL_HINT}"
+            )
+        return _checked(tuple(words))
+    for name in ("g++", "clang++"):
+        if shutil.which(name) is not None:
+            return _checked((name,))
+    raise ToolchainError(f"No C++ compiler was found (looked for g++ and clang++). {INSTALL_HINT}")
+
+
+def _checked(command: tuple[str, ...]) -> Compiler:
+    shown = shlex.join(command)
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        about = subprocess.run(
+            [*command, "--version"],
+            capture_output=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        probe = subprocess.run(
+            [*command, "-std=c++20", "-fsyntax-only", "-x", "c++", "-"],
+            input=_PROBE,
+            capture_output=True,
+            env=environment,
+            check=False,
+        )
+    except OSError as error:
+        raise ToolchainError(f"The C++ compiler {shown!r} does not start: {error}. {INSTALL_HINT}") from error
+    text = about.stdout.decode(errors="replace").strip()
+    version = text.splitlines()[0] if text else "unknown version"
+    if about.returncode != 0 or not text:
+        raise ToolchainError(f"{shown!r} did not answer --version, so it is no C++ compiler. {INSTALL_HINT}")
+    if probe.returncode != 0:
+        raise ToolchainError(
+            f"The C++ compiler {shown!r} ({version}) does not handle C++20; g++ 11 or clang++ 14 is the oldest that "
+            f"does. {INSTALL_HINT}"
+        )
+    return Compiler(command, "clang" in text, version)
+
+
+@dataclass(frozen=True)
+class TorchPaths:
+    """Where torch's headers and libraries lie, found without importing torch.
+
+    Attributes:
+        version: Torch's version.
+        root: The package's folder.
+    """
+
+    version: str
+    root: Path
+
+    @property
+    def include_flags(self) -> list[str]:
+        """Flags for torch's own headers."""
+        include = self.root / "include"
+        return [f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
+
+    @property
+    def libraries(self) -> Path:
+        """The folder of libtorch."""
+        return self.root / "lib"
+
+
+@functools.cache
+def torch_paths() -> TorchPaths:
+    """Finds the installed torch.
+
+    Returns:
+        Its version and folder.
+
+    Raises:
+        ToolchainError: If torch is not installed or has no headers.
+    """
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        raise ToolchainError("PyTorch is not installed for this Python. Install it with `pip install torch`.")
+    root = Path(found.origin).parent
+    version_file = root / "version.py"
+    if not (root / "include").is_dir() or not version_file.is_file():
+        raise ToolchainError(
+            f"The PyTorch in {root} came without its C++ headers. Install the official wheel with `pip install torch`."
+        )
+    match = re.search(r"__version__ = '([^']+)'", version_file.read_text(encoding="utf-8"))
+    return TorchPaths(match.group(1) if match else "unknown", root)
+
+
+def python_include() -> Path:
+    """The folder of ``Python.h``.
+
+    Raises:
+        ToolchainError: If Python's headers are not installed.
+    """
+    folder = Path(sysconfig.get_paths()["include"])
+    if not (folder / "Python.h").is_file():
+        raise ToolchainError(
+            f"Python's C headers are missing ({folder / 'Python.h'}). Debian/Ubuntu: `apt-get install python3-dev`; "
+            "Fedora: `dnf install python3-devel`."
+        )
+    return folder

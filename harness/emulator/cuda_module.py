@@ -1,0 +1,261 @@
+"""What ``torch.cuda`` is on the emulated device: one device, one stream, work done when a launch returns."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+DEVICE_NAME = "CUDA emulator (CPU)"
+CAPABILITY = (8, 0)
+
+_MULTIPROCESSORS = 4
+_MEMORY_BYTES = 16 * 2**30
+
+
+class Stream:
+    """The only stream there is, whatever it is asked for by.
+
+    Attributes:
+        cuda_stream: The handle that C++ code receives: the default stream.
+        stream_id: Its number.
+        device_index: The device's number.
+    """
+
+    cuda_stream = 0
+    stream_id = 0
+    device_index = 0
+
+    def __init__(self, device: object = None, priority: int = 0, **_: object):
+        self.priority = priority
+
+    @property
+    def device(self) -> torch.device:
+        """The emulated device."""
+        return torch.device("cuda", 0)
+
+    def synchronize(self) -> None:
+        """Returns at once: nothing is pending."""
+
+    def query(self) -> bool:
+        """Whether all work is done, which it is."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Whether a graph is being captured, which never is."""
+        return False
+
+    def wait_stream(self, stream: object) -> None:
+        """Returns at once."""
+
+    def wait_event(self, event: object) -> None:
+        """Returns at once."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Records an event, a new one when none is given."""
+        recorded = Event() if event is None else event
+        recorded.record(self)
+        return recorded
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Event:
+    """A moment in time, read from the host's clock when it is recorded."""
+
+    cuda_event = 0
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object):
+        self._recorded_s: float | None = None
+
+    def record(self, stream: object = None) -> None:
+        """Takes the time."""
+        self._recorded_s = time.perf_counter()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another.
+
+        Raises:
+            RuntimeError: If one of the two was not recorded.
+        """
+        if self._recorded_s is None or end_event._recorded_s is None:
+            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+        return (end_event._recorded_s - self._recorded_s) * 1000.0
+
+    def synchronize(self) -> None:
+        """Returns at once: nothing is pending."""
+
+    def query(self) -> bool:
+        """Whether the event is complete, which it is."""
+        return True
+
+    def wait(self, stream: object = None) -> None:
+        """Returns at once."""
+
+
+class DeviceGuard:
+    """``torch.cuda.device`` and ``torch.cuda.device_of``: a context that changes nothing."""
+
+    def __init__(self, device: object = None):
+        self.idx = 0
+        self.prev_idx = 0
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __call__(self, function: Any) -> Any:
+        """As a decorator: the function itself."""
+        return function
+
+
+@contextlib.contextmanager
+def _stream_context(stream: object) -> Iterator[None]:
+    yield
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Stands for what has no effect on the emulated device."""
+
+
+def _zero(*_: object, **__: object) -> int:
+    return 0
+
+
+def _no_graphs(*_: object, **__: object) -> None:
+    raise RuntimeError("CUDA graphs are not supported on the CPU emulator; launch the kernels directly.")
+
+
+def _set_device(device: object) -> None:
+    index = device.index if isinstance(device, torch.device) else device
+    if isinstance(index, int) and index > 0:
+        raise RuntimeError("CUDA error: invalid device ordinal")
+
+
+def _seed(seed: int) -> None:
+    torch.default_generator.manual_seed(int(seed))
+
+
+def _memory_info(device: object = None) -> tuple[int, int]:
+    return _MEMORY_BYTES, _MEMORY_BYTES
+
+
+def properties(device: object = None) -> SimpleNamespace:
+    """The emulated device's properties, under the names that torch gives them.
+
+    Args:
+        device: Any way of naming the device.
+    """
+    return SimpleNamespace(
+        name=DEVICE_NAME,
+        major=CAPABILITY[0],
+        minor=CAPABILITY[1],
+        total_memory=_MEMORY_BYTES,
+        multi_processor_count=_MULTIPROCESSORS,
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=48 * 1024,
+        shared_memory_per_block_optin=163 * 1024,
+        shared_memory_per_multiprocessor=164 * 1024,
+        L2_cache_size=40 * 2**20,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName=DEVICE_NAME,
+    )
+
+
+@contextlib.contextmanager
+def _range(message: object, *_: object, **__: object) -> Iterator[None]:
+    yield
+
+
+def replacements() -> dict[str, object]:
+    """What takes the place of ``torch.cuda``'s functions and classes.
+
+    Returns:
+        Values by attribute name.
+    """
+    values: dict[str, object] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": _nothing,
+        "_lazy_init": _nothing,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_tf32_supported": lambda: True,
+        "is_current_stream_capturing": lambda: False,
+        "device_count": lambda: 1,
+        "current_device": _zero,
+        "set_device": _set_device,
+        "get_device_name": lambda device=None: DEVICE_NAME,
+        "get_device_capability": lambda device=None: CAPABILITY,
+        "get_device_properties": properties,
+        "get_arch_list": lambda: ["sm_80"],
+        "mem_get_info": _memory_info,
+        "current_stream": lambda device=None: Stream(),
+        "default_stream": lambda device=None: Stream(),
+        "set_stream": _nothing,
+        "stream": _stream_context,
+        "StreamContext": _stream_context,
+        "Stream": Stream,
+        "ExternalStream": Stream,
+        "Event": Event,
+        "device": DeviceGuard,
+        "device_of": DeviceGuard,
+        "_DeviceGuard": DeviceGuard,
+        "manual_seed": _seed,
+        "manual_seed_all": _seed,
+        "seed": lambda: _seed(torch.seed()),
+        "seed_all": lambda: _seed(torch.seed()),
+        "initial_seed": lambda: torch.initial_seed(),
+        "get_rng_state": lambda device="cuda": torch.default_generator.get_state(),
+        "get_rng_state_all": lambda: [torch.default_generator.get_state()],
+        "set_rng_state": lambda state, device="cuda": torch.default_generator.set_state(state),
+        "set_rng_state_all": lambda states: torch.default_generator.set_state(states[0]),
+        "memory_stats": lambda device=None: {},
+        "memory_summary": lambda device=None, abbreviated=False: "",
+        "can_device_access_peer": lambda device, peer: False,
+        "CUDAGraph": _no_graphs,
+        "graph": _no_graphs,
+        "make_graphed_callables": _no_graphs,
+    }
+    for name in ("synchronize", "empty_cache", "ipc_collect", "set_per_process_memory_fraction", "set_sync_debug_mode"):
+        values[name] = _nothing
+    for name in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"):
+        values[name] = _nothing
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        values[name] = _zero
+    return values
+
+
+def marker_replacements() -> dict[str, object]:
+    """What takes the place of ``torch.cuda.nvtx``'s functions.
+
+    Returns:
+        Values by attribute name.
+    """
+    return {
+        "range": _range,
+        "range_push": _zero,
+        "range_pop": _zero,
+        "range_start": _zero,
+        "range_end": _nothing,
+        "mark": _nothing,
+    }

@@ -1,0 +1,312 @@
+"""Makes "cuda" mean the emulated device in a solution's Python, whose tensors are CPU tensors.
+
+torch's entry points are replaced where Python finds them, not intercepted by a mode: a mode belongs to one thread and
+is off inside every function it intercepts, so custom backwards and hooks would see the bare CPU again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.utils._device
+from torch._library.custom_ops import CustomOpDef
+
+from harness.emulator import cuda_module
+
+_FACTORIES = (
+    "arange",
+    "as_tensor",
+    "asarray",
+    "bartlett_window",
+    "blackman_window",
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "eye",
+    "frombuffer",
+    "full",
+    "full_like",
+    "hamming_window",
+    "hann_window",
+    "kaiser_window",
+    "linspace",
+    "load",
+    "logspace",
+    "normal",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "range",
+    "scalar_tensor",
+    "sparse_bsc_tensor",
+    "sparse_bsr_tensor",
+    "sparse_compressed_tensor",
+    "sparse_coo_tensor",
+    "sparse_csc_tensor",
+    "sparse_csr_tensor",
+    "tensor",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+    "zeros_like",
+)
+_METHODS = (
+    "new_tensor",
+    "new_empty",
+    "new_empty_strided",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new",
+)
+
+_Patch = tuple[object, str, object]
+
+
+def emulated_device() -> torch.device:
+    """The device that every tensor reports: ``cuda:0``."""
+    return torch.device("cuda", 0)
+
+
+@contextmanager
+def emulated_cuda() -> Iterator[None]:
+    """Inside, "cuda" is the emulated device for all of this process; afterwards everything is as it was.
+
+    Every CPU tensor reports ``cuda:0``. Modules that copied one of torch's functions before (``from torch import
+    empty``) keep the one they copied, so import the solution inside.
+
+    Yields:
+        Nothing.
+    """
+    patches = _patches()
+    saved = [(owner, name, _own_attribute(owner, name)) for owner, name, _ in patches]
+    try:
+        for owner, name, value in patches:
+            setattr(owner, name, value)
+        torch.utils._device._device_constructors.cache_clear()
+        yield
+    finally:
+        for owner, name, original in reversed(saved):
+            if original is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+        torch.utils._device._device_constructors.cache_clear()
+
+
+_MISSING = object()
+
+
+def _own_attribute(owner: object, name: str) -> object:
+    """The attribute that the owner itself holds, not one that it inherits."""
+    return vars(owner).get(name, _MISSING)
+
+
+def _patches() -> list[_Patch]:
+    patches: list[_Patch] = []
+    for name in _FACTORIES:
+        if hasattr(torch, name):
+            patches.append((torch, name, _on_cpu(getattr(torch, name))))
+    for owner, name in ((torch.fft, "fftfreq"), (torch.fft, "rfftfreq"), (torch.nested, "nested_tensor")):
+        patches.append((owner, name, _on_cpu(getattr(owner, name))))
+    for name in _METHODS:
+        patches.append((torch.Tensor, name, _on_cpu(getattr(torch.Tensor, name))))
+    patches.extend(_tensor_patches())
+    patches.extend(_device_patches())
+    patches.extend(_registration_patches())
+    patches.extend((torch.cuda, name, value) for name, value in cuda_module.replacements().items())
+    patches.extend((torch.cuda.nvtx, name, value) for name, value in cuda_module.marker_replacements().items())
+    return patches
+
+
+def _is_cuda(device: object) -> bool:
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, str) and device.split(":")[0] == "cuda"
+
+
+def _translated(device: Any) -> Any:
+    """The device that tensors really live on; anything that does not name the CUDA device stays."""
+    if not _is_cuda(device):
+        return device
+    index = torch.device(device).index
+    if index is not None and index > 0:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal (device {str(device)!r}; the emulator has one device, cuda:0)"
+        )
+    return torch.device("cpu")
+
+
+def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with every argument that names the CUDA device translated."""
+
+    @functools.wraps(function)
+    def translating(*args: Any, **kwargs: Any) -> Any:
+        if any(_is_cuda(value) for value in args):
+            args = tuple(_translated(value) for value in args)
+        for name in ("device", "map_location"):
+            if _is_cuda(kwargs.get(name)):
+                kwargs[name] = _translated(kwargs[name])
+        return function(*args, **kwargs)
+
+    return translating
+
+
+def _tensor_patches() -> list[_Patch]:
+    tensor = torch.Tensor
+    base_device: Any = torch._C.TensorBase.device
+    base_is_cuda: Any = torch._C.TensorBase.is_cuda
+    base_is_cpu: Any = torch._C.TensorBase.is_cpu
+
+    def device(self: torch.Tensor) -> torch.device:
+        actual: torch.device = base_device.__get__(self)
+        return emulated_device() if actual.type == "cpu" else actual
+
+    def is_cuda(self: torch.Tensor) -> bool:
+        return bool(base_is_cpu.__get__(self) or base_is_cuda.__get__(self))
+
+    def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **_: Any) -> torch.Tensor:
+        _translated(torch.device("cuda", device) if isinstance(device, int) else device)
+        return self
+
+    def unchanged(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return self
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        # A bare number is a CUDA device's index.
+        if args and isinstance(args[0], int) and not isinstance(args[0], bool):
+            args = (torch.device("cuda", args[0]), *args[1:])
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        moved: torch.Tensor = translating_to(self, *args, **kwargs)
+        return moved
+
+    translating_to = _on_cpu(tensor.to)
+    return [
+        (tensor, "device", property(device)),
+        (tensor, "is_cuda", property(is_cuda)),
+        (tensor, "is_cpu", property(lambda self: False)),
+        (tensor, "cuda", cuda),
+        (tensor, "to", to),
+        (tensor, "pin_memory", unchanged),
+        (tensor, "record_stream", lambda self, stream: None),
+        (tensor, "get_device", lambda self: 0),
+        (torch, "get_device", lambda tensor: 0),
+    ]
+
+
+def _device_patches() -> list[_Patch]:
+    """Default devices, generators and automatic casts that name the CUDA device."""
+    context = torch.utils._device.DeviceContext
+    set_up_context = context.__init__
+    set_up_autocast = torch.amp.autocast_mode.autocast.__init__
+    set_default = torch.set_default_device
+
+    def context_init(self: Any, device: Any) -> None:
+        set_up_context(self, _translated(device))
+
+    def autocast_init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        set_up_autocast(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    def set_default_device(device: Any) -> None:
+        set_default(_translated(device))
+
+    return [
+        (context, "__init__", context_init),
+        (torch, "set_default_device", set_default_device),
+        (torch.amp.autocast_mode.autocast, "__init__", autocast_init),
+        (torch, "Generator", _emulated_generator()),
+        (torch.accelerator, "is_available", lambda: True),
+        (torch.accelerator, "device_count", lambda: 1),
+        (torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda")),
+        (torch.accelerator, "current_device_index", lambda: 0),
+        (torch.accelerator, "synchronize", lambda device=None: None),
+        (torch.accelerator, "current_stream", lambda device=None: cuda_module.Stream()),
+    ]
+
+
+def _emulated_generator() -> Any:
+    original = torch.Generator
+
+    class GeneratorType(type(original)):  # type: ignore[misc]
+        """Makes the original an instance check's subclass, and calls of this one the original's."""
+
+        def __call__(cls, device: Any = "cpu") -> Any:
+            return original(device=_translated(device))
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+    return GeneratorType("Generator", (), {})
+
+
+def _registration_patches() -> list[_Patch]:
+    """Operators that a solution registers for the CUDA device serve the tensors it really has."""
+    library: Any = torch.library.Library
+    set_up_library, implement = library.__init__, library.impl
+    register = CustomOpDef.register_kernel
+    served: set[tuple[str, str]] = set()
+
+    def library_init(self: Any, ns: str, kind: str, dispatch_key: str = "") -> None:
+        own = _called_by_torch_itself()
+        set_up_library(self, ns, kind, dispatch_key if own else _cpu_key(dispatch_key))
+        self._cuemu_key = "" if own else dispatch_key
+
+    def library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **kwargs: Any) -> Any:
+        asked = dispatch_key or getattr(self, "_cuemu_key", "")
+        operator = (str(self.ns), str(op_name))
+        if asked in _CPU_KEYS and not _called_by_torch_itself():
+            served.add(operator)
+            with warnings.catch_warnings():
+                # A kernel for the CPU that was registered before gives way, of which torch warns.
+                warnings.simplefilter("ignore")
+                return implement(self, op_name, fn, _cpu_key(asked), **kwargs)
+        if asked in _CPU_KEYS.values() and operator in served:
+            return None  # the operator has its kernel for the CUDA device, which tensors here are on
+        return implement(self, op_name, fn, dispatch_key, **kwargs)
+
+    def register_kernel(self: Any, device_types: Any, fn: Any = None, /) -> Any:
+        return register(self, _cpu_types(device_types), fn)
+
+    return [
+        (library, "__init__", library_init),
+        (library, "impl", library_impl),
+        (CustomOpDef, "register_kernel", register_kernel),
+    ]
+
+
+_CPU_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
+
+
+def _cpu_key(dispatch_key: str) -> str:
+    return _CPU_KEYS.get(dispatch_key, dispatch_key)
+
+
+def _called_by_torch_itself() -> bool:
+    """Whether a registration comes from a module of torch's, which registers for both devices."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module != __name__ and module != "torch.library" and not module.startswith("torch._library"):
+            return module.split(".")[0] == "torch"
+        frame = frame.f_back
+    return False
+
+
+def _cpu_types(device_types: Any) -> Any:
+    if device_types is None or isinstance(device_types, str):
+        return "cpu" if device_types == "cuda" else device_types
+    return list(dict.fromkeys("cpu" if device == "cuda" else device for device in device_types))

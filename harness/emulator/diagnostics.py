@@ -1,0 +1,301 @@
+"""What a failed build tells the author of a solution: the telling lines, in the solution's own file and line.
+
+The compiler reads rewritten text, but ``#line`` directives that name the solution file make it count in the author's
+lines. ``SourceLocator`` finds those lines, ``build_error`` reads what the compiler said.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_SHOWN_ERRORS = 3
+_MARKER = "cuemu-unsupported:"
+_SOURCE_LABELS = ("<cuda_sources", "<cpp_sources", "<functions")
+
+
+class BuildError(Exception):
+    """A candidate's source did not become a library: the candidate's fault, not the harness's."""
+
+
+class BuildFailed(BuildError):
+    """The compiler or the linker refused the source, or the arguments of the build make no sense.
+
+    Attributes:
+        message: The first errors, each as ``file:line: error: …`` with its source line.
+        log: Everything the compiler printed.
+    """
+
+    def __init__(self, message: str, log: str = ""):
+        super().__init__(message)
+        self.message = message
+        self.log = log
+
+
+class Unsupported(BuildError):
+    """The source uses something that this device cannot run.
+
+    Attributes:
+        construct: What it is, such as ``inline PTX``.
+        file: The file that uses it; the solution's own where that is known.
+        line: The line in that file; None when unknown.
+        remedy: What the author can do.
+    """
+
+    def __init__(self, construct: str, file: str, line: int | None, remedy: str):
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {construct} is not supported on the CPU emulator: {remedy}")
+        self.construct = construct
+        self.file = file
+        self.line = line
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file, as ``#line`` names it."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A string constant of the solution whose lines are the file's lines."""
+
+    text: str
+    line: int
+
+
+class SourceLocator:
+    """Finds where in a solution file the lines of a CUDA or C++ source string stand.
+
+    Args:
+        path: The solution file, as messages should name it.
+        text: Its content; text that is not Python simply locates nothing.
+    """
+
+    def __init__(self, path: Path | str, text: str):
+        self.path = str(path)
+        self._lines = text.splitlines()
+        self._constants = _string_constants(text)
+
+    def places(self, source: str, label: str) -> list[Place]:
+        """The place of each line of a source.
+
+        A source that is one string constant, or constants joined together, is located exactly. An f-string is located
+        by its first constant piece, so a line that its fields lengthened counts as one of the label.
+
+        Args:
+            source: The text given to the build.
+            label: The file name for lines that are found nowhere, such as ``<cuda_sources[0]>``.
+
+        Returns:
+            One place a line of ``source`` (as many as it has line breaks, plus one).
+        """
+        lines = source.split("\n")
+        found: list[Place] = []
+        offset = 0
+        while len(found) < len(lines):
+            constant = self._longest_at(source, offset)
+            count = constant.text.count("\n") if constant else 0
+            if constant is None or (count == 0 and offset + len(constant.text) < len(source)):
+                found.append(Place(label, len(found) + 1))
+                offset += len(lines[len(found) - 1]) + 1
+                continue
+            ends_the_source = offset + len(constant.text) >= len(source)
+            tail_stays = ends_the_source or not constant.text.endswith("\n")
+            taken = count + 1 if tail_stays else count
+            for index in range(taken):
+                offset += len(lines[len(found)]) + 1
+                found.append(Place(self.path, constant.line + index))
+        return found[: len(lines)]
+
+    def source_line(self, place: Place) -> str | None:
+        """The text of a line of the solution; None for another file or a line it does not have."""
+        if place.file == self.path and 0 < place.line <= len(self._lines):
+            return self._lines[place.line - 1]
+        return None
+
+    def _longest_at(self, source: str, offset: int) -> _Constant | None:
+        fitting = [constant for constant in self._constants if source.startswith(constant.text, offset)]
+        return max(fitting, key=lambda constant: len(constant.text), default=None)
+
+
+def _string_constants(text: str) -> list[_Constant]:
+    """The non-empty string constants of a Python text whose line breaks are those of the file."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []
+    constants: list[_Constant] = []
+    pieces = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip()):
+            continue
+        end = node.end_lineno or node.lineno
+        same_lines = end - node.lineno == node.value.count("\n")
+        if id(node) in pieces:
+            constants.extend(_piece_of_format(text, node))
+        elif same_lines and (node.value.count("\n") or len(node.value) > 8):
+            constants.append(_Constant(node.value, node.lineno))
+    return constants
+
+
+def _piece_of_format(text: str, node: ast.Constant) -> list[_Constant]:
+    """A constant piece of an f-string: before Python 3.12 its position is that of the whole, so it is searched for."""
+    value = str(node.value)
+    segment = text.splitlines()[node.lineno - 1 :]
+    doubled = value.replace("{", "{{").replace("}", "}}")
+    offset = "\n".join(segment).find(doubled)
+    if offset < 0 or value.count("\n") < 1:
+        return []
+    return [_Constant(value, node.lineno + "\n".join(segment)[:offset].count("\n"))]
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One error of the compiler.
+
+    Attributes:
+        place: Where the compiler reports it.
+        message: Its words, without ``error:``.
+        via: Places that led there, the nearest first: the includes, the instantiations, the macro's use.
+    """
+
+    place: Place
+    message: str
+    via: tuple[Place, ...]
+
+
+_ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<message>.*)$")
+_INCLUDED = re.compile(r"(?:In file included|^\s+) from (?P<file>[^:\n]+):(?P<line>\d+)")
+_REQUIRED = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)?\s+"
+    r"(?:required (?:from|by)|(?:note: )?(?:in expansion of macro|in instantiation of|in definition of macro))"
+)
+# Libraries of CUDA's that a source may call without naming their headers, which torch's headers include.
+_LIBRARIES = {
+    "cublas": "cuBLAS",
+    "cudnn": "cuDNN",
+    "curand": "cuRAND",
+    "cusparse": "cuSPARSE",
+    "cusolver": "cuSOLVER",
+    "cufft": "cuFFT",
+    "nccl": "NCCL",
+    "thrust": "Thrust",
+    "cub": "CUB",
+    "cutlass": "CUTLASS",
+    "cute": "CuTe",
+}
+_LIBRARY_REMEDY = "write the operation as a kernel, or call torch's in Python"
+_MISSING_LIBRARY = re.compile(
+    r"'(?:(?P<prefix>cublas|cudnn|curand|cusparse|cusolver|cufft|nccl|thrust|cub|cutlass|cute)(?:[A-Z_]\w*)?(?:::[^']*)?)'"
+    r"[^']*(?:not declared|not been declared|does not name a type|is not a type)"
+)
+# Headers of CUDA's that the emulator has no stand-in for.
+_MISSING_HEADER = re.compile(
+    r"(?P<header>(?:cub|thrust|cutlass|cute|cuda|cooperative_groups|nvtx3|nv)/\S+"
+    r"|(?:cu(?:blas|dnn|rand|sparse|solver|fft|da|tensor|pti)\w*|nvrtc\w*|nvToolsExt|nccl|mma|\w*texture\w*|sm_\d+\w*)"
+    r"\.(?:h|hpp|cuh)): No such file"
+)
+_HEADER_REMEDY = "write out in the kernel what you use of it, or call torch's operator in Python"
+_LINKER = re.compile(r"(undefined reference to|multiple definition of|cannot find -l\S+|ld(?:\.\w+)?: )")
+
+
+def diagnostics(log: str) -> list[Diagnostic]:
+    """Reads the errors from what g++ or clang++ printed.
+
+    Args:
+        log: The compiler's standard error.
+
+    Returns:
+        The errors in their order.
+    """
+    found: list[Diagnostic] = []
+    leading: list[Place] = []
+    for line in log.splitlines():
+        if error := _ERROR.match(line):
+            place = Place(error["file"], int(error["line"]))
+            found.append(Diagnostic(place, error["message"].strip(), tuple(leading)))
+            leading = []
+        elif required := _REQUIRED.match(line):
+            place = Place(required["file"], int(required["line"]))
+            if "required" in line:
+                leading.append(place)
+            elif found:
+                last = found[-1]
+                found[-1] = Diagnostic(last.place, last.message, (*last.via, place))
+        elif included := _INCLUDED.search(line):
+            if line.startswith("In file included"):
+                leading = []
+            leading.append(Place(included["file"], int(included["line"])))
+    return found
+
+
+def is_own(place: Place, locator: SourceLocator) -> bool:
+    """Whether a place lies in the author's text: the solution file or an unlocated source of its."""
+    return place.file == locator.path or place.file.startswith(_SOURCE_LABELS)
+
+
+def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ()) -> BuildError:
+    """What to raise for a failed compiler run.
+
+    Args:
+        log: What the compiler printed.
+        locator: Knows the solution's lines.
+        own_files: Other files that the author wrote (for ``load``).
+
+    Returns:
+        ``Unsupported`` when the source ran into something the emulator refuses by name, else ``BuildFailed``.
+    """
+    errors = diagnostics(log)
+
+    def author_place(error: Diagnostic) -> Place:
+        for place in (error.place, *error.via):
+            if is_own(place, locator) or place.file in own_files:
+                return place
+        return error.place
+
+    for error in errors:
+        if _MARKER in error.message:
+            place = author_place(error)
+            construct, remedy = _marker(error.message)
+            return Unsupported(construct, place.file, place.line, remedy)
+    for error in errors:
+        if header := _MISSING_HEADER.search(error.message):
+            place = author_place(error)
+            return Unsupported(f"<{header['header']}>", place.file, place.line, _HEADER_REMEDY)
+        if missing := _MISSING_LIBRARY.search(error.message):
+            place = author_place(error)
+            return Unsupported(_LIBRARIES[missing["prefix"]], place.file, place.line, _LIBRARY_REMEDY)
+    return BuildFailed(_message(log, errors, author_place_of=[author_place(e) for e in errors], locator=locator), log)
+
+
+def _marker(message: str) -> tuple[str, str]:
+    """Construct and remedy from ``cuemu-unsupported: construct: remedy``, quoted in whatever way."""
+    marked = message.split(_MARKER, 1)[1].strip()
+    construct, _, remedy = marked.partition(": ")
+    trailing = " \"'\N{RIGHT SINGLE QUOTATION MARK}]"
+    return construct.strip(trailing), remedy.strip(trailing) or "use another way"
+
+
+def _message(log: str, errors: list[Diagnostic], author_place_of: list[Place], locator: SourceLocator) -> str:
+    shown: list[str] = []
+    for error, place in list(zip(errors, author_place_of, strict=True))[:_SHOWN_ERRORS]:
+        text = f"{place.file}:{place.line}: error: {error.message}"
+        if place != error.place:
+            text += f" (in {Path(error.place.file).name}:{error.place.line})"
+        source_line = locator.source_line(place)
+        shown.append(text if source_line is None else f"{text}\n    {source_line.strip()}")
+    if len(errors) > _SHOWN_ERRORS:
+        shown.append(f"… and {len(errors) - _SHOWN_ERRORS} more error(s) in the build log.")
+    if shown:
+        return "\n".join(shown)
+    telling = [line.strip() for line in log.splitlines() if _LINKER.search(line)][:_SHOWN_ERRORS]
+    if telling:
+        return "\n".join(telling)
+    return "\n".join(log.strip().splitlines()[-_SHOWN_ERRORS:]) or "the compiler failed without a message"

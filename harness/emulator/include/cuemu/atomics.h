@@ -1,0 +1,100 @@
+// Atomic operations, real ones: blocks run on several OS threads.
+#pragma once
+
+#include <cstring>
+
+#include "runtime.h"
+
+namespace cuemu {
+
+template <typename Value> struct WordOf;
+template <std::size_t> struct WordOfSize;
+template <> struct WordOfSize<2> { using type = unsigned short; };
+template <> struct WordOfSize<4> { using type = unsigned int; };
+template <> struct WordOfSize<8> { using type = unsigned long long; };
+
+// Replaces *address by next(*address), and returns what was there.
+template <typename Value, typename Next>
+inline Value atomic_update(Value* address, Next next) {
+  using Word __attribute__((may_alias)) = typename WordOfSize<sizeof(Value)>::type;
+  Word* const word = reinterpret_cast<Word*>(address);
+  typename WordOfSize<sizeof(Value)>::type seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+  for (;;) {
+    Value before;
+    std::memcpy(static_cast<void*>(&before), &seen, sizeof before);
+    const Value after = next(before);
+    typename WordOfSize<sizeof(Value)>::type wanted;
+    std::memcpy(&wanted, &after, sizeof wanted);
+    if (__atomic_compare_exchange_n(word, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return before;
+  }
+}
+
+template <typename Value>
+inline Value compare_and_swap(Value* address, Value expected, Value desired) {
+  const Value wanted = expected;
+  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  if (expected != wanted) yield();  // whoever holds the lock may be a thread of this block
+  return expected;
+}
+
+}  // namespace cuemu
+
+#define CUEMU_SCOPED(name, result, parameters, ...)                 \
+  inline result name parameters { __VA_ARGS__; }                    \
+  inline result name##_block parameters { __VA_ARGS__; }            \
+  inline result name##_system parameters { __VA_ARGS__; }
+#define CUEMU_BUILTIN(name, type, builtin) \
+  CUEMU_SCOPED(name, type, (type * address, type value), return builtin(address, value, __ATOMIC_RELAXED))
+#define CUEMU_UPDATED(name, type, next)               \
+  CUEMU_SCOPED(name, type, (type * address, type value), \
+               return ::cuemu::atomic_update(address, [value](type old) -> type { return next; }))
+
+CUEMU_BUILTIN(atomicAdd, int, __atomic_fetch_add)
+CUEMU_BUILTIN(atomicAdd, unsigned int, __atomic_fetch_add)
+CUEMU_BUILTIN(atomicAdd, unsigned long long, __atomic_fetch_add)
+CUEMU_UPDATED(atomicAdd, float, old + value)
+CUEMU_UPDATED(atomicAdd, double, old + value)
+CUEMU_BUILTIN(atomicSub, int, __atomic_fetch_sub)
+CUEMU_BUILTIN(atomicSub, unsigned int, __atomic_fetch_sub)
+CUEMU_BUILTIN(atomicExch, int, __atomic_exchange_n)
+CUEMU_BUILTIN(atomicExch, unsigned int, __atomic_exchange_n)
+CUEMU_BUILTIN(atomicExch, unsigned long long, __atomic_exchange_n)
+CUEMU_UPDATED(atomicExch, float, (static_cast<void>(old), value))
+CUEMU_UPDATED(atomicMin, int, value < old ? value : old)
+CUEMU_UPDATED(atomicMin, unsigned int, value < old ? value : old)
+CUEMU_UPDATED(atomicMin, long long, value < old ? value : old)
+CUEMU_UPDATED(atomicMin, unsigned long long, value < old ? value : old)
+CUEMU_UPDATED(atomicMax, int, value > old ? value : old)
+CUEMU_UPDATED(atomicMax, unsigned int, value > old ? value : old)
+CUEMU_UPDATED(atomicMax, long long, value > old ? value : old)
+CUEMU_UPDATED(atomicMax, unsigned long long, value > old ? value : old)
+CUEMU_UPDATED(atomicInc, unsigned int, old >= value ? 0 : old + 1)
+CUEMU_UPDATED(atomicDec, unsigned int, old == 0 || old > value ? value : old - 1)
+CUEMU_BUILTIN(atomicAnd, int, __atomic_fetch_and)
+CUEMU_BUILTIN(atomicAnd, unsigned int, __atomic_fetch_and)
+CUEMU_BUILTIN(atomicAnd, unsigned long long, __atomic_fetch_and)
+CUEMU_BUILTIN(atomicOr, int, __atomic_fetch_or)
+CUEMU_BUILTIN(atomicOr, unsigned int, __atomic_fetch_or)
+CUEMU_BUILTIN(atomicOr, unsigned long long, __atomic_fetch_or)
+CUEMU_BUILTIN(atomicXor, int, __atomic_fetch_xor)
+CUEMU_BUILTIN(atomicXor, unsigned int, __atomic_fetch_xor)
+CUEMU_BUILTIN(atomicXor, unsigned long long, __atomic_fetch_xor)
+
+#define CUEMU_CAS(type)                                                             \
+  CUEMU_SCOPED(atomicCAS, type, (type * address, type expected, type desired),      \
+               return ::cuemu::compare_and_swap(address, expected, desired))
+CUEMU_CAS(int)
+CUEMU_CAS(unsigned int)
+CUEMU_CAS(unsigned long long)
+CUEMU_CAS(unsigned short)
+
+inline float2 atomicAdd(float2* address, float2 value) {
+  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
+}
+inline float4 atomicAdd(float4* address, float4 value) {
+  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
+          atomicAdd(&address->w, value.w)};
+}
+
+#undef CUEMU_CAS
+#undef CUEMU_BUILTIN

@@ -1,0 +1,173 @@
+// Barriers, warp operations, bit functions and memory accesses of device code.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "runtime.h"
+
+inline void __syncthreads(int line = __builtin_LINE()) {
+  ::cuemu::wait_at_barrier(::cuemu::Barrier::plain, 0, line);
+}
+inline int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
+  return ::cuemu::wait_at_barrier(::cuemu::Barrier::count, predicate, line);
+}
+inline int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
+  return ::cuemu::wait_at_barrier(::cuemu::Barrier::conjunction, predicate, line);
+}
+inline int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
+  return ::cuemu::wait_at_barrier(::cuemu::Barrier::disjunction, predicate, line);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) {
+  ::cuemu::warp_operation(::cuemu::WarpOp::sync, mask, 0, 0, 32, line);
+}
+inline unsigned __activemask() { return ::cuemu::active_lanes(); }
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __nanosleep(unsigned) { ::cuemu::yield(); }
+[[noreturn]] inline void __trap(int line = __builtin_LINE()) { ::cuemu::trap(line); }
+inline void __brkpt() {}
+inline void __prof_trigger(int) {}
+
+namespace cuemu {
+
+template <typename Value>
+std::uint64_t to_bits(const Value& value) {
+  static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= 8);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+
+template <typename Value>
+Value from_bits(std::uint64_t bits) {
+  Value value;
+  std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
+  return value;
+}
+
+template <typename Value>
+Value shuffle(WarpOp operation, unsigned mask, Value value, int parameter, int width, int line) {
+  return from_bits<Value>(warp_operation(operation, mask, to_bits(value), parameter, width, line));
+}
+
+}  // namespace cuemu
+
+// For one type, all that exchange its values. Further types (half) use it too.
+#define CUEMU_SHUFFLES(type)                                                                                       \
+  inline type __shfl_sync(unsigned mask, type value, int lane, int width = 32, int line = __builtin_LINE()) {      \
+    return ::cuemu::shuffle(::cuemu::WarpOp::shuffle, mask, value, lane, width, line);                             \
+  }                                                                                                                \
+  inline type __shfl_up_sync(unsigned mask, type value, unsigned delta, int width = 32,                            \
+                             int line = __builtin_LINE()) {                                                        \
+    return ::cuemu::shuffle(::cuemu::WarpOp::shuffle_up, mask, value, static_cast<int>(delta), width, line);       \
+  }                                                                                                                \
+  inline type __shfl_down_sync(unsigned mask, type value, unsigned delta, int width = 32,                          \
+                               int line = __builtin_LINE()) {                                                      \
+    return ::cuemu::shuffle(::cuemu::WarpOp::shuffle_down, mask, value, static_cast<int>(delta), width, line);     \
+  }                                                                                                                \
+  inline type __shfl_xor_sync(unsigned mask, type value, int lane_mask, int width = 32,                            \
+                              int line = __builtin_LINE()) {                                                       \
+    return ::cuemu::shuffle(::cuemu::WarpOp::shuffle_xor, mask, value, lane_mask, width, line);                    \
+  }
+#define CUEMU_MATCHES(type)                                                                                        \
+  inline unsigned __match_any_sync(unsigned mask, type value, int line = __builtin_LINE()) {                       \
+    return static_cast<unsigned>(                                                                                  \
+        ::cuemu::warp_operation(::cuemu::WarpOp::match_any, mask, ::cuemu::to_bits(value), 0, 32, line));          \
+  }                                                                                                                \
+  inline unsigned __match_all_sync(unsigned mask, type value, int* all_same, int line = __builtin_LINE()) {        \
+    const unsigned lanes = static_cast<unsigned>(                                                                  \
+        ::cuemu::warp_operation(::cuemu::WarpOp::match_all, mask, ::cuemu::to_bits(value), 0, 32, line));          \
+    *all_same = lanes != 0;                                                                                        \
+    return lanes;                                                                                                  \
+  }
+#define CUEMU_FOR_SHUFFLED_TYPES(macro)                                                       \
+  macro(int) macro(unsigned int) macro(long) macro(unsigned long) macro(long long)            \
+  macro(unsigned long long) macro(float) macro(double)
+CUEMU_FOR_SHUFFLED_TYPES(CUEMU_SHUFFLES)
+CUEMU_FOR_SHUFFLED_TYPES(CUEMU_MATCHES)
+#undef CUEMU_FOR_SHUFFLED_TYPES
+#undef CUEMU_MATCHES
+
+#define CUEMU_WARP_FUNCTION(result, name, value_type, operation)                              \
+  inline result name(unsigned mask, value_type value, int line = __builtin_LINE()) {          \
+    return static_cast<result>(::cuemu::warp_operation(::cuemu::WarpOp::operation, mask,      \
+                                                       ::cuemu::to_bits(value), 0, 32, line)); \
+  }
+CUEMU_WARP_FUNCTION(unsigned, __ballot_sync, int, ballot)
+CUEMU_WARP_FUNCTION(int, __any_sync, int, any)
+CUEMU_WARP_FUNCTION(int, __all_sync, int, all)
+CUEMU_WARP_FUNCTION(int, __reduce_add_sync, int, reduce_add)
+CUEMU_WARP_FUNCTION(unsigned, __reduce_add_sync, unsigned, reduce_add)
+CUEMU_WARP_FUNCTION(int, __reduce_min_sync, int, reduce_min)
+CUEMU_WARP_FUNCTION(unsigned, __reduce_min_sync, unsigned, reduce_min_unsigned)
+CUEMU_WARP_FUNCTION(int, __reduce_max_sync, int, reduce_max)
+CUEMU_WARP_FUNCTION(unsigned, __reduce_max_sync, unsigned, reduce_max_unsigned)
+CUEMU_WARP_FUNCTION(unsigned, __reduce_and_sync, unsigned, reduce_and)
+CUEMU_WARP_FUNCTION(unsigned, __reduce_or_sync, unsigned, reduce_or)
+CUEMU_WARP_FUNCTION(unsigned, __reduce_xor_sync, unsigned, reduce_xor)
+#undef CUEMU_WARP_FUNCTION
+
+// Cached, streaming and volatile-like accesses are plain ones here.
+template <typename T> inline T __ldg(const T* address) { return *address; }
+template <typename T> inline T __ldca(const T* address) { return *address; }
+template <typename T> inline T __ldcg(const T* address) { return *address; }
+template <typename T> inline T __ldcs(const T* address) { return *address; }
+template <typename T> inline T __ldlu(const T* address) { return *address; }
+template <typename T> inline T __ldcv(const T* address) { return *address; }
+template <typename T> inline void __stwb(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> inline void __stcg(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> inline void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> inline void __stwt(T* address, std::type_identity_t<T> value) { *address = value; }
+
+inline int __popc(unsigned bits) { return std::popcount(bits); }
+inline int __popcll(unsigned long long bits) { return std::popcount(bits); }
+inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
+inline int __clzll(long long bits) { return std::countl_zero(static_cast<unsigned long long>(bits)); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
+inline unsigned long long __brevll(unsigned long long bits) {
+  unsigned long long reversed = 0;
+  for (int i = 0; i < 64; ++i) reversed |= (bits >> i & 1) << (63 - i);
+  return reversed;
+}
+inline unsigned __brev(unsigned bits) { return static_cast<unsigned>(__brevll(bits) >> 32); }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const unsigned long long bytes = static_cast<unsigned long long>(high) << 32 | low;
+  unsigned permuted = 0;
+  for (int i = 0; i < 4; ++i) {
+    permuted |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  }
+  return permuted;
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+  const unsigned long long bits = static_cast<unsigned long long>(high) << 32 | low;
+  return static_cast<unsigned>(bits << (shift & 31) >> 32);
+}
+inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
+  const unsigned long long bits = static_cast<unsigned long long>(high) << 32 | low;
+  return static_cast<unsigned>(bits << (shift < 32 ? shift : 32) >> 32);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  const unsigned long long bits = static_cast<unsigned long long>(high) << 32 | low;
+  return static_cast<unsigned>(bits >> (shift & 31));
+}
+inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+  const unsigned long long bits = static_cast<unsigned long long>(high) << 32 | low;
+  return static_cast<unsigned>(bits >> (shift < 32 ? shift : 32));
+}
+
+inline long long clock64() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+inline unsigned long long __globaltimer() { return static_cast<unsigned long long>(clock64()); }
+inline unsigned __isShared(const void*) { return 0; }
+inline unsigned __isGlobal(const void*) { return 1; }
+template <typename T> inline std::size_t __cvta_generic_to_shared(T*) {
+  static_assert(!sizeof(T*), "cuemu-unsupported: shared-memory addresses for inline PTX: access shared memory in C++");
+  return 0;
+}

@@ -1,0 +1,355 @@
+// The CUDA runtime's host interface. Everything is done when a call returns; streams are names without effect.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "vector_types.h"
+
+enum cudaError {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidPitchValue = 12,
+  cudaErrorInvalidSymbol = 13,
+  cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidDeviceFunction = 98,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
+  cudaErrorAssert = 710,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801,
+  cudaErrorUnknown = 999,
+};
+typedef enum cudaError cudaError_t;
+
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+#define cudaStreamDefault 0x00
+#define cudaStreamNonBlocking 0x01
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(0x1))
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(0x2))
+#define cudaEventDefault 0x00
+#define cudaEventBlockingSync 0x01
+#define cudaEventDisableTiming 0x02
+#define cudaEventInterprocess 0x04
+#define cudaEventRecordDefault 0x00
+#define cudaEventWaitDefault 0x00
+#define cudaHostAllocDefault 0x00
+#define cudaHostAllocPortable 0x01
+#define cudaHostAllocMapped 0x02
+#define cudaHostAllocWriteCombined 0x04
+#define cudaMemAttachGlobal 0x01
+#define cudaMemAttachHost 0x02
+#define cudaOccupancyDefault 0x00
+#define cudaCpuDeviceId (-1)
+
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4,
+};
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+};
+enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
+enum cudaSharedMemConfig {
+  cudaSharedMemBankSizeDefault,
+  cudaSharedMemBankSizeFourByte,
+  cudaSharedMemBankSizeEightByte,
+};
+enum cudaSharedCarveout {
+  cudaSharedmemCarveoutDefault = -1,
+  cudaSharedmemCarveoutMaxShared = 100,
+  cudaSharedmemCarveoutMaxL1 = 0,
+};
+enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize, cudaLimitPersistingL2CacheSize = 6 };
+enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited };
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+enum cudaMemoryAdvise {
+  cudaMemAdviseSetReadMostly = 1,
+  cudaMemAdviseUnsetReadMostly,
+  cudaMemAdviseSetPreferredLocation,
+  cudaMemAdviseUnsetPreferredLocation,
+  cudaMemAdviseSetAccessedBy,
+  cudaMemAdviseUnsetAccessedBy,
+};
+enum cudaDeviceAttr {
+  cudaDevAttrMaxThreadsPerBlock = 1,
+  cudaDevAttrMaxBlockDimX = 2,
+  cudaDevAttrMaxBlockDimY = 3,
+  cudaDevAttrMaxBlockDimZ = 4,
+  cudaDevAttrMaxGridDimX = 5,
+  cudaDevAttrMaxGridDimY = 6,
+  cudaDevAttrMaxGridDimZ = 7,
+  cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrTotalConstantMemory = 9,
+  cudaDevAttrWarpSize = 10,
+  cudaDevAttrMaxRegistersPerBlock = 12,
+  cudaDevAttrClockRate = 13,
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrIntegrated = 18,
+  cudaDevAttrCanMapHostMemory = 19,
+  cudaDevAttrComputeMode = 20,
+  cudaDevAttrConcurrentKernels = 31,
+  cudaDevAttrMemoryClockRate = 36,
+  cudaDevAttrGlobalMemoryBusWidth = 37,
+  cudaDevAttrL2CacheSize = 38,
+  cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+  cudaDevAttrUnifiedAddressing = 41,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxRegistersPerMultiprocessor = 82,
+  cudaDevAttrManagedMemory = 83,
+  cudaDevAttrCooperativeLaunch = 95,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrMaxBlocksPerMultiprocessor = 106,
+  cudaDevAttrReservedSharedMemoryPerBlock = 111,
+  cudaDevAttrMemoryPoolsSupported = 115,
+  cudaDevAttrClusterLaunch = 120,
+};
+
+struct cudaDeviceProp {
+  char name[256];
+  std::size_t totalGlobalMem, sharedMemPerBlock;
+  int regsPerBlock, warpSize;
+  std::size_t memPitch;
+  int maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
+  int clockRate;
+  std::size_t totalConstMem;
+  int major, minor, multiProcessorCount, integrated, canMapHostMemory, computeMode, concurrentKernels, ECCEnabled;
+  int pciBusID, pciDeviceID, pciDomainID, asyncEngineCount, unifiedAddressing, memoryClockRate, memoryBusWidth;
+  int l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor, streamPrioritiesSupported;
+  int globalL1CacheSupported, localL1CacheSupported;
+  std::size_t sharedMemPerMultiprocessor;
+  int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, concurrentManagedAccess, cooperativeLaunch;
+  std::size_t sharedMemPerBlockOptin, reservedSharedMemPerBlock;
+  int maxBlocksPerMultiProcessor, clusterLaunch;
+};
+struct cudaFuncAttributes {
+  std::size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes;
+  int preferredShmemCarveout;
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
+  void* devicePointer;
+  void* hostPointer;
+};
+
+extern "C" {
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaDeviceReset();
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+
+cudaError_t cudaFree(void* data);
+cudaError_t cudaFreeHost(void* data);
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                         std::size_t height, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void* data, int value, std::size_t bytes);
+cudaError_t cudaMemset2D(void* data, std::size_t pitch, int value, std::size_t width, std::size_t height);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+}
+
+namespace cuemu {
+
+cudaError_t set_last_error(cudaError_t error);  // returns it
+cudaError_t sticky_error();
+cudaError_t allocate(void** data, std::size_t bytes, const char* what);
+int blocks_per_multiprocessor(int threads, std::size_t shared_bytes);
+cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value);
+cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kernel);
+
+inline cudaError_t occupancy_max_active_blocks(int* blocks, const char*, int threads, std::size_t shared_bytes) {
+  *blocks = blocks_per_multiprocessor(threads, shared_bytes);
+  return cudaSuccess;
+}
+
+inline cudaError_t occupancy_max_potential_block_size(int* grid, int* block, const char*, std::size_t shared_bytes = 0,
+                                                      int most_threads = 0) {
+  *block = most_threads > 0 && most_threads < 1024 ? most_threads : 1024;
+  cudaDeviceProp properties;
+  cudaGetDeviceProperties(&properties, 0);
+  *grid = properties.multiProcessorCount * blocks_per_multiprocessor(*block, shared_bytes);
+  return cudaSuccess;
+}
+
+}  // namespace cuemu
+
+template <typename T>
+inline cudaError_t cudaMalloc(T** data, std::size_t bytes) {
+  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMalloc allocation");
+}
+template <typename T>
+inline cudaError_t cudaMallocAsync(T** data, std::size_t bytes, cudaStream_t) {
+  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMallocAsync allocation");
+}
+template <typename T>
+inline cudaError_t cudaMallocManaged(T** data, std::size_t bytes, unsigned = cudaMemAttachGlobal) {
+  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMallocManaged allocation");
+}
+template <typename T>
+inline cudaError_t cudaMallocHost(T** data, std::size_t bytes, unsigned = 0) {
+  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMallocHost allocation");
+}
+template <typename T>
+inline cudaError_t cudaHostAlloc(T** data, std::size_t bytes, unsigned) {
+  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaHostAlloc allocation");
+}
+template <typename T>
+inline cudaError_t cudaMallocPitch(T** data, std::size_t* pitch, std::size_t width, std::size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return ::cuemu::allocate(reinterpret_cast<void**>(data), *pitch * height, "cudaMallocPitch allocation");
+}
+template <typename T>
+inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) {
+  *device = static_cast<T*>(host);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return cudaFree(data); }
+inline cudaError_t cudaHostRegister(void*, std::size_t, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t = nullptr) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
+inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                                     std::size_t width, std::size_t height, cudaMemcpyKind kind,
+                                     cudaStream_t = nullptr) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+inline cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
+  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+}
+inline cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes, cudaStream_t = nullptr) {
+  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+}
+inline cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t = nullptr) {
+  return cudaMemset(data, value, bytes);
+}
+inline cudaError_t cudaMemset2DAsync(void* data, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                                     cudaStream_t = nullptr) {
+  return cudaMemset2D(data, pitch, value, width, height);
+}
+inline cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, int, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaMemAdvise(const void*, std::size_t, cudaMemoryAdvise, int) { return cudaSuccess; }
+
+// A symbol is the variable itself, or (in C style) its address.
+namespace cuemu {
+template <typename Symbol>
+inline char* symbol_address(const Symbol& symbol) {
+  if constexpr (std::is_same_v<Symbol, const void*> || std::is_same_v<Symbol, void*>) {
+    return static_cast<char*>(const_cast<void*>(static_cast<const void*>(symbol)));
+  } else {
+    return reinterpret_cast<char*>(const_cast<std::remove_cv_t<Symbol>*>(&symbol));
+  }
+}
+template <typename Symbol>
+inline bool fits_symbol(std::size_t bytes, std::size_t offset) {
+  return std::is_same_v<Symbol, const void*> || std::is_same_v<Symbol, void*> ||
+         (offset <= sizeof(Symbol) && bytes <= sizeof(Symbol) - offset);
+}
+}  // namespace cuemu
+template <typename Symbol>
+inline cudaError_t cudaMemcpyToSymbol(const Symbol& symbol, const void* from, std::size_t bytes, std::size_t offset = 0,
+                                      cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
+  if (!::cuemu::fits_symbol<Symbol>(bytes, offset)) return ::cuemu::set_last_error(cudaErrorInvalidValue);
+  return cudaMemcpy(::cuemu::symbol_address(symbol) + offset, from, bytes, kind);
+}
+template <typename Symbol>
+inline cudaError_t cudaMemcpyFromSymbol(void* to, const Symbol& symbol, std::size_t bytes, std::size_t offset = 0,
+                                        cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
+  if (!::cuemu::fits_symbol<Symbol>(bytes, offset)) return ::cuemu::set_last_error(cudaErrorInvalidValue);
+  return cudaMemcpy(to, ::cuemu::symbol_address(symbol) + offset, bytes, kind);
+}
+template <typename Symbol>
+inline cudaError_t cudaMemcpyToSymbolAsync(const Symbol& symbol, const void* from, std::size_t bytes,
+                                           std::size_t offset, cudaMemcpyKind kind, cudaStream_t = nullptr) {
+  return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
+}
+template <typename Symbol>
+inline cudaError_t cudaMemcpyFromSymbolAsync(void* to, const Symbol& symbol, std::size_t bytes, std::size_t offset,
+                                             cudaMemcpyKind kind, cudaStream_t = nullptr) {
+  return cudaMemcpyFromSymbol(to, symbol, bytes, offset, kind);
+}
+template <typename Symbol>
+inline cudaError_t cudaGetSymbolAddress(void** address, const Symbol& symbol) {
+  *address = ::cuemu::symbol_address(symbol);
+  return cudaSuccess;
+}
+template <typename Symbol>
+inline cudaError_t cudaGetSymbolSize(std::size_t* bytes, const Symbol&) {
+  *bytes = sizeof(Symbol);
+  return cudaSuccess;
+}
+
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
+inline cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { *priority = 0; return cudaSuccess; }
+inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned* flags) { *flags = 0; return cudaSuccess; }
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags = 0) {
+  return cudaEventCreateWithFlags(event, flags);
+}
+inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream = nullptr, unsigned = 0) {
+  return cudaEventRecord(event, stream);
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaDeviceSynchronize(); }
+
+inline cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetLimit(cudaLimit, std::size_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit) { *value = 64 * 1024; return cudaSuccess; }
+inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { *can = 0; return cudaSuccess; }
+template <typename Function>
+inline cudaError_t cudaFuncSetCacheConfig(Function&&, cudaFuncCache) { return cudaSuccess; }
+template <typename Function>
+inline cudaError_t cudaFuncSetSharedMemConfig(Function&&, cudaSharedMemConfig) { return cudaSuccess; }

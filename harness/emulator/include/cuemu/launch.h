@@ -1,0 +1,55 @@
+// What the rewriter makes of launches, of __shared__ variables and of calls that name a kernel.
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include "host_api.h"
+#include "runtime.h"
+
+namespace cuemu {
+
+template <typename Stream = cudaStream_t>
+Config config(dim3 grid, dim3 block, std::size_t shared_bytes = 0, Stream = Stream{}) {
+  static_assert(std::is_convertible_v<Stream, cudaStream_t> || std::is_integral_v<Stream>,
+                "the fourth launch argument is a cudaStream_t");
+  return {grid, block, shared_bytes};
+}
+
+// Runs `call(arguments...)` for every CUDA thread; the arguments are evaluated and kept once.
+template <typename Call, typename... Arguments>
+void launch(const char* kernel, int line, const Config& config, const Call& call, Arguments... arguments) {
+  const auto bound = [&] { call(std::as_const(arguments)...); };
+  run_launch(
+      kernel, line, config, [](const void* held) { (*static_cast<decltype(bound)*>(held))(); }, &bound);
+}
+
+template <typename... Parameters, std::size_t... Positions>
+void launch_with(const char* kernel, int line, void (*function)(Parameters...), const Config& config, void** parameters,
+                 std::index_sequence<Positions...>) {
+  launch(
+      kernel, line, config, [function](auto const&... values) { function(values...); },
+      static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(
+          *static_cast<std::remove_reference_t<Parameters>*>(parameters[Positions]))...);
+}
+
+template <typename... Parameters>
+cudaError_t launch_kernel(const char* kernel, int line, void (*function)(Parameters...), dim3 grid, dim3 block,
+                          void** parameters, std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
+  launch_with(kernel, line, function, {grid, block, shared_bytes}, parameters,
+              std::index_sequence_for<Parameters...>());
+  return cudaPeekAtLastError();
+}
+
+template <typename Variable>
+Variable& shared_slot(const char* key, std::size_t alignment, const char* name, int line) {
+  const std::size_t wanted = alignment > alignof(Variable) ? alignment : alignof(Variable);
+  return *static_cast<Variable*>(shared_bytes(key, sizeof(Variable), wanted, name, line));
+}
+
+template <typename Element>
+Element* dynamic_shared(std::size_t alignment) {
+  return static_cast<Element*>(dynamic_shared_bytes(alignment > alignof(Element) ? alignment : alignof(Element)));
+}
+
+}  // namespace cuemu

@@ -1,0 +1,70 @@
+// The emulator's library as rewritten kernels see it: launches, shared memory, barriers and warp operations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "vector_types.h"
+
+struct CUstream_st;
+
+namespace cuemu {
+
+struct Config {
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes;
+};
+
+using Entry = void (*)(const void* bound);
+
+// Runs `entry(bound)` once for every CUDA thread and returns when all have ended.
+void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound);
+
+// The calling block's copy of a __shared__ variable; `key` tells variables apart.
+void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
+void* dynamic_shared_bytes(std::size_t alignment);
+
+enum class Barrier : int { plain, count, conjunction, disjunction };
+int wait_at_barrier(Barrier kind, int predicate, int line);
+
+enum class WarpOp : int {
+  shuffle,
+  shuffle_up,
+  shuffle_down,
+  shuffle_xor,
+  ballot,
+  any,
+  all,
+  match_any,
+  match_all,
+  reduce_add,
+  reduce_min,
+  reduce_max,
+  reduce_min_unsigned,
+  reduce_max_unsigned,
+  reduce_and,
+  reduce_or,
+  reduce_xor,
+  sync,
+};
+// `parameter` and `width` are those of the shuffles. Lanes that a shuffle may not read yield all ones.
+std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width, int line);
+unsigned active_lanes();
+
+// Lets other threads of the block run; for waits that a program spells as a loop.
+void yield();
+
+[[noreturn]] void trap(int line);
+[[noreturn]] void assertion_failed(const char* expression, const char* file, int line, const char* function);
+bool in_kernel();
+
+}  // namespace cuemu
+
+// Plain variables, so that a host function may have its own `blockDim`. A switch between threads sets threadIdx; for
+// one thread none of these ever changes.
+extern const __thread __attribute__((tls_model("initial-exec"))) uint3 threadIdx __asm__("cuemu_thread_index");
+extern const __thread __attribute__((tls_model("initial-exec"))) uint3 blockIdx __asm__("cuemu_block_index");
+extern const __thread __attribute__((tls_model("initial-exec"))) dim3 blockDim __asm__("cuemu_block_size");
+extern const __thread __attribute__((tls_model("initial-exec"))) dim3 gridDim __asm__("cuemu_grid_size");
+static const int warpSize = 32;

@@ -1,0 +1,29 @@
+// Calls that the emulator refuses by name; they fail to compile only where they are used.
+#pragma once
+
+namespace cuemu {
+template <typename...>
+inline constexpr bool kNever = false;
+}
+
+#define CUEMU_REFUSE(name, construct, remedy)                                              \
+  template <typename... Arguments>                                                         \
+  inline int name(Arguments&&...) {                                                        \
+    static_assert(::cuemu::kNever<Arguments...>, "cuemu-unsupported: " construct ": " remedy); \
+    return 0;                                                                              \
+  }
+
+CUEMU_REFUSE(cudaLaunchCooperativeKernel, "cooperative launches", "split the kernel where the grid synchronises")
+CUEMU_REFUSE(cudaLaunchKernelExC, "launches with attributes", "launch with kernel<<<...>>>(...)")
+CUEMU_REFUSE(cudaLaunchKernelEx, "launches with attributes", "launch with kernel<<<...>>>(...)")
+CUEMU_REFUSE(cudaStreamBeginCapture, "CUDA graphs", "launch the kernels directly")
+CUEMU_REFUSE(cudaGraphLaunch, "CUDA graphs", "launch the kernels directly")
+CUEMU_REFUSE(cudaGraphInstantiate, "CUDA graphs", "launch the kernels directly")
+CUEMU_REFUSE(cudaCreateTextureObject, "textures", "read global memory")
+CUEMU_REFUSE(cudaBindTexture, "textures", "read global memory")
+CUEMU_REFUSE(cudaCreateSurfaceObject, "surfaces", "read and write global memory")
+CUEMU_REFUSE(tex1Dfetch, "textures", "read global memory")
+CUEMU_REFUSE(__cluster_dims, "thread block clusters", "use blocks that do not depend on each other")
+CUEMU_REFUSE(cuTensorMapEncodeTiled, "TMA", "load tiles with ordinary reads")
+CUEMU_REFUSE(cudaMallocArray, "CUDA arrays", "use cudaMalloc")
+#undef CUEMU_REFUSE

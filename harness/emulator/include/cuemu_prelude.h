@@ -1,0 +1,49 @@
+// What nvcc gives every CUDA source without an include. It is also safe before torch's and the standard library's
+// headers: no function-like macro with a common name, and attributes that survive inside __attribute__((...)).
+#pragma once
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __managed__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __cluster_dims__(...) \
+  static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel")
+#define __block_size__(...) \
+  static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel")
+// Empty, since the standard library writes __attribute__((__noinline__)).
+#define __noinline__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __builtin_align__(bytes) __attribute__((aligned(bytes)))
+#define __nv_pure__ __attribute__((pure))
+#define __shared__ \
+  static_assert(false, "cuemu-unsupported: this form of __shared__: declare it as a plain variable or array in a function");
+
+#define CUDART_VERSION 12080
+#define CUDA_VERSION 12080
+#define __CUDART_API_VERSION CUDART_VERSION
+
+#include "cuemu/atomics.h"
+#include "cuemu/device.h"
+#include "cuemu/host_api.h"
+#include "cuemu/launch.h"
+#include "cuemu/math.h"
+#include "cuemu/runtime.h"
+#include "cuemu/unsupported.h"
+#include "cuemu/vector_types.h"

@@ -1,0 +1,79 @@
+// What extensions need of torch's C++ API, without the rest: the tensor, checks, dispatch macros, dtypes, and the
+// operators and features that cuemu_torch_selection.h (written for each translation unit) names.
+#pragma once
+
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/TensorOptions.h>
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#if __has_include("cuemu_torch_selection.h")
+#include "cuemu_torch_selection.h"
+#else
+#include <torch/library.h>
+#define CUEMU_TORCH_WITH_PYTHON 1
+#endif
+
+#ifdef CUEMU_TORCH_WITH_PYTHON
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#endif
+
+namespace at {
+using NoGradGuard = c10::NoGradGuard;
+} // namespace at
+
+namespace torch {
+
+using namespace at;
+using std::nullopt;
+using std::optional;
+
+using Dtype = at::ScalarType;
+using NoGradGuard = c10::NoGradGuard;
+using AutoGradMode = c10::AutoGradMode;
+using InferenceMode = c10::InferenceMode;
+
+constexpr auto kUInt8 = at::kByte;
+constexpr auto kInt8 = at::kChar;
+constexpr auto kInt16 = at::kShort;
+constexpr auto kInt32 = at::kInt;
+constexpr auto kInt64 = at::kLong;
+constexpr auto kUInt16 = at::kUInt16;
+constexpr auto kUInt32 = at::kUInt32;
+constexpr auto kUInt64 = at::kUInt64;
+constexpr auto kFloat16 = at::kHalf;
+constexpr auto kFloat32 = at::kFloat;
+constexpr auto kFloat64 = at::kDouble;
+constexpr auto kU8 = kUInt8;
+constexpr auto kI8 = kInt8;
+constexpr auto kI16 = kInt16;
+constexpr auto kI32 = kInt32;
+constexpr auto kI64 = kInt64;
+constexpr auto kF16 = kFloat16;
+constexpr auto kF32 = kFloat32;
+constexpr auto kF64 = kFloat64;
+
+} // namespace torch

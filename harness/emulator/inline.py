@@ -1,0 +1,244 @@
+"""``torch.utils.cpp_extension.load_inline`` and ``load``, building for the emulated device.
+
+A solution file calls torch's functions; the worker puts an ``InlineLoader``'s methods in their place.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from harness.emulator.diagnostics import BuildFailed, SourceLocator
+from harness.emulator.toolchain import InlineSources, SourceFile, build_key, build_library
+
+
+class InlineLoader:
+    """Builds and loads the extensions of one solution.
+
+    Args:
+        solution_path: The solution file, as messages name it.
+        solution_text: Its content, to find the lines of its CUDA strings in.
+        cached: Libraries that are built already, by build key.
+        out_dir: Where new libraries are put.
+        on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
+        mode: How kernels will run; part of the build key.
+
+    Attributes:
+        built: The libraries that this loader has built, by build key.
+    """
+
+    def __init__(
+        self,
+        solution_path: Path | str,
+        solution_text: str,
+        cached: Mapping[str, Path],
+        out_dir: Path,
+        on_build: Callable[[str, str], None],
+        mode: str = "fast",
+    ):
+        self.built: dict[str, Path] = {}
+        self._locator = SourceLocator(solution_path, solution_text)
+        self._cached = cached
+        self._out_dir = out_dir
+        self._on_build = on_build
+        self._mode = mode
+
+    def load_inline(
+        self,
+        name: str,
+        cpp_sources: str | Sequence[str],
+        cuda_sources: str | Sequence[str] | None = None,
+        sycl_sources: str | Sequence[str] | None = None,
+        functions: str | Sequence[str] | Mapping[str, str] | None = None,
+        extra_cflags: Sequence[str] | None = None,
+        extra_cuda_cflags: Sequence[str] | None = None,
+        extra_sycl_cflags: Sequence[str] | None = None,
+        extra_ldflags: Sequence[str] | None = None,
+        extra_include_paths: str | Sequence[str] | None = None,
+        build_directory: str | None = None,
+        verbose: bool = False,
+        with_cuda: bool | None = None,
+        with_sycl: bool | None = None,
+        is_python_module: bool = True,
+        with_pytorch_error_handling: bool = True,
+        keep_intermediates: bool = True,
+        use_pch: bool = False,
+        no_implicit_headers: bool = False,
+    ) -> ModuleType | str:
+        """Builds (or finds) an extension given as strings and loads it; the arguments are torch's.
+
+        Returns:
+            The module, or for ``is_python_module=False`` the loaded library's path.
+
+        Raises:
+            BuildFailed: If the arguments make no sense or the source does not build.
+            Unsupported: If the source uses something that the emulator refuses by name.
+            ToolchainError: If there is no compiler.
+        """
+        del extra_sycl_cflags, build_directory, verbose, with_cuda, keep_intermediates, use_pch
+        if sycl_sources or with_sycl:
+            raise BuildFailed(f"load_inline({name!r}): SYCL sources are not CUDA; give cuda_sources instead.")
+        sources = InlineSources(
+            name=_checked_name(name, is_python_module),
+            cpp_sources=_texts(name, "cpp_sources", cpp_sources),
+            cuda_sources=_texts(name, "cuda_sources", cuda_sources),
+            functions=_functions(name, functions),
+            extra_cflags=_texts(name, "extra_cflags", extra_cflags),
+            extra_cuda_cflags=_texts(name, "extra_cuda_cflags", extra_cuda_cflags),
+            extra_ldflags=_texts(name, "extra_ldflags", extra_ldflags),
+            extra_include_paths=_paths(name, "extra_include_paths", extra_include_paths),
+            no_implicit_headers=bool(no_implicit_headers),
+            is_python_module=bool(is_python_module),
+            with_pytorch_error_handling=bool(with_pytorch_error_handling),
+        )
+        return self._load(sources)
+
+    def load(
+        self,
+        name: str,
+        sources: str | Sequence[str],
+        extra_cflags: Sequence[str] | None = None,
+        extra_cuda_cflags: Sequence[str] | None = None,
+        extra_sycl_cflags: Sequence[str] | None = None,
+        extra_ldflags: Sequence[str] | None = None,
+        extra_include_paths: str | Sequence[str] | None = None,
+        build_directory: str | None = None,
+        verbose: bool = False,
+        with_cuda: bool | None = None,
+        with_sycl: bool | None = None,
+        is_python_module: bool = True,
+        is_standalone: bool = False,
+        keep_intermediates: bool = True,
+    ) -> ModuleType | str:
+        """Builds (or finds) an extension given as files and loads it; the arguments are torch's.
+
+        Returns:
+            The module, or for ``is_python_module=False`` the loaded library's path.
+
+        Raises:
+            BuildFailed: If a file cannot be read, the arguments make no sense or the source does not build.
+            Unsupported: If the source uses something that the emulator refuses by name.
+            ToolchainError: If there is no compiler.
+        """
+        del extra_sycl_cflags, build_directory, verbose, with_cuda, keep_intermediates
+        if is_standalone or with_sycl:
+            raise BuildFailed(f"load({name!r}): only extensions for Python can be loaded here.")
+        paths = _paths(name, "sources", sources)
+        files = tuple(_source_file(name, path) for path in paths)
+        described = InlineSources(
+            name=_checked_name(name, is_python_module),
+            extra_cflags=_texts(name, "extra_cflags", extra_cflags),
+            extra_cuda_cflags=_texts(name, "extra_cuda_cflags", extra_cuda_cflags),
+            extra_ldflags=_texts(name, "extra_ldflags", extra_ldflags),
+            extra_include_paths=_paths(name, "extra_include_paths", extra_include_paths),
+            no_implicit_headers=True,
+            is_python_module=bool(is_python_module),
+            files=files,
+        )
+        return self._load(described)
+
+    def _load(self, sources: InlineSources) -> ModuleType | str:
+        key = build_key(sources, self._mode)
+        library = self._cached.get(key) or self.built.get(key)
+        if library is None or not library.is_file():
+            self._on_build("begin", sources.name)
+            try:
+                library = build_library(sources, self._out_dir, self._locator, key)
+            finally:
+                self._on_build("end", sources.name)
+            self.built[key] = library
+        if sources.is_python_module:
+            return _import(sources.name, library)
+        return _load_operators(library)
+
+
+def _import(name: str, library: Path) -> ModuleType:
+    """Imports a library as the module ``name``; another library of that name may be loaded already."""
+    loader = importlib.machinery.ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_file_location(name, str(library), loader=loader)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{library} cannot be imported as a module", name=name, path=str(library))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_operators(library: Path) -> str:
+    import torch
+
+    operators: Any = torch.ops
+    operators.load_library(str(library))
+    return str(library)
+
+
+def _checked_name(name: object, is_python_module: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise BuildFailed(f"load_inline: name must be a non-empty string, got {name!r}.")
+    if is_python_module and not name.isidentifier():
+        raise BuildFailed(f"load_inline: name={name!r} must be a Python identifier to be imported as a module.")
+    return name
+
+
+def _texts(name: str, argument: str, given: object) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, Sequence) and all(isinstance(item, str) for item in given):
+        return tuple(given)
+    raise BuildFailed(f"load_inline({name!r}): {argument} must be a string or a list of strings, got {_kind(given)}.")
+
+
+def _paths(name: str, argument: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, os.PathLike):
+        given = [given]
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        given = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in given]
+    return _texts(name, argument, given)
+
+
+def _functions(name: str, given: object) -> dict[str, str] | None:
+    """The functions to bind with their docstrings, from any of the forms that torch takes."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        functions = dict(given)
+    elif isinstance(given, str):
+        functions = {given: given}
+    elif isinstance(given, Sequence):
+        functions = {item if isinstance(item, str) else repr(item): item for item in given}
+    else:
+        raise BuildFailed(
+            f"load_inline({name!r}): functions must be a name, a list of names or a dict of names to docstrings, "
+            f"got {_kind(given)}."
+        )
+    for function, documentation in functions.items():
+        if not isinstance(function, str) or not isinstance(documentation, str):
+            raise BuildFailed(
+                f"load_inline({name!r}): functions must hold strings, got {function!r}: {documentation!r}."
+            )
+        if not all(part.isidentifier() for part in function.removeprefix("::").split("::")):
+            raise BuildFailed(
+                f"load_inline({name!r}): functions must hold names of C++ functions declared in cpp_sources, such as "
+                f"'forward'; got {function.strip()[:80]!r}."
+            )
+    return functions
+
+
+def _kind(given: object) -> str:
+    if isinstance(given, Sequence):
+        wrong = next((type(item).__name__ for item in given if not isinstance(item, str)), "nothing")
+        return f"a {type(given).__name__} holding {wrong}"
+    return type(given).__name__
+
+
+def _source_file(name: str, path: str) -> SourceFile:
+    try:
+        return SourceFile(Path(path), Path(path).read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError as error:
+        raise BuildFailed(f"load({name!r}): the source file {path} cannot be read: {error.strerror}.") from error

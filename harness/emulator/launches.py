@@ -1,0 +1,198 @@
+"""Kernel launches and the runtime calls that name a kernel, rewritten into calls of the emulator's runtime."""
+
+from __future__ import annotations
+
+from harness.emulator.lexer import line_breaks
+from harness.emulator.syntax import Code, Range, base_name, callee_start, names_in, without_casts
+
+# Position of the kernel among the arguments of each call that names one.
+_KERNEL_ARGUMENT = {
+    "cudaFuncSetAttribute": ("func_set_attribute", 0),
+    "cudaFuncGetAttributes": ("func_get_attributes", 1),
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor": ("occupancy_max_active_blocks", 1),
+    "cudaOccupancyMaxPotentialBlockSize": ("occupancy_max_potential_block_size", 2),
+}
+
+
+class Kernels:
+    """The kernels that a text defines, and the variables that stand for one.
+
+    A launch limit set through one name has to hold for a launch through the other, so both get the kernel's name.
+    """
+
+    def __init__(self, code: Code):
+        self._defined = _defined_kernels(code)
+        self._aliases: dict[str, set[str]] = {}
+        for position in range(1, len(code) - 1):
+            if code.text(position) == "=" and code.is_name(position - 1):
+                self._note_alias(code, position)
+
+    def _note_alias(self, code: Code, position: int) -> None:
+        stop = position + 1
+        while stop < len(code) and code.text(stop) not in (";", "{", "}"):
+            stop += 1
+        named = names_in(code.span(position + 1, stop)) & self._defined
+        if named:
+            self._aliases.setdefault(code.text(position - 1), set()).update(named)
+
+    def name_of(self, code: Code, start: int, stop: int) -> str:
+        """The kernel's name as a C++ expression of type ``const char*``.
+
+        Args:
+            code: The text.
+            start: First position of the expression that is launched or passed.
+            stop: The position after it.
+
+        Returns:
+            A string literal, or ``#parameter`` where a macro's parameter stands for the kernel.
+        """
+        name = base_name(code, start, stop)
+        if name in code.parameters:
+            return f"#{name}"
+        if name not in self._defined:
+            stands_for = self._aliases.get(name, set())
+            if len(stands_for) == 1:
+                name = next(iter(stands_for))
+        return f'"{name or "kernel"}"'
+
+
+def _defined_kernels(code: Code) -> set[str]:
+    """Every name that directly follows a ``__global__`` declaration's type."""
+    names: set[str] = set()
+    for position in range(len(code)):
+        if code.text(position) != "__global__":
+            continue
+        index = position + 1
+        while index < len(code) and code.text(index) not in (";", "{", "}"):
+            if code.text(index) == "(":
+                if code.is_name(index - 1) and code.text(index - 1) not in (
+                    "__launch_bounds__",
+                    "__attribute__",
+                ):
+                    names.add(code.text(index - 1))
+                    break
+                closing = code.close_of(index)
+                if closing is None:
+                    break
+                index = closing
+            index += 1
+    return names
+
+
+def rewrite_launches(code: Code, kernels: Kernels) -> None:
+    """Rewrites every ``kernel<<<grid, block, shared, stream>>>(arguments)``; one that is malformed stays as it is."""
+    for position in range(len(code)):
+        if code.text(position) == "<<<" and code.text(position - 1) != "operator":
+            _rewrite_launch(code, position, kernels)
+
+
+def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
+    start = callee_start(code, opening)
+    if start is None:
+        return
+    closing = _launch_close(code, opening)
+    if closing is None:
+        return
+    arguments_open = closing + 3
+    arguments_close = code.close_of(arguments_open)
+    if arguments_close is None:
+        return
+    name = kernels.name_of(code, start, opening)
+    kernel = code.one_line(start, opening)
+    code.replace(start, opening, f"::cuemu::launch({name}, __LINE__, ::cuemu::config(")
+    code.token(opening).written = ""
+    call = f"), [&](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }}"
+    code.replace(closing, closing + 3, call)
+    has_arguments = arguments_close > arguments_open + 1
+    code.token(arguments_open).written = ", " if has_arguments else ""
+    for first, stop in code.arguments(arguments_open + 1, arguments_close):
+        # Passed on as a variable, NULL would no longer convert to a pointer.
+        if stop == first + 1 and code.text(first) == "NULL":
+            code.token(first).written = "nullptr"
+
+
+def _launch_close(code: Code, opening: int) -> int | None:
+    """The first of the three ``>`` that end a launch configuration.
+
+    The three are followed by ``(`` and leave at least two arguments, so that the end of nested template arguments in
+    the configuration is not taken for them.
+    """
+    index = opening + 1
+    while index < len(code):
+        text = code.text(index)
+        if text in ("(", "[", "{"):
+            after = code.close_of(index)
+            if after is None:
+                return None
+            index = after
+        elif text in (")", "]", "}", ";"):
+            return None
+        elif (
+            text == ">"
+            and _three_adjacent(code, index)
+            and code.text(index + 3) == "("
+            and _has_comma(code, opening + 1, index)
+        ):
+            return index
+        index += 1
+    return None
+
+
+def _three_adjacent(code: Code, index: int) -> bool:
+    return (
+        code.text(index + 1) == ">"
+        and code.text(index + 2) == ">"
+        and code.adjacent(index)
+        and code.adjacent(index + 1)
+    )
+
+
+def _has_comma(code: Code, start: int, stop: int) -> bool:
+    """Whether a comma stands outside brackets, template arguments not regarded."""
+    index = start
+    while index < stop:
+        if code.text(index) == ",":
+            return True
+        if code.text(index) in ("(", "[", "{"):
+            closing = code.close_of(index)
+            index = stop if closing is None else closing
+        index += 1
+    return False
+
+
+def rewrite_kernel_calls(code: Code, kernels: Kernels) -> None:
+    """Rewrites the runtime calls that take a kernel so that they name it."""
+    for position in range(len(code)):
+        called = code.text(position)
+        if called not in _KERNEL_ARGUMENT and called != "cudaLaunchKernel":
+            continue
+        closing = code.close_of(position + 1) if code.text(position + 1) == "(" else None
+        if closing is None:
+            continue
+        arguments = code.arguments(position + 2, closing)
+        if called == "cudaLaunchKernel":
+            _rewrite_launch_call(code, position, arguments, kernels)
+            continue
+        function, index = _KERNEL_ARGUMENT[called]
+        if index < len(arguments) and arguments[index][0] < arguments[index][1]:
+            _qualify(code, position, f"::cuemu::{function}")
+            code.replace(*arguments[index], kernels.name_of(code, *arguments[index]))
+
+
+def _rewrite_launch_call(code: Code, position: int, arguments: list[Range], kernels: Kernels) -> None:
+    """``cudaLaunchKernel(k, …)``: the kernel stays an argument, its type tells what ``void** parameters`` hold."""
+    if len(arguments) < 4 or arguments[0][0] >= arguments[0][1]:
+        return
+    inner = without_casts(code, *arguments[0])
+    if inner[0] >= inner[1]:
+        return
+    name = kernels.name_of(code, *arguments[0])
+    _qualify(code, position, "::cuemu::launch_kernel")
+    code.replace(*arguments[0], f"{name}, __LINE__, {code.one_line(*inner)}")
+
+
+def _qualify(code: Code, position: int, qualified: str) -> None:
+    """Writes a qualified function name, taking the place of a leading ``::`` too."""
+    code.token(position).written = qualified
+    if code.text(position - 1) == "::" and not code.is_name(position - 2):
+        code.token(position - 1).written = line_breaks(code.token(position - 1).text)

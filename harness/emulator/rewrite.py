@@ -1,0 +1,165 @@
+"""CUDA source text to C++ that the emulator's runtime and header stand-ins understand.
+
+Works on tokens, before the preprocessor, and keeps every line where it was. A text that is malformed comes back with
+the malformed part unchanged: the compiler words the complaint, not the rewriter.
+"""
+
+from __future__ import annotations
+
+import re
+
+from harness.emulator.launches import Kernels, rewrite_kernel_calls, rewrite_launches
+from harness.emulator.lexer import Kind, Token, tokenize, written
+from harness.emulator.shared_memory import rewrite_shared
+from harness.emulator.syntax import Code, names_in
+
+PTX_CONSTRUCT = "inline PTX"
+PTX_REMEDY = "guard it with #ifdef __CUDA_ARCH__ and give a plain C++ fallback in the #else branch"
+
+_ASM = frozenset({"asm", "__asm__", "__asm"})
+_ASM_QUALIFIERS = frozenset({"volatile", "__volatile__", "__volatile", "goto", "inline"})
+_LIBRARY_MACROS = frozenset({"TORCH_LIBRARY_IMPL", "STABLE_TORCH_LIBRARY_IMPL"})
+_DEFINE = re.compile(r"#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)(?P<parameters>\([^)]*\))?")
+_SHARED_QUALIFIERS = frozenset({"__shared__", "static", "extern", "volatile", "__align__", "alignas", "(", ")"})
+
+
+def rewrite_cuda(source: str) -> str:
+    """Rewrites the text of a CUDA translation unit.
+
+    Args:
+        source: CUDA C++ as nvcc takes it.
+
+    Returns:
+        C++ with as many lines, each construct on the line where it was.
+    """
+    tokens = tokenize(_with_shared_macros_expanded(source))
+    code = Code(tokens)
+    kernels = Kernels(code)
+    device_macros = frozenset(_macros_naming(tokens, {"__global__", "__device__"}))
+    _rewrite_macros(tokens, kernels, device_macros)
+    _rewrite_code(code, kernels, device_macros)
+    return written(tokens)
+
+
+def rewrite_host(source: str) -> str:
+    """Rewrites the text of a plain C++ translation unit: only what names the CUDA device changes.
+
+    Args:
+        source: C++ as the host compiler takes it.
+
+    Returns:
+        C++ with as many lines.
+    """
+    tokens = tokenize(source)
+    _rewrite_device(Code(tokens))
+    for token in tokens:
+        if token.kind is Kind.DIRECTIVE and (macro := _DEFINE.match(token.text)):
+            body = tokenize(token.text[macro.end() :], directives=False)
+            _rewrite_device(Code(body))
+            token.written = token.text[: macro.end()] + written(body)
+    return written(tokens)
+
+
+def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str]) -> None:
+    _rewrite_device(code)
+    _rewrite_asm(code)
+    rewrite_kernel_calls(code, kernels)
+    rewrite_launches(code, kernels)
+    rewrite_shared(code, device_macros)
+
+
+def _rewrite_macros(tokens: list[Token], kernels: Kernels, device_macros: frozenset[str]) -> None:
+    """Rewrites inside the bodies of ``#define`` lines, each by itself."""
+    for token in tokens:
+        macro = _DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
+        if macro is None:
+            continue
+        parameters = frozenset(re.findall(r"[A-Za-z_]\w*", macro["parameters"] or ""))
+        body = tokenize(token.text[macro.end() :], directives=False)
+        _rewrite_code(Code(body, parameters), kernels, device_macros)
+        token.written = token.text[: macro.end()] + written(body)
+
+
+def _macros(tokens: list[Token]) -> dict[str, list[Token]]:
+    """The object-like macros of a text with the tokens of their bodies."""
+    found: dict[str, list[Token]] = {}
+    for token in tokens:
+        macro = _DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
+        if macro is not None and macro["parameters"] is None:
+            found[macro["name"]] = tokenize(token.text[macro.end() :], directives=False)
+    return found
+
+
+def _macros_naming(tokens: list[Token], words: set[str]) -> set[str]:
+    return {name for name, body in _macros(tokens).items() if names_in(body) & words}
+
+
+def _with_shared_macros_expanded(source: str) -> str:
+    """Expands macros that are only another spelling of ``__shared__``, which would otherwise hide declarations."""
+    if "__shared__" not in source:
+        return source
+    tokens = tokenize(source)
+    spellings: dict[str, str] = {}
+    for name, body in _macros(tokens).items():
+        code = [token for token in body if token.is_code]
+        if "__shared__" in names_in(body) and all(
+            token.text in _SHARED_QUALIFIERS or token.kind is Kind.NUMBER for token in code
+        ):
+            spellings[name] = " ".join(token.text for token in code)
+    for token in tokens:
+        if token.kind is Kind.NAME and token.text in spellings:
+            token.written = spellings[token.text]
+    return written(tokens)
+
+
+def _rewrite_asm(code: Code) -> None:
+    """Replaces inline PTX by an assertion that fails wherever the preprocessor lets it through."""
+    for position in range(len(code)):
+        if code.text(position) not in _ASM or not code.is_name(position):
+            continue
+        opening = position + 1
+        while code.text(opening) in _ASM_QUALIFIERS:
+            opening += 1
+        closing = code.close_of(opening) if code.text(opening) == "(" else None
+        if closing is None:
+            continue
+        failure = f'static_assert(false, "cuemu-unsupported: {PTX_CONSTRUCT}: {PTX_REMEDY}")'
+        code.replace(position, closing + 1, f"do {{ {failure}; }} while (0)")
+
+
+def _rewrite_device(code: Code) -> None:
+    """Makes what names the CUDA device name the CPU, where the emulated device's tensors live."""
+    for position in range(len(code)):
+        text = code.text(position)
+        if not code.is_name(position):
+            continue
+        if text == "kCUDA":
+            code.token(position).written = "kCPU"
+        elif text == "is_cuda" and code.text(position + 1) == "(":
+            code.token(position).written = "is_cpu"
+        elif text == "cuda" and code.text(position - 1) in (".", "->") and code.text(position + 1) == "(":
+            code.token(position).written = "cpu"
+        elif text == "aoti_torch_device_type_cuda":
+            code.token(position).written = "aoti_torch_device_type_cpu"
+        elif text == "CUDA" and _names_device(code, position):
+            code.token(position).written = "CPU"
+        elif text == "Device" and code.text(position + 1) in ("(", "{"):
+            _rewrite_device_string(code, position + 2)
+
+
+def _names_device(code: Code, position: int) -> bool:
+    """Whether ``CUDA`` is an enumerator of the device or the second argument of a library's registration."""
+    if code.text(position - 1) == "::" and code.text(position - 2) in (
+        "DeviceType",
+        "DispatchKey",
+        "Backend",
+    ):
+        return True
+    return (
+        code.text(position - 1) == "," and code.text(position - 3) == "(" and code.text(position - 4) in _LIBRARY_MACROS
+    )
+
+
+def _rewrite_device_string(code: Code, position: int) -> None:
+    if re.fullmatch(r'"cuda(:\d+)?"', code.text(position)):
+        code.token(position).written = '"cpu"'

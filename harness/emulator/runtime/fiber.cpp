@@ -1,0 +1,98 @@
+#include "fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#ifndef CUEMU_UCONTEXT
+// Only what the System V ABI asks a callee to keep is saved: a switch is an ordinary call for its caller.
+__asm__(R"(
+    .text
+    .globl cuemu_switch_stacks
+    .hidden cuemu_switch_stacks
+    .type cuemu_switch_stacks, @function
+cuemu_switch_stacks:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size cuemu_switch_stacks, .-cuemu_switch_stacks
+)");
+extern "C" void cuemu_switch_stacks(void** saved, void* loaded);
+#endif
+
+namespace cuemu {
+
+#ifdef CUEMU_UCONTEXT
+
+void switch_context(Context& from, Context& to) { swapcontext(&from.state, &to.state); }
+
+void prepare_context(Context& context, char* stack_top, void (*entry)()) {
+  constexpr std::size_t kUsable = kStackBytes - 8192;  // less than the largest offset that a stack top has
+  getcontext(&context.state);
+  context.state.uc_stack.ss_sp = stack_top - kUsable;
+  context.state.uc_stack.ss_size = kUsable;
+  context.state.uc_link = nullptr;
+  makecontext(&context.state, entry, 0);
+}
+
+#else
+
+void switch_context(Context& from, Context& to) { cuemu_switch_stacks(&from.stack_pointer, to.stack_pointer); }
+
+void prepare_context(Context& context, char* stack_top, void (*entry)()) {
+  constexpr int kSavedRegisters = 6;
+  void** slot = reinterpret_cast<void**>(stack_top);
+  *--slot = nullptr;  // where a caller's return address would be: leaves the stack as the ABI wants it at an entry
+  *--slot = reinterpret_cast<void*>(entry);
+  for (int i = 0; i < kSavedRegisters; ++i) *--slot = nullptr;
+  context.stack_pointer = slot;
+}
+
+#endif
+
+char* StackPool::take() {
+  if (free_.empty()) grow();
+  char* top = free_.back();
+  free_.pop_back();
+  return top;
+}
+
+void StackPool::grow() {
+  constexpr std::size_t kGuardBytes = 4096;
+  constexpr std::size_t kStride = kStackBytes + kGuardBytes;
+  constexpr std::size_t kBatch = 32;
+  void* memory = mmap(nullptr, kStride * kBatch, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    std::fputs("CPU emulator: no memory for the stacks of CUDA threads\n", stderr);
+    std::abort();
+  }
+  char* begin = static_cast<char*>(memory);
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    char* lower_end = begin + i * kStride;
+    if (mprotect(lower_end, kGuardBytes, PROT_NONE) != 0) {
+      std::fputs("CPU emulator: no guard page for the stack of a CUDA thread\n", stderr);
+      std::abort();
+    }
+    // Tops at different offsets in their page, or all threads' frames would compete for the same cache sets.
+    const std::size_t offset = (made_ + i) % 32 * 128;
+    free_.push_back(lower_end + kStride - offset);
+  }
+  made_ += kBatch;
+}
+
+}  // namespace cuemu

@@ -1,0 +1,164 @@
+#include "guard.h"
+
+#include <pthread.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "report.h"
+
+namespace cuemu {
+namespace {
+
+constexpr std::size_t kZoneBytes = 4096;
+constexpr std::size_t kAlignment = 256;
+constexpr unsigned char kPattern[2] = {0xF5, 0xFF};  // 0xFFF5: a NaN as half, bfloat16, float and double
+
+struct Allocation {
+  char* raw;
+  std::size_t bytes;
+  std::size_t zone_after_bytes;
+  const char* what;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::map<char*, Allocation> allocations;  // by the address of their data
+  std::string last_kernel;
+};
+
+Registry& registry() {
+  static Registry* const all = [] {
+    pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+                   [] { registry().mutex.unlock(); });
+    return new Registry;
+  }();
+  return *all;
+}
+
+// The pattern, from an even address on.
+const unsigned char* pattern() {
+  static const unsigned char* const bytes = [] {
+    unsigned char* filled = static_cast<unsigned char*>(std::malloc(2 * kZoneBytes + 2));
+    for (std::size_t i = 0; i < 2 * kZoneBytes + 2; ++i) filled[i] = kPattern[i % 2];
+    return filled;
+  }();
+  return bytes;
+}
+
+void report_damage(const char* kernel, int line, const std::string& where, const char* noticed) {
+  Report report;
+  report.kind = "out-of-bounds";
+  report.kernel = kernel;
+  report.line = line;
+  report.message = std::string("kernel ") + (*kernel ? kernel : "(none launched)") + " wrote " + where + noticed;
+  report.remedy = "Bound every index by the tensor's size; the last block of a grid often has threads beyond the end.";
+  add_report(std::move(report));
+}
+
+void check(char* data, const Allocation& allocation, const char* kernel, int line, const char* noticed) {
+  const std::string of = std::string(" of a ") + allocation.what + " of " + std::to_string(allocation.bytes) + " bytes";
+  char* const zone_before = data - kZoneBytes;
+  if (char* end = damage_end_in(zone_before, kZoneBytes)) {
+    char* const first = damage_in(zone_before, kZoneBytes);
+    report_damage(kernel, line, std::to_string(data - end + 1) + " to " + std::to_string(data - first) +
+                  " bytes before the start" + of, noticed);
+    fill_red_zone(zone_before, kZoneBytes);
+  }
+  char* const zone_after = data + allocation.bytes;
+  if (char* first = damage_in(zone_after, allocation.zone_after_bytes)) {
+    char* const end = damage_end_in(zone_after, allocation.zone_after_bytes);
+    report_damage(kernel, line, "past the end" + of + ", at byte offsets " + std::to_string(first - data) + " to " +
+                  std::to_string(end - data - 1), noticed);
+    fill_red_zone(zone_after, allocation.zone_after_bytes);
+  }
+}
+
+}  // namespace
+
+void fill_red_zone(char* begin, std::size_t bytes) {
+  const std::size_t phase = reinterpret_cast<std::uintptr_t>(begin) % 2;
+  while (bytes > 0) {
+    const std::size_t part = bytes < 2 * kZoneBytes ? bytes : 2 * kZoneBytes;
+    std::memcpy(begin, pattern() + phase, part);
+    begin += part;
+    bytes -= part;
+  }
+}
+
+char* damage_in(char* begin, std::size_t bytes) {
+  const unsigned char* expected = pattern() + reinterpret_cast<std::uintptr_t>(begin) % 2;
+  if (std::memcmp(begin, expected, bytes) == 0) return nullptr;
+  while (static_cast<unsigned char>(*begin) == *expected) ++begin, ++expected;
+  return begin;
+}
+
+char* damage_end_in(char* begin, std::size_t bytes) {
+  if (damage_in(begin, bytes) == nullptr) return nullptr;
+  const unsigned char* expected = pattern() + reinterpret_cast<std::uintptr_t>(begin) % 2;
+  while (static_cast<unsigned char>(begin[bytes - 1]) == expected[bytes - 1]) --bytes;
+  return begin + bytes;
+}
+
+void* guarded_allocate(std::size_t bytes, const char* what) {
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (rounded < bytes || rounded + 2 * kZoneBytes < rounded) return nullptr;
+  void* raw = nullptr;
+  if (posix_memalign(&raw, kAlignment, rounded + 2 * kZoneBytes) != 0) return nullptr;
+  char* const data = static_cast<char*>(raw) + kZoneBytes;
+  const Allocation allocation = {static_cast<char*>(raw), bytes, rounded - bytes + kZoneBytes, what};
+  fill_red_zone(allocation.raw, kZoneBytes);
+  std::memset(data, kPoison, bytes);
+  fill_red_zone(data + bytes, allocation.zone_after_bytes);
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.allocations.emplace(data, allocation);
+  return data;
+}
+
+bool guarded_free(void* data) {
+  Registry& all = registry();
+  Allocation allocation;
+  {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    const auto found = all.allocations.find(static_cast<char*>(data));
+    if (found == all.allocations.end()) return false;
+    allocation = found->second;
+    check(found->first, allocation, all.last_kernel.c_str(), 0,
+          " (noticed when it was freed; the kernel is the last one launched)");
+    all.allocations.erase(found);
+  }
+  std::free(allocation.raw);
+  return true;
+}
+
+bool leaves_allocation(const void* address, std::size_t bytes) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  char* const begin = static_cast<char*>(const_cast<void*>(address));
+  auto after = all.allocations.upper_bound(begin);
+  if (after == all.allocations.begin()) return false;
+  const auto& [data, allocation] = *--after;
+  const std::size_t offset = static_cast<std::size_t>(begin - data);
+  return offset < allocation.bytes && bytes > allocation.bytes - offset;
+}
+
+void check_guarded_memory(const char* kernel, int line) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.last_kernel = kernel;
+  for (const auto& [data, allocation] : all.allocations) check(data, allocation, kernel, line, "");
+}
+
+}  // namespace cuemu
+
+extern "C" {
+
+void* cuemu_guarded_allocate(std::size_t bytes, const char* what) { return cuemu::guarded_allocate(bytes, what); }
+
+int cuemu_guarded_free(void* data) { return cuemu::guarded_free(data) ? 1 : 0; }
+
+}  // extern "C"

@@ -1,0 +1,238 @@
+// Kernel launches: CUDA's limits, the order of blocks and threads, and the OS threads that run blocks.
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "block.h"
+#include "cuemu/host_api.h"
+#include "guard.h"
+#include "report.h"
+
+namespace cuemu {
+namespace {
+
+constexpr unsigned kMostOsThreads = 8;  // each may need 1024 stacks, and guard pages count against a system limit
+constexpr std::uint64_t kLeastThreadsToShare = 512;  // below, waking another OS thread costs more than it saves
+
+using AfterLaunch = void (*)(const char* kernel, int line);
+
+unsigned os_threads_wanted() {
+  if (const char* given = std::getenv("CUEMU_THREADS")) {
+    const long count = std::strtol(given, nullptr, 10);
+    if (count >= 1) return static_cast<unsigned>(std::min<long>(count, 64));
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::clamp(static_cast<unsigned>(CPU_COUNT(&set)), 1u, kMostOsThreads);
+}
+
+// OS threads that wait for launches; the launching thread works too.
+class OsThreads {
+ public:
+  void run(Launch& launch) {
+    const bool shared = launch.blocks > 1 &&
+                        launch.blocks * launch.config.block.x * launch.config.block.y * launch.config.block.z >=
+                            kLeastThreadsToShare;
+    if (!shared || !start()) {
+      this_worker().run_blocks(launch);
+      return;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      launch_ = &launch;
+      ++generation_;
+      busy_ = helpers_;
+    }
+    wake_.notify_all();
+    this_worker().run_blocks(launch);
+    std::unique_lock<std::mutex> lock(mutex_);
+    idle_.wait(lock, [this] { return busy_ == 0; });
+    launch_ = nullptr;
+  }
+
+ private:
+  // Starts the helpers at the first need; false when there are none.
+  bool start() {
+    if (!started_) {
+      started_ = true;
+      const unsigned wanted = os_threads_wanted();
+      for (unsigned i = 1; i < wanted; ++i) {
+        std::thread([this] { help(); }).detach();
+        ++helpers_;
+      }
+    }
+    return helpers_ > 0;
+  }
+
+  void help() {
+    std::uint64_t seen = 0;
+    for (;;) {
+      Launch* launch = nullptr;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait(lock, [&] { return generation_ != seen; });
+        seen = generation_;
+        launch = launch_;
+      }
+      this_worker().run_blocks(*launch);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (--busy_ == 0) idle_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable idle_;
+  Launch* launch_ = nullptr;
+  std::uint64_t generation_ = 0;
+  unsigned helpers_ = 0;
+  unsigned busy_ = 0;
+  bool started_ = false;
+};
+
+struct Kernel {
+  std::size_t dynamic_limit = kDefaultSharedLimit;
+};
+
+// One a process: OS threads do not survive a fork, so a child makes its own. Never destroyed.
+struct Device {
+  std::mutex launching;  // launches run one after the other
+  OsThreads os_threads;
+  Order order = Order::forward;
+  std::uint64_t seed = 0;
+  AfterLaunch after_launch = nullptr;
+  std::map<std::string, Kernel> kernels;
+};
+
+Device* device_of_process = nullptr;
+
+Device& device() {
+  static const bool once = [] {
+    device_of_process = new Device;
+    pthread_atfork(nullptr, nullptr, [] {
+      Device* const parents = device_of_process;
+      device_of_process = new Device;
+      device_of_process->order = parents->order;
+      device_of_process->seed = parents->seed;
+      device_of_process->after_launch = parents->after_launch;
+      device_of_process->kernels = parents->kernels;
+    });
+    return true;
+  }();
+  static_cast<void>(once);
+  return *device_of_process;
+}
+
+std::string sizes(const dim3& sizes) { return coordinates(sizes); }
+
+void refuse(const char* kernel, int line, cudaError_t error, const std::string& why, const char* remedy) {
+  add_report({"launch", kernel, line,
+              std::string(cudaGetErrorString(error)) + ": kernel " + kernel + " was not run: " + why, remedy, {}});
+  set_last_error(error);
+}
+
+// Whether CUDA would accept the launch; reports where not.
+bool acceptable(const char* kernel, int line, const Config& config, std::size_t dynamic_limit) {
+  const dim3& grid = config.grid;
+  const dim3& block = config.block;
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  if (block.x == 0 || block.y == 0 || block.z == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
+      threads > kMostThreads) {
+    refuse(kernel, line, cudaErrorInvalidConfiguration,
+           "a block of " + sizes(block) + " threads; the limits are 1024 in all, (1024,1024,64) a dimension, none 0",
+           "Use a smaller block and let threads loop.");
+    return false;
+  }
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+    refuse(kernel, line, cudaErrorInvalidConfiguration,
+           "a grid of " + sizes(grid) + " blocks; the limits are (2147483647,65535,65535), none 0",
+           "Skip the launch for empty tensors; put the longest dimension in x, or loop over the grid.");
+    return false;
+  }
+  if (config.shared_bytes > dynamic_limit) {
+    refuse(kernel, line, cudaErrorInvalidValue,
+           std::to_string(config.shared_bytes) + " bytes of dynamic shared memory; the limit is " +
+               std::to_string(dynamic_limit),
+           "Use less, or raise the limit (to 232448 at most) with cudaFuncSetAttribute(kernel, "
+           "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).");
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound) {
+  if (in_kernel()) {
+    this_worker().fail("launch", line, std::string("kernel ") + kernel + " was launched from device code",
+                       "Launch every kernel from host code: dynamic parallelism is not supported.",
+                       cudaErrorNotSupported);
+  }
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  if (sticky_error() != cudaSuccess) return;
+  const auto known = here.kernels.find(kernel);
+  const std::size_t limit = known == here.kernels.end() ? kDefaultSharedLimit : known->second.dynamic_limit;
+  if (!acceptable(kernel, line, config, limit)) return;
+  Launch launch;
+  launch.kernel = kernel;
+  launch.line = line;
+  launch.config = config;
+  launch.entry = entry;
+  launch.bound = bound;
+  launch.order = here.order;
+  launch.seed = here.seed;
+  launch.blocks = std::uint64_t{config.grid.x} * config.grid.y * config.grid.z;
+  launch.shared_limit = std::max(limit, kDefaultSharedLimit);
+  here.os_threads.run(launch);
+  check_guarded_memory(kernel, line);
+  if (here.after_launch != nullptr) here.after_launch(kernel, line);
+}
+
+cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || static_cast<std::size_t>(value) > kMostShared) return set_last_error(cudaErrorInvalidValue);
+  here.kernels[kernel].dynamic_limit = static_cast<std::size_t>(value);
+  return cudaSuccess;
+}
+
+cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kernel) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  *attributes = cudaFuncAttributes{};
+  attributes->maxThreadsPerBlock = kMostThreads;
+  attributes->numRegs = 32;
+  attributes->ptxVersion = attributes->binaryVersion = 80;
+  const auto known = here.kernels.find(kernel);
+  attributes->maxDynamicSharedSizeBytes =
+      static_cast<int>(known == here.kernels.end() ? kDefaultSharedLimit : known->second.dynamic_limit);
+  return cudaSuccess;
+}
+
+}  // namespace cuemu
+
+extern "C" {
+
+void cuemu_set_order(int order, unsigned long long seed) {
+  cuemu::Device& here = cuemu::device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  here.order = static_cast<cuemu::Order>(std::clamp(order, 0, 2));
+  here.seed = seed;
+}
+
+void cuemu_set_after_launch(void (*hook)(const char* kernel, int line)) {
+  cuemu::Device& here = cuemu::device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  here.after_launch = hook;
+}
+
+}  // extern "C"

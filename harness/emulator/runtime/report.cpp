@@ -1,0 +1,133 @@
+#include "report.h"
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <mutex>
+
+namespace cuemu {
+namespace {
+
+constexpr std::size_t kMostReports = 64;
+
+struct Reports {
+  std::mutex mutex;
+  std::vector<Report> kept;
+  std::string json;  // what the last taker still reads
+};
+
+// Never destroyed: allocations are freed, and so checked, until the very end of the process.
+Reports& reports() {
+  static Reports* const all = [] {
+    pthread_atfork([] { reports().mutex.lock(); }, [] { reports().mutex.unlock(); },
+                   [] { reports().mutex.unlock(); });
+    return new Reports;
+  }();
+  return *all;
+}
+
+// Length of the valid UTF-8 sequence that begins at `byte`, 0 where there is none.
+int sequence_length(const unsigned char* byte) {
+  const int length = byte[0] < 0x80 ? 1 : byte[0] >= 0xC2 && byte[0] < 0xE0 ? 2 : byte[0] >= 0xE0 && byte[0] < 0xF0 ? 3
+                     : byte[0] >= 0xF0 && byte[0] < 0xF5 ? 4 : 0;
+  for (int i = 1; i < length; ++i) {
+    if ((byte[i] & 0xC0) != 0x80) return 0;
+  }
+  if (length == 3 && ((byte[0] == 0xE0 && byte[1] < 0xA0) || (byte[0] == 0xED && byte[1] > 0x9F))) return 0;
+  if (length == 4 && ((byte[0] == 0xF0 && byte[1] < 0x90) || (byte[0] == 0xF4 && byte[1] > 0x8F))) return 0;
+  return length;
+}
+
+void append_quoted(std::string& json, const std::string& text) {
+  json += '"';
+  const unsigned char* byte = reinterpret_cast<const unsigned char*>(text.c_str());
+  while (*byte != 0) {
+    const int length = sequence_length(byte);
+    if (length == 0) {
+      json += '?';
+      ++byte;
+      continue;
+    }
+    if (*byte == '"' || *byte == '\\') {
+      json += '\\';
+      json += static_cast<char>(*byte);
+    } else if (*byte < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", *byte);
+      json += escape;
+    } else {
+      json.append(reinterpret_cast<const char*>(byte), length);
+    }
+    byte += length;
+  }
+  json += '"';
+}
+
+void append_index(std::string& json, const char* name, uint3 index) {
+  json += std::string("\"") + name + "\": [" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
+          std::to_string(index.z) + "], ";
+}
+
+void append_report(std::string& json, const Report& report) {
+  json += "{\"kind\": ";
+  append_quoted(json, report.kind);
+  json += ", \"kernel\": ";
+  append_quoted(json, report.kernel);
+  json += ", \"line\": " + std::to_string(report.line) + ", \"message\": ";
+  append_quoted(json, report.message);
+  json += ", \"remedy\": ";
+  append_quoted(json, report.remedy);
+  json += ", \"accesses\": [";
+  for (std::size_t i = 0; i < report.accesses.size(); ++i) {
+    const Access& access = report.accesses[i];
+    json += i == 0 ? "{" : ", {";
+    append_index(json, "thread", access.thread);
+    append_index(json, "block", access.block);
+    json += "\"line\": " + std::to_string(access.line) + ", \"what\": ";
+    append_quoted(json, access.what);
+    json += '}';
+  }
+  json += "]}";
+}
+
+}  // namespace
+
+void add_report(Report report) {
+  Reports& all = reports();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.kept.size() >= kMostReports) return;
+  for (const Report& kept : all.kept) {
+    if (kept.kind == report.kind && kept.kernel == report.kernel && kept.line == report.line &&
+        kept.message == report.message) {
+      return;
+    }
+  }
+  all.kept.push_back(std::move(report));
+}
+
+std::string coordinates(uint3 index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
+}
+
+}  // namespace cuemu
+
+extern "C" {
+
+void cuemu_report(const char* kind, const char* kernel, int line, const char* message, const char* remedy) {
+  cuemu::add_report({kind, kernel, line, message, remedy, {}});
+}
+
+const char* cuemu_take_reports(void) {
+  cuemu::Reports& all = cuemu::reports();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.json = "[";
+  for (std::size_t i = 0; i < all.kept.size(); ++i) {
+    if (i != 0) all.json += ", ";
+    cuemu::append_report(all.json, all.kept[i]);
+  }
+  all.json += ']';
+  all.kept.clear();
+  return all.json.c_str();
+}
+
+}  // extern "C"

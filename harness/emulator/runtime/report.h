@@ -1,0 +1,34 @@
+// What the emulator found wrong, kept until the host program asks for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cuemu/vector_types.h"
+
+namespace cuemu {
+
+// One thread's part in a finding.
+struct Access {
+  uint3 thread;
+  uint3 block;
+  int line;
+  std::string what;
+};
+
+struct Report {
+  std::string kind;
+  std::string kernel;
+  int line;
+  std::string message;
+  std::string remedy;
+  std::vector<Access> accesses;
+};
+
+// Keeps a report; repeated ones and those beyond the first 64 are dropped.
+void add_report(Report report);
+
+// "(x,y,z)"
+std::string coordinates(uint3 index);
+
+}  // namespace cuemu

@@ -1,0 +1,52 @@
+// A block's shared memory: variables and the dynamic part, poisoned at the start of a block, with red zones between.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace cuemu {
+
+constexpr std::size_t kDefaultSharedLimit = 48 * 1024;
+constexpr std::size_t kMostShared = 227 * 1024;
+
+class SharedArena {
+ public:
+  SharedArena();
+  SharedArena(const SharedArena&) = delete;
+  SharedArena& operator=(const SharedArena&) = delete;
+
+  void begin_launch(std::size_t dynamic_bytes);
+  void begin_block();
+
+  // The variable's memory; null where it does not fit. Its address stays the same during a launch.
+  void* slot(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
+  void* dynamic() { return dynamic_; }
+  std::size_t static_bytes() const { return static_bytes_; }
+
+  struct Damage {
+    int line;  // of the variable's declaration, 0 for the dynamic part
+    std::string message;
+  };
+  // What was written outside the variables since the block began; each variable is named once a launch.
+  std::vector<Damage> damage();
+
+ private:
+  struct Slot {
+    const void* key;
+    char* address;
+    std::size_t bytes;
+    const char* name;
+    int line;
+    bool damaged;
+  };
+  char* memory_;
+  char* dynamic_;
+  std::size_t dynamic_bytes_ = 0;
+  std::size_t static_bytes_ = 0;
+  char* free_;
+  bool dynamic_damaged_ = false;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace cuemu

@@ -1,0 +1,71 @@
+"""The emulator's runtime in this process: loaded once, told in which order to run threads, asked what it saw."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any, Literal
+
+from harness.emulator.toolchain import RuntimeLibraries
+from harness.errors import ToolchainError
+
+ThreadOrder = Literal["forward", "reverse", "random"]
+
+_ORDERS: dict[str, int] = {"forward": 0, "reverse": 1, "random": 2}
+
+
+class EmulatorSession:
+    """The runtime of the process that runs a solution.
+
+    Loading it makes its symbols visible to every extension loaded later, and makes torch allocate memory that
+    is filled with NaN and guarded on both sides. Do so before the first tensor of the solution.
+
+    Args:
+        libraries: The libraries to load.
+
+    Raises:
+        ToolchainError: If they cannot be loaded.
+    """
+
+    def __init__(self, libraries: RuntimeLibraries):
+        import torch  # the second library needs libc10, which is found once torch is loaded
+
+        del torch
+        try:
+            self._core = ctypes.CDLL(str(libraries.core), mode=ctypes.RTLD_GLOBAL)
+            self._torch = ctypes.CDLL(str(libraries.torch), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise ToolchainError(
+                f"The emulator's libraries cannot be loaded: {error}. Delete {libraries.core.parent} and try again."
+            ) from error
+        self._core.cuemu_set_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
+        self._core.cuemu_set_order.restype = None
+        self._core.cuemu_take_reports.argtypes = []
+        self._core.cuemu_take_reports.restype = ctypes.c_char_p
+        self._torch.cuemu_install_allocator.argtypes = []
+        self._torch.cuemu_install_allocator.restype = None
+        self._torch.cuemu_install_allocator()
+
+    def set_thread_order(self, order: ThreadOrder, seed: int = 0) -> None:
+        """Sets the order in which later launches run a block's threads and a grid's blocks.
+
+        Args:
+            order: ``forward``, ``reverse`` or ``random``.
+            seed: What the random order is drawn from; taken modulo 2**64.
+
+        Raises:
+            ValueError: If the order is none of these.
+        """
+        if order not in _ORDERS:
+            raise ValueError(f"the thread order must be one of {', '.join(_ORDERS)}; got {order!r}")
+        self._core.cuemu_set_order(_ORDERS[order], seed % 2**64)
+
+    def take_reports(self) -> list[dict[str, Any]]:
+        """The faults that the runtime has seen since the last call, oldest first.
+
+        Returns:
+            Objects with ``kind``, ``kernel``, ``line``, ``message``, ``accesses`` and ``remedy``.
+        """
+        text = self._core.cuemu_take_reports()
+        reports: list[dict[str, Any]] = json.loads(text.decode("utf-8")) if text else []
+        return reports

@@ -1,0 +1,184 @@
+"""What a solution hands to ``load_inline``, and the translation units that come of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.emulator.diagnostics import Place, SourceLocator
+from harness.emulator.lexer import Kind, tokenize
+from harness.emulator.rewrite import rewrite_cuda, rewrite_host
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A source file given to ``load``.
+
+    Attributes:
+        path: Where it lies.
+        text: Its content.
+    """
+
+    path: Path
+    text: str
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether nvcc would compile it."""
+        return self.path.suffix in (".cu", ".cuh")
+
+
+@dataclass(frozen=True)
+class InlineSources:
+    """The arguments of ``torch.utils.cpp_extension.load_inline`` that decide what is built.
+
+    Attributes:
+        name: The extension's name, ``TORCH_EXTENSION_NAME`` in the source.
+        cpp_sources: C++ sources, joined into one translation unit.
+        cuda_sources: CUDA sources, joined into another.
+        functions: Function names to bind for Python with their docstrings; None for no binding.
+        extra_cflags: Flags for the C++ unit.
+        extra_cuda_cflags: Flags for the CUDA unit, as nvcc takes them.
+        extra_ldflags: Flags for the linker.
+        extra_include_paths: Folders for ``#include``.
+        no_implicit_headers: Whether torch's headers are left for the sources to include.
+        is_python_module: Whether the library is imported as a Python module.
+        with_pytorch_error_handling: Whether bound functions translate torch's errors.
+        files: Source files (``load``), each a translation unit of its own.
+    """
+
+    name: str
+    cpp_sources: tuple[str, ...] = ()
+    cuda_sources: tuple[str, ...] = ()
+    functions: Mapping[str, str] | None = None
+    extra_cflags: tuple[str, ...] = ()
+    extra_cuda_cflags: tuple[str, ...] = ()
+    extra_ldflags: tuple[str, ...] = ()
+    extra_include_paths: tuple[str, ...] = ()
+    no_implicit_headers: bool = False
+    is_python_module: bool = True
+    with_pytorch_error_handling: bool = True
+    files: tuple[SourceFile, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A translation unit, ready to be written and compiled.
+
+    Attributes:
+        file_name: Its name in the build folder.
+        text: Rewritten text with ``#line`` directives.
+        names: The names in the author's text, from which the headers it needs are told.
+        is_cuda: Whether nvcc would compile it.
+        folder: For a unit that came as a file, where its ``#include "…"`` look first.
+    """
+
+    file_name: str
+    text: str
+    names: frozenset[str]
+    is_cuda: bool
+    folder: Path | None = None
+
+
+def units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
+    """The translation units of a build, rewritten, with lines counted in the author's files.
+
+    Args:
+        sources: What is to be built.
+        locator: Knows where in the solution file each source stands.
+
+    Returns:
+        ``main.cpp``, ``cuda.cu`` and one unit a file, those that have content.
+    """
+    found: list[Unit] = []
+    if sources.cpp_sources or sources.functions:
+        found.append(_cpp_unit(sources, locator))
+    if sources.cuda_sources:
+        found.append(_cuda_unit(sources, locator))
+    for index, file in enumerate(sources.files):
+        places = [Place(str(file.path), line + 1) for line in range(file.text.count("\n") + 1)]
+        text = _with_lines(rewrite_cuda(file.text) if file.is_cuda else rewrite_host(file.text), places)
+        suffix = ".cu" if file.is_cuda else ".cpp"
+        names = _names(file.text)
+        found.append(Unit(f"unit{index}{suffix}", text, names, file.is_cuda, file.path.parent))
+    return found
+
+
+def _cpp_unit(sources: InlineSources, locator: SourceLocator) -> Unit:
+    implicit = [] if sources.no_implicit_headers else ["torch/extension.h"]
+    source = "\n".join(sources.cpp_sources)
+    text = _implicit_headers(implicit) + _with_lines(
+        rewrite_host(source), _places(sources.cpp_sources, "cpp_sources", locator)
+    )
+    bindings = _bindings(sources)
+    return Unit("main.cpp", text + bindings, _names(source) | _names(bindings), is_cuda=False)
+
+
+def _cuda_unit(sources: InlineSources, locator: SourceLocator) -> Unit:
+    implicit = [] if sources.no_implicit_headers else ["torch/types.h", "cuda.h", "cuda_runtime.h"]
+    source = "\n".join(sources.cuda_sources)
+    text = _implicit_headers(implicit) + _with_lines(
+        rewrite_cuda(source), _places(sources.cuda_sources, "cuda_sources", locator)
+    )
+    return Unit("cuda.cu", text, _names(source), is_cuda=True)
+
+
+def _implicit_headers(headers: Sequence[str]) -> str:
+    return "".join(f"#include <{header}>\n" for header in headers)
+
+
+def _places(sources: Sequence[str], argument: str, locator: SourceLocator) -> list[Place]:
+    return [place for index, source in enumerate(sources) for place in locator.places(source, f"<{argument}[{index}]>")]
+
+
+def _with_lines(text: str, places: Sequence[Place]) -> str:
+    """The text with a ``#line`` directive wherever the author's lines do not simply go on."""
+    written: list[str] = []
+    counted: Place | None = None
+    continued = False
+    for line, place in zip(text.split("\n"), places, strict=True):
+        # A directive inside a continued line would become part of it.
+        if place != counted and not continued:
+            quoted = place.file.replace("\\", "\\\\").replace('"', '\\"')
+            written.append(f'#line {place.line} "{quoted}"')
+            counted = place
+        written.append(line)
+        counted = Place(counted.file, counted.line + 1) if counted is not None else None
+        continued = line.rstrip("\r").endswith("\\")
+    return "\n".join(written) + "\n"
+
+
+def _bindings(sources: InlineSources) -> str:
+    if sources.functions is None:
+        return ""
+    lines = ['#line 1 "<functions>"', "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    for name, documentation in sources.functions.items():
+        bound = f"torch::wrap_pybind_function({name})" if sources.with_pytorch_error_handling else name
+        lines.append(f"m.def({_c_string(name)}, {bound}, {_c_string(documentation)});")
+    return "\n".join([*lines, "}", ""])
+
+
+def _c_string(text: str) -> str:
+    """A C++ string literal of a text; bytes that are not plain ASCII are written in octal."""
+    pieces: list[str] = []
+    for byte in text.encode("utf-8", errors="replace"):
+        character = chr(byte)
+        is_plain = 32 <= byte < 127 and character not in '"\\?'
+        pieces.append(character if is_plain else f"\\{byte:03o}")
+    return f'"{"".join(pieces)}"'
+
+
+_DIRECTIVE_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _names(text: str) -> frozenset[str]:
+    """Every name in a text, those in preprocessor lines included."""
+    found: set[str] = set()
+    for token in tokenize(text):
+        if token.kind is Kind.NAME:
+            found.add(token.text)
+        elif token.kind is Kind.DIRECTIVE:
+            found.update(_DIRECTIVE_NAME.findall(token.text))
+    return frozenset(found)

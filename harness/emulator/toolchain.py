@@ -1,0 +1,338 @@
+"""Builds: the emulator's own libraries once, and each solution's CUDA into a library that Python loads.
+
+Every result appears under its name all at once and complete, so two builders of the same thing, or one that is
+killed half-way, leave nothing to clean up before the next.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness import __version__ as harness_version
+from harness.emulator.compiler import (
+    EMULATOR,
+    INCLUDE,
+    INCLUDE_TORCH,
+    RUNTIME,
+    Compiler,
+    TorchPaths,
+    find_compiler,
+    python_include,
+    torch_paths,
+)
+from harness.emulator.diagnostics import (
+    BuildFailed,
+    Diagnostic,
+    SourceLocator,
+    build_error,
+    diagnostics,
+    is_own,
+)
+from harness.emulator.flags import cuda_flags, host_flags, linker_flags
+from harness.emulator.processes import Finished, run_together, scratch_folder
+from harness.emulator.sources import InlineSources, SourceFile, Unit, units
+from harness.emulator.torch_headers import needs_real_headers, selection, uses_torch_headers
+from harness.errors import ToolchainError
+
+__all__ = [
+    "Compiler",
+    "InlineSources",
+    "RuntimeLibraries",
+    "SourceFile",
+    "build_key",
+    "build_library",
+    "build_runtime",
+    "find_compiler",
+]
+
+_PRELUDE = "cuemu_prelude.h"
+_LOOPS = frozenset({"for", "while", "do", "goto"})
+_OUT_OF_SPACE = "No space left on device"
+
+
+@dataclass(frozen=True)
+class RuntimeLibraries:
+    """The emulator's two shared libraries.
+
+    Attributes:
+        core: ``libcuemu.so``: threads, blocks, shared memory, reports.
+        torch: ``libcuemu_torch.so``: the checking allocator and what a CPU build of torch lacks.
+    """
+
+    core: Path
+    torch: Path
+
+
+def build_runtime(cache_dir: Path) -> RuntimeLibraries:
+    """Builds the emulator's libraries, or finds them built.
+
+    Args:
+        cache_dir: Where builds are kept; created when missing.
+
+    Returns:
+        The libraries in a folder of their own under ``cache_dir``.
+
+    Raises:
+        ToolchainError: If there is no compiler, or the emulator's own sources do not compile with it.
+    """
+    compiler, torch = find_compiler(), torch_paths()
+    target = cache_dir / f"runtime-{_runtime_digest(compiler, torch)[:16]}"
+    libraries = RuntimeLibraries(target / "libcuemu.so", target / "libcuemu_torch.so")
+    if libraries.core.is_file() and libraries.torch.is_file():
+        return libraries
+    try:
+        with scratch_folder(cache_dir) as scratch:
+            _compile_runtime(compiler, torch, scratch)
+            _publish_folder(scratch / "built", target)
+    except OSError as error:
+        raise ToolchainError(f"The emulator could not be built in {cache_dir}: {error}.") from error
+    return libraries
+
+
+def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> list[list[str]]:
+    common = [*compiler.command, *compiler.common_flags(), "-O2", "-shared", f"-I{INCLUDE}", f"-I{RUNTIME}"]
+    sources = sorted(RUNTIME.glob("*.cpp"))
+    core = [path for path in sources if not path.name.startswith("torch_")] + sorted(RUNTIME.glob("*.S"))
+    for_torch = [path for path in sources if path.name.startswith("torch_")]
+    return [
+        [*common, "-Wl,-soname,libcuemu.so", *map(str, core), "-o", str(built / "libcuemu.so"), "-ldl"],
+        [
+            *common,
+            *torch.include_flags,
+            "-Wl,-soname,libcuemu_torch.so",
+            *map(str, for_torch),
+            "-o",
+            str(built / "libcuemu_torch.so"),
+            f"-L{built}",
+            "-lcuemu",
+            "-Wl,-rpath,$ORIGIN",
+            f"-L{torch.libraries}",
+            "-lc10",
+            "-ldl",
+        ],
+    ]
+
+
+def _compile_runtime(compiler: Compiler, torch: TorchPaths, scratch: Path) -> None:
+    built = scratch / "built"
+    built.mkdir()
+    # The second library links to the first.
+    for command in _runtime_commands(compiler, torch, built):
+        (finished,) = run_together([command], scratch)
+        if finished.status != 0:
+            telling = "\n".join(finished.output.strip().splitlines()[-20:])
+            raise ToolchainError(
+                f"The emulator's runtime does not compile with {shlex.join(compiler.command)} ({compiler.version}):\n"
+                f"{telling}\nTry another compiler through CXX, or report this."
+            )
+
+
+def _publish_folder(built: Path, target: Path) -> None:
+    try:
+        built.rename(target)
+    except OSError:
+        # Another process was first. Its folder appeared the same way, so it is as complete as ours.
+        if not (target / "libcuemu_torch.so").is_file():
+            raise
+
+
+def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
+    files = [path for path in (*RUNTIME.rglob("*"), *INCLUDE.rglob("*")) if path.is_file()]
+    commands = _runtime_commands(compiler, torch, Path("built"))
+    return _digest(_files_digest(files), compiler.version, torch.version, *(" ".join(words) for words in commands))
+
+
+def build_key(sources: InlineSources, mode: str) -> str:
+    """Names a build by everything that decides its result.
+
+    Args:
+        sources: What is to be built.
+        mode: How kernels will run, such as ``fast``.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        ToolchainError: If there is no compiler.
+    """
+    described = asdict(sources)
+    described["files"] = [[str(file.path), file.text] for file in sources.files]
+    described["functions"] = None if sources.functions is None else list(sources.functions.items())
+    compiler = find_compiler()
+    return _digest(
+        json.dumps(described, sort_keys=True),
+        mode,
+        shlex.join(compiler.command),
+        compiler.version,
+        torch_paths().version,
+        emulator_digest(),
+        harness_version,
+    )
+
+
+@functools.cache
+def emulator_digest() -> str:
+    """A digest of the emulator's own sources: a change in any of them makes every build a new one."""
+    suffixes = (".py", ".h", ".cpp", ".S", ".cuh", "")
+    files = [path for path in EMULATOR.rglob("*") if path.is_file() and path.suffix in suffixes]
+    return _files_digest(files)
+
+
+def _files_digest(files: Iterable[Path]) -> str:
+    parts: list[str] = []
+    for path in sorted(files):
+        parts.extend([path.relative_to(EMULATOR).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()])
+    return _digest(*parts)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def build_library(sources: InlineSources, out_dir: Path, locate: SourceLocator, key: str | None = None) -> Path:
+    """Compiles and links a solution's sources.
+
+    Args:
+        sources: What is to be built.
+        out_dir: Where the library is put; created when missing.
+        locate: Knows the solution file, for the messages.
+        key: The library's name without its suffix; computed for the fast mode when None.
+
+    Returns:
+        ``out_dir/<key>.so``.
+
+    Raises:
+        BuildFailed: If the source does not compile or link.
+        Unsupported: If it uses something that the emulator refuses by name.
+        ToolchainError: If the compiler is missing or the disk is full.
+    """
+    target = out_dir / f"{key or build_key(sources, 'fast')}.so"
+    compiled = units(sources, locate)
+    if not compiled:
+        raise BuildFailed(f"load_inline({sources.name!r}) was given no source: cpp_sources and cuda_sources are empty.")
+    try:
+        with scratch_folder(out_dir) as scratch:
+            build = _Build(sources, locate, scratch)
+            built = build.link(build.compile(compiled))
+            built.replace(target)
+    except OSError as error:
+        raise ToolchainError(f"A build in {out_dir} failed: {error}.") from error
+    return target
+
+
+class _Build:
+    """One build in a scratch folder."""
+
+    def __init__(self, sources: InlineSources, locate: SourceLocator, scratch: Path):
+        self._sources = sources
+        self._locate = locate
+        self._scratch = scratch
+        self._compiler = find_compiler()
+        self._torch = torch_paths()
+
+    def compile(self, compiled: Sequence[Unit]) -> list[Path]:
+        """Compiles units side by side; those that fail on our stand-ins for torch's headers, again with torch's own.
+
+        Returns:
+            Their object files.
+        """
+        real = [needs_real_headers(unit.names) for unit in compiled]
+        results = self._run(compiled, real)
+        failed = [index for index, result in enumerate(results) if result.status != 0]
+        if failed:
+            again = [i for i in failed if not real[i] and self._may_be_ours(compiled[i], results[i].output)]
+            if failed != again:
+                self._raise(results)
+            repeated = self._run([compiled[index] for index in again], [True] * len(again))
+            if any(result.status != 0 for result in repeated):
+                self._raise(results)
+        return [self._scratch / f"{unit.file_name}.o" for unit in compiled]
+
+    def _run(self, compiled: Sequence[Unit], real: Sequence[bool]) -> list[Finished]:
+        commands = [self._command(unit, is_real) for unit, is_real in zip(compiled, real, strict=True)]
+        return run_together(commands, self._scratch)
+
+    def _may_be_ours(self, unit: Unit, log: str) -> bool:
+        """Whether a failure may come from something that our stand-ins for torch's headers lack."""
+        if "cuemu-unsupported:" in log or not uses_torch_headers(unit.text):
+            return False
+        own_files = [str(file.path) for file in self._sources.files]
+        return any(self._is_about_torch(error, own_files) for error in diagnostics(log))
+
+    def _is_about_torch(self, error: Diagnostic, own_files: Sequence[str]) -> bool:
+        in_own_lines = is_own(error.place, self._locate) or error.place.file in own_files
+        return not in_own_lines or bool(_TORCH_API.search(error.message))
+
+    def _raise(self, results: Sequence[Finished]) -> None:
+        log = "\n".join(result.output for result in results if result.output.strip())
+        if _OUT_OF_SPACE in log:
+            raise ToolchainError(f"The disk is full: {self._scratch.parent} has no room for a build.")
+        raise build_error(log, self._locate, [str(file.path) for file in self._sources.files])
+
+    def _command(self, unit: Unit, real: bool) -> list[str]:
+        source = self._scratch / unit.file_name
+        source.write_text(unit.text, encoding="utf-8", errors="surrogateescape")
+        arguments = [*self._compiler.command, *self._compiler.common_flags(), self._optimisation(unit)]
+        if unit.folder is not None:
+            arguments += ["-iquote", str(unit.folder)]
+        arguments += [f"-I{INCLUDE}", f"-I{INCLUDE_TORCH / 'cuda'}"]
+        if not real and uses_torch_headers(unit.text):
+            folder = self._scratch / f"{unit.file_name}.select"
+            folder.mkdir(exist_ok=True)
+            (folder / "cuemu_torch_selection.h").write_text(selection(unit.names, self._torch.root), encoding="utf-8")
+            arguments += [f"-I{folder}", f"-I{INCLUDE_TORCH / 'light'}"]
+        arguments += self._torch.include_flags
+        if "Python" in unit.names or uses_torch_headers(unit.text) or "pybind11" in unit.names:
+            arguments += ["-isystem", str(python_include())]
+        arguments += [f"-I{path}" for path in self._sources.extra_include_paths]
+        arguments += [f"-DTORCH_EXTENSION_NAME={self._sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+        if unit.is_cuda:
+            arguments += ["-include", _PRELUDE, *cuda_flags(self._sources.extra_cuda_cflags)]
+        else:
+            arguments += host_flags(self._sources.extra_cflags)
+        return [*arguments, "-x", "c++", "-c", str(source), "-o", f"{source}.o"]
+
+    def _optimisation(self, unit: Unit) -> str:
+        # A C++ unit without a loop (declarations and bindings) runs as fast either way and compiles sooner without.
+        return "-O2" if unit.is_cuda or unit.names & _LOOPS else "-O0"
+
+    def link(self, objects: Sequence[Path]) -> Path:
+        """Links object files into a shared library.
+
+        Returns:
+            The library, still in the scratch folder.
+        """
+        built = self._scratch / "library.so"
+        flags = host_flags([*self._sources.extra_cflags, *self._sources.extra_cuda_cflags])
+        command = [*self._compiler.command, "-shared", "-pthread"]
+        command += (
+            ["-fopenmp"] if "-fopenmp" in flags or "-fopenmp" in cuda_flags(self._sources.extra_cuda_cflags) else []
+        )
+        # A second build of one name in the same process must not bind to the first one's symbols.
+        command += ["-Wl,-Bsymbolic", *map(str, objects), "-o", str(built), f"-L{self._torch.libraries}"]
+        command += [
+            "-lc10",
+            "-ltorch_cpu",
+            "-ltorch",
+            "-ltorch_python",
+            *linker_flags(self._sources.extra_ldflags),
+        ]
+        (finished,) = run_together([command], self._scratch)
+        if finished.status != 0:
+            self._raise([finished])
+        return built
+
+
+# Names of torch's in a complaint: "'foo' is not a member of 'at'", "'AT_ERROR' was not declared", a missing header.
+_TORCH_API = re.compile(
+    r"(not a member of|no member named \S+ in|undeclared identifier|was not declared|has not been declared|no matching"
+    r"|does not name|No such file).*?(torch|\bat\b|at::|c10|caffe2|ATen|pybind|\bpy\b|TORCH_|AT_|C10_|PYBIND)"
+    r"|(torch|\bat|c10|py|pybind11)(::\w+)* has no|'(torch|at|c10|py|pybind11)(::\w+)*' (has not|is not|was not)"
+)

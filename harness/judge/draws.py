@@ -1,0 +1,133 @@
+"""What a trial is made of: seeds from a secret, a model with parameters that matter, and inputs.
+
+Seeds derive from a secret drawn per batch and recorded with the result: a run can be repeated, not anticipated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import random
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.errors import ProblemError
+from harness.problems import Problem, ProblemModule, failure
+from harness.wire.messages import StateTensor
+from harness.wire.state import describe_state
+
+AFFINE_SPREAD = 0.5
+
+
+def new_secret() -> str:
+    """A fresh secret, 128 bits in hex."""
+    return secrets.token_hex(16)
+
+
+def derive_seed(secret: str, *parts: object) -> int:
+    """A 63-bit seed for a purpose: sha256 of the secret and the parts that name the purpose."""
+    text = "\0".join([secret, *(str(part) for part in parts)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One trial's material, in the problem's own dtypes.
+
+    Attributes:
+        model: The reference, its constant parameters re-drawn.
+        inputs: The arguments of ``forward``; tensors and plain values.
+        state: The model's parameters and buffers as constructed, before the re-draw.
+    """
+
+    model: torch.nn.Module
+    inputs: list[Any]
+    state: list[StateTensor]
+
+    def differentiable_inputs(self) -> list[int]:
+        """Positions of the floating tensors among the inputs."""
+        return [
+            position
+            for position, value in enumerate(self.inputs)
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+        ]
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run a block under this seed of torch's and Python's generators, and put their states back."""
+    python_state = random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+
+
+def init_args(problem: Problem, module: ProblemModule, seed: int) -> list[Any]:
+    """The constructor's arguments, as ``get_init_inputs`` gives them.
+
+    Raises:
+        ProblemError: It raised, or returned something else than a list or tuple.
+    """
+    with seeded(seed):
+        try:
+            args = module.get_init_inputs()
+        except Exception as error:
+            raise failure(problem, "get_init_inputs()", error) from error
+    if not isinstance(args, list | tuple):
+        raise ProblemError(f"{problem.path}: get_init_inputs() returned {type(args).__name__}, not a list")
+    return list(args)
+
+
+def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int) -> Draw:
+    """Draw a trial.
+
+    Args:
+        problem: The problem, for messages.
+        module: Its body, run under the case.
+        args: The constructor's arguments.
+        seed: The trial's seed.
+
+    Raises:
+        ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
+    """
+    with seeded(seed):
+        try:
+            model = module.model(*copy.deepcopy(args))
+        except Exception as error:
+            raise failure(problem, "Model(*get_init_inputs())", error) from error
+        if not isinstance(model, torch.nn.Module):
+            raise ProblemError(f"{problem.path}: Model is no torch.nn.Module")
+        state = describe_state(model)
+        redraw_constant_parameters(model)
+        try:
+            inputs = module.get_inputs()
+        except Exception as error:
+            raise failure(problem, "get_inputs()", error) from error
+    if not isinstance(inputs, list | tuple):
+        raise ProblemError(f"{problem.path}: get_inputs() returned {type(inputs).__name__}, not a list")
+    return Draw(model, list(inputs), state)
+
+
+def redraw_constant_parameters(model: torch.nn.Module) -> None:
+    """Replace, in place, every floating parameter whose elements are all equal (an affine's ones and zeros).
+
+    A candidate that ignores such a parameter, or indexes it wrongly, would otherwise pass. The new values are the
+    old one plus a normal draw of spread 0.5.
+    """
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if (
+                parameter.is_floating_point()
+                and parameter.numel()
+                and bool((parameter == parameter.flatten()[0]).all())
+            ):
+                parameter.add_(torch.randn_like(parameter), alpha=AFFINE_SPREAD)

@@ -1,0 +1,247 @@
+"""When is a tensor equivalent to its float64 reference?
+
+Errors are measured against ``exact`` in two norms, relative L2 and maximum over the RMS, over the whole tensor and
+over each slice of dimension 0. The budget follows eager PyTorch's own error, with a floor from the rounding unit of
+the precision class. docs/numerics.md derives the factors. Everything fails closed: a NaN never passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from harness.records import PrecisionClass
+
+L2_FACTOR = 8.0
+MAX_FACTOR = 16.0
+
+
+class Floor(NamedTuple):
+    """The least budget of a class, in both norms; no unit."""
+
+    l2: float
+    maximum: float
+
+
+#: Budget floors. fp32 rounds at 2^-23; the lower classes at 2^-10 and 2^-7, where their own floor is one rounding.
+FLOORS = {
+    PrecisionClass.FP32: Floor(32 * 2.0**-23, 256 * 2.0**-23),
+    PrecisionClass.TEN_BIT: Floor(2.0**-10, 16 * 2.0**-10),
+    PrecisionClass.SEVEN_BIT: Floor(2.0**-7, 16 * 2.0**-7),
+}
+
+
+class Errors(NamedTuple):
+    """Errors of one tensor: over all of it, and the worst slice's. NaN and infinity mean that it is wrong."""
+
+    l2: float
+    maximum: float
+    slice_l2: float
+    slice_maximum: float
+
+    def worst(self, other: Errors) -> Errors:
+        """The larger of each, NaN if either is NaN."""
+        return Errors(*(_larger(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
+
+
+NO_ERROR = Errors(0.0, 0.0, 0.0, 0.0)
+ALL_WRONG = Errors(math.inf, math.inf, math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Sums over each slice of dimension 0, so that a tensor may also be judged in pieces.
+
+    A tensor of fewer than two dimensions is one slice: its elements are covered by the maximum norm.
+
+    Attributes:
+        squares: Sum of squares over each slice, float64 of shape (n,).
+        maximum: Largest magnitude in each slice, float64 of shape (n,).
+        elements: Elements in one slice.
+        by_slice: Whether slices are judged beside the whole.
+    """
+
+    squares: torch.Tensor
+    maximum: torch.Tensor
+    elements: int
+    by_slice: bool
+
+    @property
+    def rms(self) -> float:
+        """Root mean square over the whole tensor."""
+        total = self.elements * self.squares.numel()
+        return math.sqrt(float(self.squares.sum()) / total) if total else 0.0
+
+    @property
+    def slice_rms(self) -> torch.Tensor:
+        """Root mean square over each slice, shape (n,)."""
+        return (self.squares / max(self.elements, 1)).sqrt()
+
+    def larger(self, other: Slices) -> Slices:
+        """The larger sums of the two, slice by slice: a gradient is scaled by its largest RMS over cotangents."""
+        return Slices(
+            torch.maximum(self.squares, other.squares),
+            torch.maximum(self.maximum, other.maximum),
+            self.elements,
+            self.by_slice,
+        )
+
+
+def joined(parts: Sequence[Slices]) -> Slices:
+    """One tensor's sums from those of its pieces along dimension 0, in order."""
+    if not parts[0].by_slice:
+        squares = torch.stack([part.squares.sum() for part in parts]).sum().reshape(1)
+        maximum = torch.stack([part.maximum.max() for part in parts]).max().reshape(1)
+        return Slices(squares, maximum, sum(part.elements for part in parts), False)
+    return Slices(
+        torch.cat([part.squares for part in parts]),
+        torch.cat([part.maximum for part in parts]),
+        parts[0].elements,
+        parts[0].by_slice,
+    )
+
+
+def magnitude(exact: torch.Tensor) -> Slices:
+    """Sums over a float64 reference: the scale of errors. Its non-finite elements count as zero."""
+    return _slices(torch.where(torch.isfinite(exact), exact, 0.0))
+
+
+def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
+    """Sums over ``received - exact``.
+
+    Args:
+        received: The tensor to judge, of the reference's shape, any floating dtype.
+        exact: The float64 reference.
+
+    Returns:
+        The sums; infinite in a slice where a non-finite element is not the reference's own.
+    """
+    received = received.to(torch.float64)
+    error = received - exact
+    finite = torch.isfinite(exact)
+    if not bool(finite.all()):
+        same = torch.where(torch.isnan(exact), torch.isnan(received), received == exact)
+        error = torch.where(finite, error, torch.where(same, 0.0, math.inf))
+    return _slices(torch.where(torch.isnan(error), math.inf, error))
+
+
+def _slices(tensor: torch.Tensor) -> Slices:
+    by_slice = tensor.dim() >= 2 and tensor.shape[0] > 0
+    rows = tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1)
+    if rows.shape[1] == 0:
+        zero = torch.zeros(rows.shape[0], dtype=torch.float64, device=tensor.device)
+        return Slices(zero, zero, 0, by_slice)
+    return Slices(rows.square().sum(dim=1), rows.abs().amax(dim=1), rows.shape[1], by_slice)
+
+
+def relative(error: Slices, scale: Slices) -> Errors:
+    """Errors over their scale; infinite where the scale is zero and the error is not."""
+    whole_l2 = _ratio(error.rms, scale.rms)
+    whole_maximum = _ratio(float(error.maximum.max()), scale.rms)
+    if not error.by_slice:
+        return Errors(whole_l2, whole_maximum, 0.0, 0.0)
+    # A slice that the reference leaves at zero has no scale of its own: it is measured by the whole tensor's.
+    slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
+    return Errors(
+        whole_l2,
+        whole_maximum,
+        _worst_ratio(error.slice_rms, slice_rms),
+        _worst_ratio(error.maximum, slice_rms),
+    )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One tensor's errors against its budgets.
+
+    Attributes:
+        ok: All four errors within their budgets.
+        share: The largest error over its budget; above 1 fails.
+        l2_error, l2_budget: The L2 pair (whole or slice) with the larger share.
+        max_error, max_budget: The same for the maximum norm.
+    """
+
+    ok: bool
+    share: float
+    l2_error: float
+    l2_budget: float
+    max_error: float
+    max_budget: float
+
+
+def judge(errors: Errors, eager: Errors, floor: Floor) -> Verdict:
+    """Compare errors with ``max(factor * eager's error, floor)`` in each norm, whole and by slice."""
+    l2 = _tightest((errors.l2, eager.l2), (errors.slice_l2, eager.slice_l2), L2_FACTOR, floor.l2)
+    maximum = _tightest(
+        (errors.maximum, eager.maximum),
+        (errors.slice_maximum, eager.slice_maximum),
+        MAX_FACTOR,
+        floor.maximum,
+    )
+    ok = l2.error <= l2.budget and maximum.error <= maximum.budget
+    return Verdict(ok, _larger(l2.share, maximum.share), l2.error, l2.budget, maximum.error, maximum.budget)
+
+
+class _Pair(NamedTuple):
+    error: float
+    budget: float
+    share: float
+
+
+def _tightest(whole: tuple[float, float], by_slice: tuple[float, float], factor: float, floor: float) -> _Pair:
+    pairs = []
+    for error, eager_error in (whole, by_slice):
+        # An eager run that is itself not finite gives no yardstick: the floor stays.
+        budget = max(factor * eager_error, floor) if math.isfinite(eager_error) else floor
+        pairs.append(_Pair(error, budget, error / budget if math.isfinite(error) else math.inf))
+    return pairs[0] if pairs[0].share >= pairs[1].share else pairs[1]
+
+
+def first_difference(received: torch.Tensor, exact: torch.Tensor, first_row: int = 0) -> str:
+    """Where the largest error is, in words; for a person who has to find the bug.
+
+    Args:
+        received: The tensor, or a piece of it.
+        exact: The float64 reference of the same shape.
+        first_row: Index along dimension 0 that the piece begins at.
+    """
+    received = received.to(torch.float64)
+    same_nan = torch.isnan(received) & torch.isnan(exact)
+    error = torch.where(same_nan | (received == exact), 0.0, (received - exact).abs())
+    error = torch.where(torch.isnan(error), math.inf, error)
+    flat = int(error.argmax())
+    index = _unravel(flat, exact.shape)
+    index = (index[0] + first_row, *index[1:]) if index else index
+    unfinished = int((~torch.isfinite(received) & torch.isfinite(exact)).sum())
+    got, wanted = float(received.flatten()[flat]), float(exact.flatten()[flat])
+    words = f"largest error at {list(index)}: got {got:.6g}, expected {wanted:.6g}"
+    if unfinished:
+        words += f"; {unfinished} of {exact.numel()} elements are NaN or infinite where the reference is finite"
+    return words
+
+
+def _unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    index = []
+    for extent in reversed(shape):
+        index.append(flat % extent)
+        flat //= extent
+    return tuple(reversed(index))
+
+
+def _ratio(error: float, scale: float) -> float:
+    if error == 0:
+        return 0.0
+    return error / scale if scale > 0 else math.inf
+
+
+def _worst_ratio(errors: torch.Tensor, scales: torch.Tensor) -> float:
+    ratios = torch.where(errors > 0, errors / scales, torch.zeros_like(errors))
+    return float(ratios.max())
+
+
+def _larger(first: float, second: float) -> float:
+    return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)

@@ -1,0 +1,160 @@
+"""The judge's side of the arena: what lies where, what was written, and whether it was left alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.handle import CandidateStopped
+from harness.records import Finding, Status
+from harness.wire.arena import Arena, Layout, create_shared_file, region_bytes
+from harness.wire.messages import Region, StateTensor, Value
+from harness.wire.values import UnsupportedValue, encode_plain
+
+
+class Exchange:
+    """Regions for everything that crosses in one case, in one arena.
+
+    Args:
+        args: The constructor's arguments.
+        inputs: A draw of the inputs; later draws must have the same shapes and dtypes.
+        state: The reference's state.
+        outputs: Tensors of the outputs' shapes and dtypes.
+        leaves: Differentiable leaves of the reference by name; their gradients cross.
+        input_names: Names of the differentiable inputs by position.
+
+    Raises:
+        ProblemError: An argument cannot cross.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[Any],
+        inputs: Sequence[Any],
+        state: Sequence[StateTensor],
+        outputs: Sequence[torch.Tensor],
+        leaves: dict[str, torch.Tensor],
+        input_names: dict[int, str],
+    ):
+        layout = Layout()
+        self._named: dict[int, str] = {}
+        try:
+            self.args = tuple(self._value(layout, value, "a constructor argument") for value in args)
+            self.inputs = tuple(
+                self._value(layout, value, f"input {position}") for position, value in enumerate(inputs)
+            )
+        except UnsupportedValue as error:
+            raise ProblemError(f"get_inputs() or get_init_inputs(): {error}") from None
+        self.state = {
+            tensor.name: self._name(layout.add(tensor.shape, getattr(torch, tensor.dtype)), tensor.name)
+            for tensor in state
+        }
+        self.outputs = tuple(
+            self._name(layout.add(tensor.shape, tensor.dtype), f"output {index}")
+            for index, tensor in enumerate(outputs)
+        )
+        self.cotangents = tuple(
+            self._name(layout.add(tensor.shape, tensor.dtype), f"the gradient of output {index}")
+            for index, tensor in enumerate(outputs)
+        )
+        self.gradients = {
+            name: self._name(layout.add(leaf.shape, leaf.dtype), f"the gradient of {name}")
+            for name, leaf in leaves.items()
+        }
+        self.input_names = input_names
+        self._guards = layout.guards()
+        self.total_bytes = layout.total_bytes
+        self.descriptor = create_shared_file(self.total_bytes)
+        self._arena = Arena(self.descriptor, self.total_bytes)
+        for start, end in self._guards:
+            self._arena.fill(start, end)
+        for value, region in zip(args, self.args, strict=True):
+            if region.region is not None:
+                self._arena.tensor(region.region).copy_(value)
+
+    def close(self) -> None:
+        """Close the descriptor; the mapping goes with the object."""
+        os.close(self.descriptor)
+
+    def write_inputs(self, inputs: Sequence[Any]) -> tuple[Value, ...]:
+        """Write a draw's inputs into their regions.
+
+        Returns:
+            The inputs as wire values.
+
+        Raises:
+            ProblemError: A tensor's shape or dtype differs from the first draw's.
+        """
+        for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if place.region is None:
+                continue
+            target = self._arena.tensor(place.region)
+            if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
+                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+            target.copy_(value.detach())
+        return tuple(
+            place if place.region is not None else Value(None, encode_plain(value))
+            for value, place in zip(inputs, self.inputs, strict=True)
+        )
+
+    def write(self, region: Region, tensor: torch.Tensor) -> None:
+        """Write a tensor into its region."""
+        self._arena.tensor(region).copy_(tensor.detach())
+
+    def poison(self, regions: Sequence[Region]) -> None:
+        """Fill regions with NaN, so that what the candidate leaves unwritten cannot pass."""
+        for region in regions:
+            self._arena.fill(region.offset, region.offset + region_bytes(region.shape, region.dtype))
+
+    def take(self, region: Region) -> torch.Tensor:
+        """A private copy of what lies in a region, made once; only the copy is ever judged."""
+        return self._arena.tensor(region).clone()
+
+    def check_untouched(self, inputs: Sequence[Any]) -> None:
+        """Verify guard bands and inputs.
+
+        Raises:
+            CandidateStopped: A guard band was written (``UNSAFE``), or an input (``CHEATED``).
+        """
+        for start, end in self._guards:
+            damaged = self._arena.first_damage(start, end)
+            if damaged is not None:
+                raise self._out_of_bounds(damaged)
+        for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if place.region is None:
+                continue
+            if not _same_bytes(self._arena.tensor(place.region), value):
+                raise CandidateStopped(
+                    Status.CHEATED,
+                    f"the candidate changed its input {position} in place; the reference does not",
+                    rule="input_mutation",
+                )
+
+    def _out_of_bounds(self, damaged: int) -> CandidateStopped:
+        before = [offset for offset in self._named if offset <= damaged]
+        after = [offset for offset in self._named if offset > damaged]
+        place = f"after {self._named[max(before)]}" if before else f"before {self._named[min(after)]}"
+        message = f"a kernel wrote outside its tensors, {place}"
+        remedy = "check the index of every store against the tensor's size"
+        finding = Finding("out-of-bounds", None, None, (), remedy, message)
+        return CandidateStopped(Status.UNSAFE, f"{message}; {remedy}", findings=(finding,))
+
+    def _value(self, layout: Layout, value: Any, name: str) -> Value:
+        if isinstance(value, torch.Tensor):
+            return Value(self._name(layout.add(value.shape, value.dtype), name), None)
+        return Value(None, encode_plain(value))
+
+    def _name(self, region: Region, name: str) -> Region:
+        self._named[region.offset] = name
+        return region
+
+
+def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Bit for bit, so that NaN equals itself and -0 differs from 0."""
+    mine = first.contiguous().view(-1).view(torch.uint8)
+    theirs = second.detach().contiguous().view(-1).view(torch.uint8)
+    return bool(torch.equal(mine, theirs))

@@ -1,0 +1,79 @@
+"""Which cases fit a machine without a GPU: sizes are read off a run on torch's meta device, which allocates nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness import problems
+from harness.judge.draws import seeded
+from harness.problems import Problem
+
+#: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
+MAX_ELEMENTS = 1 << 22
+#: Bytes a judged element costs at the peak: float64 and float32 references, gradients, and the arena (8 + 4 bytes
+#: each for value, gradient, cotangent and saved tensors, with the candidate's copies beside them).
+PEAK_BYTES_PER_ELEMENT = 160
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a case needs.
+
+    Attributes:
+        elements: Elements of inputs, outputs and parameters.
+        peak_bytes: Estimated peak of judging it.
+    """
+
+    elements: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Estimated peak of judging the case, in bytes."""
+        return self.elements * PEAK_BYTES_PER_ELEMENT
+
+
+def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
+    """Size of a case without allocating it; None where the reference does not run on the meta device.
+
+    Raises:
+        ProblemError: The problem's body raised.
+    """
+    module = problems.load(problem, constants)
+    try:
+        with torch.device("meta"), seeded(0), torch.no_grad():
+            model = module.model(*module.get_init_inputs())
+            inputs = module.get_inputs()
+            result = model(*inputs)
+    except Exception:  # a problem may do what meta tensors cannot; then its size is unknown, not an error
+        return None
+    outputs = result if isinstance(result, tuple | list) else [result]
+    tensors = [value for value in (*inputs, *outputs) if isinstance(value, torch.Tensor)]
+    count = sum(tensor.numel() for tensor in tensors)
+    return Size(count + sum(parameter.numel() for parameter in model.parameters()))
+
+
+def available_memory() -> int:
+    """Bytes of memory that are free for use."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - a kernel file, not a path of ours
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def why_not(size: Size | None, available: int) -> str | None:
+    """Why a case is left out by default on the CPU, None where it is not."""
+    if size is None:
+        return None
+    if size.elements > MAX_ELEMENTS:
+        return f"{size.elements:,} elements, more than the emulator handles in seconds ({MAX_ELEMENTS:,})"
+    if size.peak_bytes > available // 2:
+        return f"about {size.peak_bytes / 2**30:.1f} GiB at its peak, more than half of the free memory"
+    return None

@@ -1,0 +1,317 @@
+"""The judge's hold on a worker: start it, ask it, bound its time, end it with everything it started.
+
+The worker runs untrusted code and can only lose: whatever it does but answer in time with a message of the schema
+ends as a ``CandidateStopped`` with the status it deserves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import harness
+from harness.errors import HarnessError
+from harness.records import Finding, Status
+from harness.wire import channel
+from harness.wire.messages import (
+    REPLIES,
+    Building,
+    Command,
+    Ready,
+    Reply,
+    Report,
+    SchemaError,
+    decode,
+    encode,
+)
+
+START_LIMIT_S = 120.0
+LOG_HEAD_BYTES = 8 << 10
+LOG_TAIL_BYTES = 8 << 10
+DRAIN_READS = 64
+SEND_LIMIT_S = 10
+_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+
+
+class CandidateStopped(Exception):
+    """The candidate's run is over and did not pass.
+
+    Attributes:
+        status: How it ended.
+        message: What to tell the user.
+        rule: The integrity rule, for ``CHEATED``.
+        findings: Faults with their places.
+        build_log: The compiler's full output.
+    """
+
+    def __init__(
+        self,
+        status: Status,
+        message: str,
+        *,
+        rule: str | None = None,
+        findings: tuple[Finding, ...] = (),
+        build_log: str = "",
+    ):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.rule = rule
+        self.findings = findings
+        self.build_log = build_log
+
+
+@dataclass
+class Clock:
+    """Seconds a candidate may still use, build and run apart.
+
+    Attributes:
+        run_limit_s: Limit of running on one case.
+        build_limit_s: Limit of all builds of the candidate.
+        run_s: Used for running so far.
+        build_s: Used for building so far.
+    """
+
+    run_limit_s: float
+    build_limit_s: float
+    run_s: float = 0.0
+    build_s: float = 0.0
+
+    def left(self, building: bool) -> float:
+        """Seconds left on one of the two."""
+        return self.build_limit_s - self.build_s if building else self.run_limit_s - self.run_s
+
+    def spend(self, building: bool, seconds: float) -> None:
+        """Book seconds on one of the two."""
+        if building:
+            self.build_s += seconds
+        else:
+            self.run_s += seconds
+
+
+@dataclass
+class CutLog:
+    """Keeps the head and the tail of what a candidate prints, and counts the rest."""
+
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+
+    def add(self, data: bytes) -> None:
+        """Take in what arrived."""
+        room = LOG_HEAD_BYTES - len(self.head)
+        self.head += data[:room]
+        self.tail += data[room:] if room < len(data) else b""
+        surplus = len(self.tail) - LOG_TAIL_BYTES
+        if surplus > 0:
+            self.dropped += surplus
+            del self.tail[:surplus]
+
+    def text(self) -> str:
+        """What was kept, with a line that says how much was cut."""
+        cut = f"\n[... {self.dropped} bytes cut ...]\n" if self.dropped else ""
+        return bytes(self.head).decode(errors="replace") + cut + bytes(self.tail).decode(errors="replace")
+
+
+class WorkerHandle:
+    """A worker process for one candidate.
+
+    Args:
+        device: ``cpu``.
+        libraries: The emulator's runtime libraries, by name.
+        memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
+    """
+
+    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None):
+        self.folder = Path(tempfile.mkdtemp(prefix="harness-worker-"))
+        self.build_folder = self.folder / "build"
+        self.build_folder.mkdir()
+        self.log = CutLog()
+        self._channel, theirs = socket.socketpair()
+        limit = struct.pack("@ll", SEND_LIMIT_S, 0)  # a worker that stops reading must not stop the judge
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        log_read, log_write = os.pipe()
+        os.set_blocking(log_read, False)
+        self._log_fd: int | None = log_read
+        settings = {
+            "device": device,
+            "libraries": libraries,
+            "memory_bytes": memory_bytes,
+            "build_folder": str(self.build_folder),
+            "parent": os.getpid(),
+        }
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "harness.worker", str(theirs.fileno()), json.dumps(settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=log_write,
+                stderr=log_write,
+                cwd=self.folder,
+                env=self._environment(),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._channel.close()
+            os.close(log_read)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise HarnessError(f"cannot start a worker process: {error}") from None
+        finally:
+            theirs.close()
+            os.close(log_write)
+        self._reader = channel.FrameReader(self._channel)
+
+    def start(self) -> None:
+        """Wait until the worker is ready.
+
+        Raises:
+            HarnessError: It does not start.
+        """
+        try:
+            reply = self._next(Clock(START_LIMIT_S, 0.0), "starting")
+        except CandidateStopped as error:
+            raise HarnessError(f"the worker process did not start: {error.message}\n{self.log.text()}") from None
+        if not isinstance(reply, Ready):
+            raise HarnessError(f"the worker process did not start: it sent {type(reply).__name__}")
+
+    def request(self, command: Command, clock: Clock, stage: str, descriptor: int | None = None) -> Reply:
+        """Send a command and wait for its reply.
+
+        Args:
+            command: What to do.
+            clock: The seconds left; what is used is booked on it.
+            stage: What the candidate is doing, for messages: ``forward``.
+            descriptor: A file descriptor to send along.
+
+        Raises:
+            CandidateStopped: The worker died, ran out of time, or sent something else than a message.
+        """
+        # A worker that died, or does not read, shows when its reply is awaited.
+        with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
+            channel.send(self._channel, encode(command), descriptor)
+        return self._next(clock, stage)
+
+    def close(self) -> None:
+        """End the worker and everything it started, and remove its folder."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._drain()
+        self._channel.close()
+        if self._log_fd is not None:
+            os.close(self._log_fd)
+            self._log_fd = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _next(self, clock: Clock, stage: str) -> Reply:
+        building = False
+        while True:
+            started = time.monotonic()
+            message = self._wait(clock.left(building))
+            clock.spend(building, time.monotonic() - started)
+            if message is None:
+                if clock.left(building) > 0:
+                    continue
+                limit = clock.build_limit_s if building else clock.run_limit_s
+                doing, option = ("building", "--build-timeout") if building else (stage, "--timeout")
+                raise CandidateStopped(Status.TIMEOUT, f"still {doing} after {limit:g} s ({option}); it was stopped")
+            if isinstance(message, Building):
+                building = message.event == "begin"
+                continue
+            return message
+
+    def _wait(self, seconds: float) -> Reply | None:
+        """The next message; None when the time is up or only output has arrived."""
+        try:
+            frame = self._reader.take()
+            if frame is None:
+                watched: list[int | socket.socket] = [self._channel]
+                if self._log_fd is not None:
+                    watched.append(self._log_fd)
+                ready, _, _ = select.select(watched, [], [], max(0.0, min(seconds, 1.0)))
+                if self._log_fd in ready:
+                    self._drain()
+                if self._channel in ready:
+                    self._reader.feed()
+                elif self._process.poll() is not None:  # a child of its may hold the channel open
+                    raise channel.ChannelClosed("exited")
+                frame = self._reader.take()
+            if frame is None:
+                return None
+            reply: Reply = decode(frame, REPLIES)
+            return reply
+        except channel.ChannelClosed:
+            raise self._death() from None
+        except (channel.FrameError, SchemaError) as error:
+            raise CandidateStopped(
+                Status.CHEATED, f"the worker sent what the protocol does not know: {error}", rule="protocol"
+            ) from None
+
+    def _death(self) -> CandidateStopped:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return CandidateStopped(Status.CHEATED, "the candidate closed the worker's channel", rule="protocol")
+        self._drain()
+        if code < 0:
+            name = signal.Signals(-code).name
+            hint = " (the system may have run out of memory)" if name == "SIGKILL" else ""
+            return CandidateStopped(Status.CRASHED, f"the process was ended by signal {name}{hint}")
+        return CandidateStopped(
+            Status.CRASHED, f"the process ended itself with exit code {code} while the candidate ran"
+        )
+
+    def _drain(self) -> None:
+        """Take in what was printed; a bounded amount, so that an endless printer cannot outrun the clock."""
+        for _ in range(DRAIN_READS):
+            if self._log_fd is None:
+                return
+            try:
+                data = os.read(self._log_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                os.close(self._log_fd)
+                self._log_fd = None
+                return
+            self.log.add(data)
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+        package_parent = str(Path(harness.__file__).parent.parent)
+        folder = str(self.folder)
+        return {
+            **kept,
+            "HOME": folder,
+            "TMPDIR": folder,
+            "TORCH_EXTENSIONS_DIR": str(self.folder / "extensions"),
+            "PYTHONPATH": package_parent,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONWARNINGS": "ignore:Failed to initialize NumPy:UserWarning",
+        }
+
+
+def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
+    """The worker's reports as findings of a record."""
+    result = []
+    for report in reports:
+        try:
+            accesses = json.loads(report.accesses)
+        except ValueError:
+            accesses = []
+        kept = tuple(item for item in accesses if isinstance(item, dict)) if isinstance(accesses, list) else ()
+        result.append(Finding(report.kind, report.kernel, report.line, kept, report.remedy, report.message))
+    return tuple(result)

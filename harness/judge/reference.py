@@ -1,0 +1,269 @@
+"""The reference's evaluations: exact (float64, in pieces where memory is short), and eager, several times over.
+
+Eager's error is the yardstick of the budget. So that its luck is not, it runs three times: as it is, with the batch
+in two other orders, and on the CPU with another number of threads. Whether a model treats its samples independently,
+so that the batch may be permuted or cut, is tried in float64, not assumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.draws import Draw, seeded
+from harness.problems import Problem, failure
+
+EAGER_RUNS = 3
+#: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.
+INDEPENDENCE_TOLERANCE = 1e-9
+#: Bytes of float64 evaluation per element of input: value, gradient and saved tensors of inputs and outputs.
+EXACT_BYTES_PER_ELEMENT = 64
+
+
+@dataclass
+class Graph:
+    """One evaluation of the reference, its autograd graph kept.
+
+    Attributes:
+        outputs: The output tensors, in order.
+        leaves: Differentiable inputs and parameters by name.
+    """
+
+    outputs: list[torch.Tensor]
+    leaves: dict[str, torch.Tensor]
+
+    def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
+        """Gradients of the outputs against these cotangents, by leaf; None for a leaf that does not matter."""
+        pairs = [
+            (output, cotangent.to(output.dtype))
+            for output, cotangent in zip(self.outputs, cotangents, strict=True)
+            if output.requires_grad
+        ]
+        results = torch.autograd.grad(
+            [output for output, _ in pairs],
+            list(self.leaves.values()),
+            [cotangent for _, cotangent in pairs],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        return dict(zip(self.leaves, results, strict=True))
+
+
+class Exact:
+    """The reference in float64 on one draw, whole or in pieces of the batch.
+
+    Args:
+        reference: Evaluates it.
+        draw: The draw.
+        seed: Seed of whatever the forward draws.
+        rows: Samples in a piece; None for the whole batch at once.
+    """
+
+    def __init__(self, reference: Reference, draw: Draw, seed: int, rows: int | None):
+        self._reference = reference
+        self._draw = draw
+        self._seed = seed
+        batch = batch_of(draw) or 0
+        self.pieces: list[slice | None] = [None]
+        if rows is not None and rows < batch:
+            self.pieces = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
+        self._whole: Graph | None = None
+
+    def graph(self, piece: slice | None) -> Graph:
+        """The evaluation of a piece; that of the whole batch is kept, those of pieces are made anew.
+
+        Raises:
+            ProblemError: The reference does not run in float64.
+        """
+        if piece is not None:
+            return self._reference.run(self._draw, self._seed, torch.float64, piece)
+        if self._whole is None:
+            self._whole = self._reference.run(self._draw, self._seed, torch.float64, None)
+        return self._whole
+
+
+class Reference:
+    """Evaluates one problem's reference on one draw after another.
+
+    Args:
+        problem: The problem, for messages.
+        differentiate: Whether graphs are wanted at all.
+        memory_bytes: Memory that a float64 evaluation may take; a batch that needs more is evaluated in pieces.
+    """
+
+    def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int):
+        self._problem = problem
+        self._differentiate = differentiate
+        self._memory_bytes = memory_bytes
+        self._independent: bool | None = None
+
+    def exact(self, draw: Draw, seed: int) -> Exact:
+        """The reference in float64."""
+        batch = batch_of(draw)
+        elements = sum(value.numel() for value in draw.inputs if isinstance(value, torch.Tensor))
+        needed = elements * EXACT_BYTES_PER_ELEMENT
+        if batch is None or needed <= self._memory_bytes or not self._samples_are_independent(draw, seed):
+            return Exact(self, draw, seed, None)
+        return Exact(self, draw, seed, max(1, self._memory_bytes * batch // needed))
+
+    def eager(self, draw: Draw, seed: int) -> Graph:
+        """The reference as the problem wrote it.
+
+        Raises:
+            ProblemError: It does not run.
+        """
+        return self.run(draw, seed, None, None)
+
+    def eager_runs(self, draw: Draw, seed: int) -> Iterator[tuple[Graph, torch.Tensor | None]]:
+        """At least three eager evaluations that differ in the order of their sums.
+
+        Yields:
+            The evaluation, and the permutation of dimension 0 that its inputs and outputs are in (None for none).
+        """
+        yield self.eager(draw, seed), None
+        batch = batch_of(draw)
+        if batch is None or not self._samples_are_independent(draw, seed):
+            for _ in range(1, EAGER_RUNS):
+                with _other_thread_count():
+                    yield self.eager(draw, seed), None
+            return
+        order = torch.randperm(batch, generator=torch.Generator().manual_seed(seed))
+        yield self.run(draw, seed, None, order), order
+        with _other_thread_count():
+            order = torch.arange(batch - 1, -1, -1)
+            yield self.run(draw, seed, None, order), order
+
+    def _samples_are_independent(self, draw: Draw, seed: int) -> bool:
+        """Whether a few samples evaluated together give what they give in two parts."""
+        if self._independent is None:
+            self._independent = self._try_parts(draw, seed)
+        return self._independent
+
+    def _try_parts(self, draw: Draw, seed: int) -> bool:
+        count = min(batch_of(draw) or 0, 4)
+        if count < 2:
+            return False
+        try:
+            together = self.run(draw, seed, torch.float64, slice(0, count)).outputs
+            first = self.run(draw, seed, torch.float64, slice(0, 1)).outputs
+            others = self.run(draw, seed, torch.float64, slice(1, count)).outputs
+        except ProblemError:
+            return False
+        return all(
+            whole.dim() > 0
+            and whole.shape[0] == count
+            and head.shape[1:] == whole.shape[1:] == tail.shape[1:]
+            and head.shape[0] + tail.shape[0] == count
+            and _close(torch.cat([head, tail]), whole)
+            for whole, head, tail in zip(together, first, others, strict=True)
+        )
+
+    def run(self, draw: Draw, seed: int, dtype: torch.dtype | None, rows: slice | torch.Tensor | None) -> Graph:
+        """One evaluation.
+
+        Args:
+            draw: The draw.
+            seed: Seed of whatever the forward draws.
+            dtype: Evaluate in this dtype; None for the problem's own.
+            rows: Take these samples of every input that carries the batch, in this order; None for all.
+
+        Raises:
+            ProblemError: The reference does not run.
+        """
+        model = copy.deepcopy(draw.model)
+        if dtype is not None:
+            model = model.to(dtype)
+        batch = batch_of(draw)
+        names = input_names(draw)
+        leaves: dict[str, torch.Tensor] = {}
+        arguments: list[Any] = []
+        for position, value in enumerate(draw.inputs):
+            if not isinstance(value, torch.Tensor):
+                arguments.append(copy.deepcopy(value))
+                continue
+            argument = value.detach()
+            if rows is not None and argument.dim() > 0 and argument.shape[0] == batch:
+                argument = argument[rows.to(argument.device) if isinstance(rows, torch.Tensor) else rows]
+            if position in names:
+                argument = argument.to(dtype) if dtype is not None else argument
+                leaves[names[position]] = argument.detach().requires_grad_(self._differentiate)
+                argument = leaves[names[position]]
+            arguments.append(argument)
+        leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
+        with seeded(seed), torch.set_grad_enabled(self._differentiate):
+            try:
+                result = model(*arguments)
+            except Exception as error:
+                what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
+                raise failure(self._problem, what, error) from error
+        return Graph(self._outputs(result), leaves)
+
+    def _outputs(self, result: Any) -> list[torch.Tensor]:
+        if isinstance(result, torch.Tensor):
+            return [result]
+        if isinstance(result, tuple | list) and result and all(isinstance(item, torch.Tensor) for item in result):
+            return list(result)
+        raise ProblemError(
+            f"{self._problem.path}: the reference returned {type(result).__name__}; it must return a tensor, or a "
+            "flat tuple or list of tensors"
+        )
+
+
+def batch_of(draw: Draw) -> int | None:
+    """Length of dimension 0 of the first tensor input, None where there is nothing to permute or cut."""
+    for value in draw.inputs:
+        if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] > 1:
+            return value.shape[0]
+    return None
+
+
+def input_names(draw: Draw) -> dict[int, str]:
+    """Names of the differentiable inputs by position: the forward's own argument names where they are free."""
+    taken = {name for name, _ in draw.model.named_parameters()}
+    try:
+        arguments = list(inspect.signature(draw.model.forward).parameters)
+    except (TypeError, ValueError):
+        arguments = []
+    names = {}
+    for position in draw.differentiable_inputs():
+        name = arguments[position] if position < len(arguments) else ""
+        names[position] = name if name and name not in taken else f"inputs[{position}]"
+    return names
+
+
+def unpermuted(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Undo a permutation of dimension 0; a tensor that does not carry the batch comes back as it is."""
+    if order is None or tensor.dim() == 0 or tensor.shape[0] != order.numel():
+        return tensor
+    return tensor[torch.argsort(order).to(tensor.device)]
+
+
+def differentiable_leaves(gradients: Mapping[str, torch.Tensor | None]) -> list[str]:
+    """The leaves that the reference differentiates."""
+    return [name for name, gradient in gradients.items() if gradient is not None]
+
+
+def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if not first.is_floating_point() or second.numel() == 0:
+        return bool(torch.equal(first, second))
+    first, second = first.detach(), second.detach()
+    scale = float(second.abs().max())
+    return float((first - second).abs().max()) <= INDEPENDENCE_TOLERANCE * max(scale, 1e-300)
+
+
+@contextlib.contextmanager
+def _other_thread_count() -> Iterator[None]:
+    """Run torch's CPU kernels with another number of threads: another split of their sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if threads > 1 else 2)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

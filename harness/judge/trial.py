@@ -1,0 +1,216 @@
+"""One trial: draw, let the candidate run, evaluate the reference, compare.
+
+The candidate always runs first and the reference after it: when an expected value comes to exist, what the candidate
+returned already lies in the judge's private memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from harness.judge.comparison import Comparison, TrialResult
+from harness.judge.draws import Draw, derive_seed
+from harness.judge.exchange import Exchange
+from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, findings
+from harness.judge.reference import Reference
+from harness.records import PrecisionClass, Status
+from harness.wire.messages import (
+    Backward,
+    Failed,
+    Forward,
+    Gradients,
+    Outputs,
+    Region,
+    Reply,
+    Report,
+    input_key,
+)
+
+THREAD_ORDERS = ("forward", "reverse", "random")
+#: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
+_ERROR_KINDS = frozenset({"launch", "assert", "trap"})
+_FAILED_STATUS = {
+    "build": Status.BUILD_ERROR,
+    "unsupported": Status.UNSUPPORTED,
+    "load": Status.LOAD_ERROR,
+    "runtime": Status.RUNTIME_ERROR,
+    "memory": Status.OUT_OF_MEMORY,
+    "no_gradient": Status.NO_GRADIENT,
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same over the trials of a case.
+
+    Attributes:
+        exchange: The arena.
+        reference: Evaluates the reference.
+        names: The reference's parameter and buffer names to the candidate's.
+        leaves: The leaves that the reference differentiates; empty where it differentiates nothing.
+        precision: The class under which errors are judged.
+        secret: What seeds derive from.
+    """
+
+    exchange: Exchange
+    reference: Reference
+    names: Mapping[str, str]
+    leaves: tuple[str, ...]
+    precision: PrecisionClass
+    secret: str
+
+
+def run_trial(
+    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, trial: int, thread_order: str
+) -> TrialResult:
+    """Run one trial.
+
+    Raises:
+        CandidateStopped: The candidate did not get as far as values to compare.
+        ProblemError: The reference does not run.
+    """
+    seed = derive_seed(setting.secret, "trial", trial, "forward")
+    received = _forward(setting, worker, clock, draw, seed, thread_order)
+    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial)
+    comparison.add_outputs(received)
+    for name, cotangent in _cotangents(setting, received, trial):
+        gradients = _backward(setting, worker, clock, draw, cotangent)
+        comparison.add_gradients(name, cotangent, gradients)
+    return comparison.result()
+
+
+def stop_for(reply: Reply) -> CandidateStopped:
+    """The end that a reply means which is not the one that was asked for."""
+    if isinstance(reply, Failed):
+        check_reports(reply.reports)
+        status = _FAILED_STATUS.get(reply.kind, Status.RUNTIME_ERROR)
+        message = reply.message if reply.kind in ("build", "unsupported") else f"{reply.stage}: {reply.message}"
+        return CandidateStopped(status, message, build_log=reply.log, findings=findings(reply.reports))
+    return CandidateStopped(
+        Status.CHEATED, f"the worker answered with {type(reply).__name__} out of turn", rule="protocol"
+    )
+
+
+def check_reports(reports: tuple[Report, ...]) -> None:
+    """End the candidate where the emulator saw a fault.
+
+    Raises:
+        CandidateStopped: ``UNSAFE`` for a fault, ``RUNTIME_ERROR`` for a CUDA error that the candidate ignored.
+    """
+    if not reports:
+        return
+    faults = [report for report in reports if report.kind not in _ERROR_KINDS]
+    first = (faults or list(reports))[0]
+    place = f" (kernel {first.kernel}, line {first.line})" if first.kernel else ""
+    status = Status.UNSAFE if faults else Status.RUNTIME_ERROR
+    what = f"{first.kind}: {first.message}" if faults else first.message
+    more = f"; {first.remedy}" if first.remedy else ""
+    raise CandidateStopped(status, f"{what}{place}{more}", findings=findings(reports))
+
+
+def _forward(
+    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, seed: int, thread_order: str
+) -> list[torch.Tensor]:
+    """Have the candidate run forward; private copies of its outputs."""
+    exchange = setting.exchange
+    inputs = exchange.write_inputs(draw.inputs)
+    ours = {**dict(draw.model.named_parameters()), **dict(draw.model.named_buffers())}
+    state = []
+    for name, theirs in setting.names.items():
+        exchange.write(exchange.state[name], ours[name])
+        state.append((theirs, exchange.state[name]))
+    exchange.poison(exchange.outputs)
+    command = Forward(inputs, tuple(state), exchange.outputs, bool(setting.leaves), thread_order, seed)
+    reply = worker.request(command, clock, "running forward")
+    if not isinstance(reply, Outputs):
+        raise stop_for(reply)
+    check_reports(reply.reports)
+    exchange.check_untouched(draw.inputs)
+    _check_form(exchange.outputs, reply, bool(setting.leaves))
+    return [exchange.take(region) for region in exchange.outputs]
+
+
+def _check_form(expected: Sequence[Region], reply: Outputs, differentiate: bool) -> None:
+    """Structure, shape, dtype and device of what the candidate returned."""
+    wanted = "a tensor" if len(expected) == 1 else f"{len(expected)} tensors"
+    if reply.structure not in ("tensor", "tuple", "list"):
+        raise CandidateStopped(
+            Status.WRONG_OUTPUT, f"forward returned {reply.structure}, where the reference returns {wanted}"
+        )
+    if len(reply.tensors) != len(expected) or (reply.structure != "tensor" and len(expected) == 1):
+        raise CandidateStopped(
+            Status.WRONG_OUTPUT,
+            f"forward returned a {reply.structure} of {len(reply.tensors)}, where the reference returns {wanted}",
+        )
+    for index, (tensor, region) in enumerate(zip(reply.tensors, expected, strict=True)):
+        name = "the output" if len(expected) == 1 else f"output {index}"
+        if tensor.shape != region.shape:
+            message = f"{name} has shape {list(tensor.shape)}, expected {list(region.shape)}"
+        elif tensor.dtype != region.dtype:
+            message = f"{name} has dtype {tensor.dtype}, expected {region.dtype}"
+        elif tensor.fault:
+            message = f"{name}: {tensor.fault}"
+        else:
+            continue
+        raise CandidateStopped(Status.WRONG_OUTPUT, message)
+    if differentiate and not any(tensor.differentiable for tensor in reply.tensors):
+        raise CandidateStopped(
+            Status.NO_GRADIENT,
+            "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a backward",
+        )
+
+
+def _cotangents(
+    setting: Setting, received: Sequence[torch.Tensor], trial: int
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """The three cotangents by name, each one tensor per output in the output's dtype.
+
+    "The output itself" is what the candidate returned, never what was expected: expected values stay with the judge.
+    """
+    if not setting.leaves:
+        return
+    seed = derive_seed(setting.secret, "trial", trial, "cotangent")
+    generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in received}}
+    yield (
+        "normal",
+        [
+            torch.randn(tensor.shape, generator=generators[tensor.device], device=tensor.device).to(tensor.dtype)
+            for tensor in received
+        ],
+    )
+    yield "ones", [torch.ones_like(tensor) for tensor in received]
+    if all(bool(torch.isfinite(tensor).all()) for tensor in received):
+        yield "output", list(received)
+
+
+def _backward(
+    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, cotangent: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor | str]:
+    """Have the candidate run backward; private copies of its gradients, or a word for what is wrong with one."""
+    exchange = setting.exchange
+    for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
+        exchange.write(region, tensor)
+    positions = {name: position for position, name in exchange.input_names.items()}
+    wanted = {name: exchange.gradients[name] for name in setting.leaves}
+    exchange.poison(list(wanted.values()))
+    of_inputs = tuple((positions[name], region) for name, region in wanted.items() if name in positions)
+    of_state = tuple((setting.names[name], region) for name, region in wanted.items() if name not in positions)
+    reply = worker.request(Backward(exchange.cotangents, of_inputs, of_state), clock, "running backward")
+    if not isinstance(reply, Gradients):
+        raise stop_for(reply)
+    check_reports(reply.reports)
+    exchange.check_untouched(draw.inputs)
+    keys = {name: input_key(positions[name]) if name in positions else setting.names[name] for name in wanted}
+    missing = [name for name, key in keys.items() if key in reply.missing]
+    if len(missing) == len(wanted):
+        raise CandidateStopped(Status.NO_GRADIENT, "backward reaches no input and no parameter")
+    results: dict[str, torch.Tensor | str] = {}
+    for name, region in wanted.items():
+        if name in missing:
+            results[name] = "no gradient, but the reference has one"
+        else:
+            results[name] = reply.faults.get(keys[name]) or exchange.take(region)
+    return results

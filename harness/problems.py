@@ -1,0 +1,312 @@
+"""Problems: plain PyTorch files with ``Model``, ``get_inputs`` and ``get_init_inputs``.
+
+A file written for KernelBench works as it is. A *case* replaces module-level constants while the body of the file
+runs, so that everything derived from them follows; no file is ever changed.
+
+Importing this module does not import torch; running a problem's body does.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ProblemError, UsageError, suggestion
+from harness.records import PrecisionClass
+
+CUSTOM_CASE = "custom"
+_REQUIRED = ("Model", "get_inputs", "get_init_inputs")
+_OVERRIDES = "__case_constants__"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem file, read but not run.
+
+    Attributes:
+        name: The file's stem.
+        path: Where it lies.
+        source: Its text.
+        digest: sha256 of the text.
+        constants: Names assigned at module level, outside functions and classes.
+        cases: Settings of those constants by case name; ``full`` with no settings where the file declares none.
+        precision: The precision class that the file allows.
+    """
+
+    name: str
+    path: Path
+    source: str = field(repr=False)
+    digest: str
+    constants: frozenset[str]
+    cases: dict[str, dict[str, Any]]
+    precision: PrecisionClass
+
+    def case(self, name: str) -> dict[str, Any]:
+        """The settings of a case.
+
+        Raises:
+            UsageError: There is no such case.
+        """
+        if name not in self.cases:
+            raise UsageError(f"problem {self.name!r} has no case {name!r}.{suggestion(name, self.cases)}")
+        return self.cases[name]
+
+    def check_constants(self, constants: dict[str, Any], where: str) -> None:
+        """Refuse settings of constants that the file does not have.
+
+        Raises:
+            UsageError: A name is unknown; ``where`` says who set it.
+        """
+        for name in constants:
+            if name not in self.constants:
+                hint = suggestion(name, self.constants - {"CASES", "PRECISION"})
+                raise UsageError(f"{where}: {self.path.name} has no constant {name!r}.{hint}")
+
+    def functions_source(self, function: str) -> str | None:
+        """A normal form of one of the file's functions, None where it has none of that name."""
+        return function_source(self.source, function)
+
+
+@dataclass(frozen=True)
+class ProblemModule:
+    """A problem whose body has run under a case.
+
+    Attributes:
+        model: The reference class.
+        get_inputs: Draws the inputs.
+        get_init_inputs: Makes the constructor's arguments.
+    """
+
+    model: Callable[..., Any]
+    get_inputs: Callable[[], Any]
+    get_init_inputs: Callable[[], Any]
+
+
+def read_problem(path: Path) -> Problem:
+    """Read and check a problem file; its body runs only where ``CASES`` is not a literal.
+
+    Raises:
+        ProblemError: The file cannot be read or parsed, or lacks a required name.
+    """
+    try:
+        source = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"cannot read problem {path}: {error}") from None
+    try:
+        tree = ast.parse(source, str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise ProblemError(f"{path}:{line or 1}: not Python: {getattr(error, 'msg', error)}") from None
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)} | _assigned_names(
+        tree
+    )
+    for name in _REQUIRED:
+        if name not in defined and not _imports(tree, name):
+            raise ProblemError(f"problem {path} defines no {name}; it needs {', '.join(_REQUIRED)}")
+    problem = Problem(
+        name=path.stem,
+        path=path,
+        source=source,
+        digest=hashlib.sha256(source.encode()).hexdigest(),
+        constants=frozenset(_assigned_names(tree)),
+        cases={"full": {}},
+        precision=PrecisionClass.FP32,
+    )
+    declared = _declared(problem, tree, ("CASES", "PRECISION"))
+    cases = _checked_cases(problem, declared.get("CASES", problem.cases))
+    precision = declared.get("PRECISION", PrecisionClass.FP32.value)
+    try:
+        allowed = PrecisionClass(precision)
+    except ValueError:
+        known = ", ".join(PrecisionClass)
+        raise ProblemError(f"{path}: PRECISION is {precision!r}; it must be one of {known}") from None
+    return Problem(problem.name, path, source, problem.digest, problem.constants, cases, allowed)
+
+
+def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
+    """Run a problem's body with some of its constants replaced at their assignment.
+
+    Args:
+        problem: The problem.
+        constants: New values by name; each name must be one of ``problem.constants``.
+
+    Returns:
+        A fresh module, registered nowhere but in ``sys.modules`` under a name of its own.
+
+    Raises:
+        ProblemError: The body raised; the message names the line.
+    """
+    tree = _ReplaceConstants(constants).visit(ast.parse(problem.source, str(problem.path)))
+    ast.fix_missing_locations(tree)
+    token = hashlib.sha256(repr(sorted(constants.items())).encode()).hexdigest()[:12]
+    module = types.ModuleType(f"harness_problem_{problem.name}_{token}")
+    module.__file__ = str(problem.path)
+    module.__dict__[_OVERRIDES] = constants
+    sys.modules[module.__name__] = module  # dataclasses and pickling look classes up by module name
+    try:
+        exec(compile(tree, str(problem.path), "exec", dont_inherit=True), module.__dict__)
+    except Exception as error:
+        raise ProblemError(f"{_place(problem, error)}: the problem's body failed: {_words(error)}") from error
+    return module
+
+
+def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
+    """Run a problem's body under a case and return what the harness calls.
+
+    Raises:
+        ProblemError: The body raised, or a required name is not callable.
+    """
+    module = run_body(problem, constants)
+    for name in _REQUIRED:
+        if not callable(getattr(module, name, None)):
+            raise ProblemError(f"{problem.path}: {name} is not callable")
+    return ProblemModule(module.Model, module.get_inputs, module.get_init_inputs)
+
+
+def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
+    """The error to raise where one of a problem's functions raised: says what was called, and the line."""
+    return ProblemError(f"{_place(problem, error)}: {what} failed: {_words(error)}")
+
+
+def function_source(source: str, function: str) -> str | None:
+    """A normal form (no comments, no layout) of a top-level function, None where there is none."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return ast.dump(node)
+    return None
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """``("batch_size", 4)`` for ``batch_size=4``.
+
+    Raises:
+        UsageError: The text has no ``=``, or its value is no Python literal.
+    """
+    name, separator, value = text.partition("=")
+    name = name.strip()
+    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise UsageError(f"--set {text!r}: write NAME=VALUE, as in --set batch_size=4")
+    try:
+        return name, ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise UsageError(
+            f"--set {text!r}: {value!r} is no Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
+        ) from None
+
+
+def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
+    """Values of some top-level names: read off where literal, else by running the body."""
+    found: dict[str, Any] = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id in names:
+                assert isinstance(node, ast.Assign | ast.AnnAssign)
+                assert node.value is not None
+                try:
+                    found[target.id] = ast.literal_eval(node.value)
+                except (ValueError, TypeError):
+                    found[target.id] = getattr(run_body(problem, {}), target.id)
+    return found
+
+
+def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
+    form = f"{problem.path}: CASES must map case names to settings, as in {{'full': {{}}, 'cpu': {{'n': 4}}}}"
+    if not isinstance(cases, dict) or not cases:
+        raise ProblemError(form)
+    for name, settings in cases.items():
+        if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == CUSTOM_CASE:
+            raise ProblemError(f"{form}; {name!r} is no usable name (letters, digits, _; not {CUSTOM_CASE!r})")
+        if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+            raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
+        for key in settings:
+            if key not in problem.constants:
+                hint = suggestion(key, problem.constants - {"CASES", "PRECISION"})
+                raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
+    return dict(cases)
+
+
+def _assigned_names(tree: ast.Module) -> set[str]:
+    finder = _ReplaceConstants({})
+    finder.visit(tree)
+    return finder.seen
+
+
+def _imports(tree: ast.Module, name: str) -> bool:
+    return any(
+        isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names)
+        for node in tree.body
+    )
+
+
+class _ReplaceConstants(ast.NodeTransformer):
+    """Replaces the values of module-level assignments, also inside ``if``, ``for``, ``try`` and ``with``."""
+
+    def __init__(self, constants: dict[str, Any]):
+        self._constants = constants
+        self.seen: set[str] = set()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.AST]:
+        names = [leaf.id for target in node.targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)
+                 and isinstance(leaf.ctx, ast.Store)]  # fmt: skip
+        self.seen.update(names)
+        replaced = [name for name in names if name in self._constants]
+        if len(names) == 1 and replaced and isinstance(node.targets[0], ast.Name):
+            node.value = self._lookup(replaced[0])
+            return node
+        return [node, *(self._assignment(name) for name in replaced)]
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if isinstance(node.target, ast.Name):
+            self.seen.add(node.target.id)
+            if node.target.id in self._constants:
+                node.value = self._lookup(node.target.id)
+        return node
+
+    def _assignment(self, name: str) -> ast.AST:
+        return ast.Assign(targets=[ast.Name(name, ast.Store())], value=self._lookup(name))
+
+    @staticmethod
+    def _lookup(name: str) -> ast.expr:
+        return ast.Subscript(ast.Name(_OVERRIDES, ast.Load()), ast.Constant(name), ast.Load())
+
+
+def _place(problem: Problem, error: BaseException) -> str:
+    """``path:line`` of the innermost frame of an error that lies in the problem's file."""
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(problem.path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"{problem.path}:{line}" if line else str(problem.path)
+
+
+def _words(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,177 @@
+"""What an evaluation found: immutable, plain, importable by every floor.
+
+Units: errors are relative (no unit), times are seconds where the name ends in ``_s`` and milliseconds where it
+ends in ``_ms``. ``None`` means unknown or not measured, never zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+RECORD_VERSION = 1
+
+
+class Status(enum.StrEnum):
+    """How an evaluation of one candidate on one case ended."""
+
+    PASSED = "PASSED"
+    WRONG_OUTPUT = "WRONG_OUTPUT"
+    WRONG_GRADIENT = "WRONG_GRADIENT"
+    NO_GRADIENT = "NO_GRADIENT"
+    BUILD_ERROR = "BUILD_ERROR"
+    LOAD_ERROR = "LOAD_ERROR"
+    RUNTIME_ERROR = "RUNTIME_ERROR"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    TIMEOUT = "TIMEOUT"
+    CRASHED = "CRASHED"
+    CHEATED = "CHEATED"
+    UNSAFE = "UNSAFE"
+    UNSUPPORTED = "UNSUPPORTED"
+    HARNESS_ERROR = "HARNESS_ERROR"
+
+
+class PrecisionClass(enum.StrEnum):
+    """Mantissa classes, best first (see docs/numerics.md)."""
+
+    FP32 = "fp32"
+    TEN_BIT = "10-bit"
+    SEVEN_BIT = "7-bit"
+
+
+@dataclass(frozen=True)
+class TensorReport:
+    """Error of one tensor against the float64 reference, with the budget it had.
+
+    Attributes:
+        name: ``output`` or ``output[i]``; for a gradient the input's or parameter's name.
+        shape: Shape of the reference's tensor.
+        dtype: Its dtype, as ``float32``.
+        ok: Whether every error is finite and within its budget.
+        l2_error: Relative L2 error, over the whole tensor or the worst slice of dimension 0, whichever is
+            larger against its budget. None where the tensor was never compared.
+        l2_budget: The budget that ``l2_error`` had.
+        max_error: Largest error over the RMS of the reference, chosen in the same way.
+        max_budget: The budget that ``max_error`` had.
+        share: The largest of error over budget: above 1 fails. None where nothing was compared.
+        trial: The trial, counted from 0, that had this (the largest) share.
+        cotangent: For a gradient: ``normal``, ``ones`` or ``output``, whichever had the largest share.
+        note: What a number cannot say (a shape that differs, a tensor that says nothing), or empty.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    ok: bool
+    l2_error: float | None = None
+    l2_budget: float | None = None
+    max_error: float | None = None
+    max_budget: float | None = None
+    share: float | None = None
+    trial: int | None = None
+    cotangent: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault that was seen at a place in the candidate's source.
+
+    Attributes:
+        kind: ``race``, ``out-of-bounds``, ``divergence``, ``deadlock``, ...
+        kernel: The kernel's name, None where it is not known.
+        line: The solution's own line, None where it is not known.
+        accesses: Who did what: thread, block, line and a word for each access.
+        remedy: What to do about it.
+        message: What was seen, in one sentence.
+    """
+
+    kind: str
+    kernel: str | None
+    line: int | None
+    accesses: tuple[dict[str, Any], ...]
+    remedy: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """One candidate on one case of its problem.
+
+    Attributes:
+        version: Version of this layout.
+        problem: Name of the problem.
+        solution: ``problem/variant``, or the path that the user named.
+        case: Name of the case; ``custom`` for one made with ``--set``.
+        constants: The constants that the case replaced.
+        device: ``cpu`` (the emulator) or ``cuda:N``.
+        status: How it ended.
+        message: One or a few lines for a person (or a model) to act on; empty when there is nothing to say.
+        rule: The integrity rule that a ``CHEATED`` candidate broke, else None.
+        outputs: One report per output tensor.
+        gradients: One report per differentiable input and parameter.
+        precision_class: The class the problem declares, under which the candidate was judged.
+        trials: How many trials were judged.
+        forward_ms: Median latency of a forward, None where it was not measured.
+        forward_backward_ms: Median latency of a forward with backward, None where it was not measured.
+        baselines: Latencies of the baselines by name; empty where nothing was measured.
+        speedup: Ratio against eager, None where it was not measured.
+        seed: The secret that all draws derive from, in hex.
+        digest: sha256 of the solution file.
+        problem_digest: sha256 of the problem file.
+        environment: Versions of the software and the name of the machine's processor.
+        findings: Faults with their places.
+        build_s: Seconds that compilers ran for this candidate, 0 when all came from the cache.
+        run_s: Seconds that the candidate ran on this case.
+        total_s: Seconds from command to verdict, references included.
+        log: What the candidate printed, cut in the middle when long.
+        build_log: Path of the compiler's full output, None when nothing failed to build.
+    """
+
+    problem: str
+    solution: str
+    case: str
+    device: str
+    status: Status
+    message: str
+    seed: str
+    digest: str
+    problem_digest: str
+    precision_class: PrecisionClass
+    constants: dict[str, Any] = field(default_factory=dict)
+    rule: str | None = None
+    outputs: tuple[TensorReport, ...] = ()
+    gradients: tuple[TensorReport, ...] = ()
+    trials: int = 0
+    forward_ms: float | None = None
+    forward_backward_ms: float | None = None
+    baselines: dict[str, Any] = field(default_factory=dict)
+    speedup: float | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    build_s: float = 0.0
+    run_s: float = 0.0
+    total_s: float = 0.0
+    log: str = ""
+    build_log: str | None = None
+    version: int = RECORD_VERSION
+
+    def to_json(self) -> str:
+        """The record as one line of JSON; non-finite numbers as strings (``"inf"``, ``"nan"``)."""
+        return json.dumps(_plain(dataclasses.asdict(self)), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Replace what JSON cannot hold: non-finite floats, and constants of other types by their repr."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return repr(value)

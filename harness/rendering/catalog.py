@@ -1,0 +1,198 @@
+"""The templates of a project and the solution files that they render to."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from harness.errors import TemplateError, suggestion
+from harness.rendering.declarations import checked_name, read_declaration
+from harness.rendering.environment import render_body
+from harness.rendering.parameters import Declaration
+from harness.rendering.stamp import parse_stamp, stamped
+from harness.rendering.values import Value
+
+PARAMS_FILE = "params.toml"
+
+
+class Freshness(Enum):
+    """How a solution file stands to its template."""
+
+    FRESH = "fresh"
+    MISSING = "missing"
+    STALE = "stale"  # as it was once rendered, but template or parameters have changed
+    EDITED = "edited by hand"  # its text is not what its stamp vouches for
+    UNSTAMPED = "not rendered"  # another file stands in its place
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A solution file that a template's variant stands for.
+
+    Attributes:
+        path: Where it belongs.
+        text: What it must contain.
+    """
+
+    path: Path
+    text: str
+
+    def freshness(self) -> Freshness:
+        """Compare with the file that is there.
+
+        Raises:
+            TemplateError: The file cannot be read.
+        """
+        try:
+            current = self.path.read_bytes()
+        except FileNotFoundError:
+            return Freshness.MISSING
+        except OSError as error:
+            raise TemplateError(f"cannot read {self.path}: {error}") from None
+        if current == self.text.encode():
+            return Freshness.FRESH
+        stamp = parse_stamp(current.decode(errors="replace"))
+        if stamp is None:
+            return Freshness.UNSTAMPED
+        return Freshness.STALE if stamp.intact else Freshness.EDITED
+
+    def write(self) -> bool:
+        """Put the file in its place, whole or not at all.
+
+        Returns:
+            False when it was there already, with this very text.
+
+        Raises:
+            TemplateError: It cannot be written.
+        """
+        if self.freshness() is Freshness.FRESH:
+            return False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _replace(self.path, self.text.encode())
+        except OSError as error:
+            raise TemplateError(f"cannot write {self.path}: {error}") from None
+        return True
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write beside the file and rename over it, so that no reader ever sees half of it."""
+    umask = os.umask(0)
+    os.umask(umask)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as staged:
+        staged_path = Path(staged.name)
+        try:
+            staged.write(data)
+            staged.flush()
+            os.fchmod(staged.fileno(), 0o666 & ~umask)
+            staged_path.replace(path)
+        except OSError:
+            staged_path.unlink(missing_ok=True)
+            raise
+
+
+def template_names(root: Path) -> list[str]:
+    """All templates of a project: the folders of ``root/templates`` with a ``params.toml``."""
+    return sorted(path.parent.name for path in (root / "templates").glob(f"*/{PARAMS_FILE}"))
+
+
+def find_template(root: Path, name: str) -> Declaration:
+    """The declaration of a template.
+
+    Raises:
+        TemplateError: No template of that name, or its declaration is wrong.
+    """
+    known = template_names(root)
+    if name not in known:
+        raise TemplateError(f"no template {name!r} in {root / 'templates'}.{suggestion(name, known)}")
+    declaration = read_declaration(root / "templates" / name / PARAMS_FILE)
+    problems = [path.stem for path in (root / "problems").glob("*.py")]
+    if declaration.problem not in problems:
+        raise TemplateError(
+            f"{declaration.path}: no problem {declaration.problem!r} in {root / 'problems'}."
+            f"{suggestion(declaration.problem, problems)}"
+        )
+    return declaration
+
+
+def render_text(root: Path, declaration: Declaration, settings: Mapping[str, Value]) -> str:
+    """A stamped solution file's text.
+
+    Args:
+        root: The project.
+        declaration: The template's.
+        settings: The parameters that differ from their defaults.
+
+    Raises:
+        TemplateError: A setting is not allowed or changes nothing, or the template is wrong.
+    """
+    resolved = declaration.resolve(settings)
+    body = render_body(root / "templates", declaration, resolved)
+    for name, value in settings.items():
+        default = declaration.parameters[name].default
+        if value != default and render_body(root / "templates", declaration, {**resolved, name: default}) == body:
+            raise TemplateError(
+                f"template {declaration.template!r}: parameter {name!r} has no effect with these settings; "
+                "leave it out."
+            )
+    return stamped(declaration.template, resolved, body)
+
+
+def solution_path(root: Path, declaration: Declaration, name: str) -> Path:
+    """Where a solution of that name belongs.
+
+    Raises:
+        TemplateError: The name cannot be a file's.
+    """
+    return root / "solutions" / declaration.problem / f"{checked_name(name, 'solution')}.py"
+
+
+def render_variant(root: Path, declaration: Declaration, name: str | None) -> Rendering:
+    """A variant's solution file, the default variant's where none is named.
+
+    Raises:
+        TemplateError: No such variant, or the template is wrong.
+    """
+    variant = declaration.default_variant() if name is None else declaration.variant(name)
+    text = render_text(root, declaration, variant.settings)
+    return Rendering(solution_path(root, declaration, variant.name), text)
+
+
+def render_all(root: Path) -> Iterator[Rendering]:
+    """Every variant of every template.
+
+    Raises:
+        TemplateError: A template is wrong, two variants claim one file, or a problem has no single default.
+    """
+    declarations = [find_template(root, name) for name in template_names(root)]
+    _check_defaults(declarations)
+    owners: dict[Path, str] = {}
+    for declaration in declarations:
+        for name in declaration.variants:
+            rendering = render_variant(root, declaration, name)
+            if rendering.path in owners:
+                raise TemplateError(
+                    f"templates {owners[rendering.path]!r} and {declaration.template!r} both render "
+                    f"{rendering.path}; rename a variant."
+                )
+            owners[rendering.path] = declaration.template
+            yield rendering
+
+
+def _check_defaults(declarations: list[Declaration]) -> None:
+    """One default solution a problem, over all of its templates."""
+    defaults: dict[str, list[str]] = {declaration.problem: [] for declaration in declarations}
+    for declaration in declarations:
+        for variant in declaration.variants.values():
+            if variant.default:
+                defaults[declaration.problem].append(f"{declaration.template}/{variant.name}")
+    for problem, named in defaults.items():
+        if len(named) != 1:
+            raise TemplateError(
+                f"problem {problem!r} has {len(named)} default variants ({', '.join(named) or 'none'}); "
+                "mark exactly one with default = true."
+            )

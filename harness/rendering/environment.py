@@ -1,0 +1,153 @@
+"""Strict Jinja2: every name is declared, every declared name is used, every error has a file and a line."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from jinja2 import meta, nodes
+
+from harness.errors import TemplateError, suggestion
+from harness.rendering.parameters import Declaration
+from harness.rendering.values import Value, cpp_literal
+
+ENTRY_FILE = "solution.py.j2"
+
+# What an expression in a template can raise once all names are known, besides Jinja's own errors.
+_EXPRESSION_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Where a name occurs."""
+
+    file: str
+    line: int
+
+
+def render_body(templates: Path, declaration: Declaration, settings: Mapping[str, Value]) -> str:
+    """Render a template's entry file with a value for every parameter.
+
+    Args:
+        templates: The folder that holds all templates; includes are relative to it.
+        declaration: The template's.
+        settings: A value for every declared parameter.
+
+    Returns:
+        The text.
+
+    Raises:
+        TemplateError: A file is missing or malformed, a name is undeclared, a parameter is unused, or an
+            expression fails; with file and line.
+    """
+    environment = _environment(templates)
+    entry = f"{declaration.template}/{ENTRY_FILE}"
+    _check_names(_uses(environment, entry), declaration)
+    try:
+        return environment.get_template(entry).render(dict(settings))
+    except jinja2.TemplateSyntaxError as error:
+        raise _syntax_error(error, entry) from None
+    except jinja2.TemplateNotFound as error:
+        raise _missing_file(environment, error, entry) from None
+    except (jinja2.TemplateError, *_EXPRESSION_ERRORS) as error:
+        where = _template_line(error, templates, entry)
+        raise TemplateError(f"templates/{where}: {error}") from None
+
+
+def _environment(templates: Path) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.clear()
+    environment.globals["range"] = range
+    environment.filters["cpp"] = cpp_literal
+    return environment
+
+
+def _uses(environment: jinja2.Environment, entry: str) -> dict[str, _Use]:
+    """The first use of each name that the entry file, or a file it includes, takes from its context."""
+    uses: dict[str, _Use] = {}
+    waiting = [(entry, entry)]
+    seen = set()
+    while waiting:
+        file, includer = waiting.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        tree = _parsed(environment, file, includer)
+        lines = {node.name: node.lineno for node in reversed(list(tree.find_all(nodes.Name)))}
+        for name in _names(tree, file):
+            uses.setdefault(name, _Use(file, lines.get(name, 1)))
+        for included in meta.find_referenced_templates(tree):
+            if included is None:
+                raise TemplateError(
+                    f"templates/{file}: an include takes its file name from an expression; "
+                    "write the names out under {% if %}, so that unused parameters can be found."
+                )
+            waiting.append((included, file))
+    return uses
+
+
+def _names(tree: nodes.Template, file: str) -> set[str]:
+    try:
+        return meta.find_undeclared_variables(tree)
+    except jinja2.TemplateSyntaxError as error:  # an unknown filter or test
+        raise TemplateError(f"templates/{file}, line {error.lineno}: {error.message}") from None
+
+
+def _parsed(environment: jinja2.Environment, file: str, includer: str) -> nodes.Template:
+    assert environment.loader is not None
+    try:
+        source, _, _ = environment.loader.get_source(environment, file)
+        return environment.parse(source, name=file)
+    except jinja2.TemplateSyntaxError as error:
+        raise _syntax_error(error, file) from None
+    except jinja2.TemplateNotFound as error:
+        raise _missing_file(environment, error, includer) from None
+    except UnicodeDecodeError as error:
+        raise TemplateError(f"templates/{file} is no UTF-8 text: {error}") from None
+
+
+def _check_names(uses: Mapping[str, _Use], declaration: Declaration) -> None:
+    for name, use in sorted(uses.items()):
+        if name not in declaration.parameters and name != "range":
+            raise TemplateError(
+                f"templates/{use.file}, line {use.line}: {name!r} is no parameter of template "
+                f"{declaration.template!r}; declare it in {declaration.path.name}."
+                f"{suggestion(name, declaration.parameters)}"
+            )
+    for name in declaration.parameters:
+        if name not in uses:
+            raise TemplateError(
+                f"{declaration.path}: parameter {name!r} is declared but no file of template "
+                f"{declaration.template!r} uses it; use it or remove it."
+            )
+
+
+def _syntax_error(error: jinja2.TemplateSyntaxError, file: str) -> TemplateError:
+    return TemplateError(f"templates/{error.name or file}, line {error.lineno}: {error.message}")
+
+
+def _missing_file(environment: jinja2.Environment, error: jinja2.TemplateNotFound, includer: str) -> TemplateError:
+    name = str(error.name or "")
+    return TemplateError(
+        f"templates/{name} does not exist, named by templates/{includer}."
+        f"{suggestion(name, environment.list_templates())}"
+    )
+
+
+def _template_line(error: BaseException, templates: Path, entry: str) -> str:
+    """The innermost template file and line in a traceback that Jinja has rewritten."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(templates):
+            return f"{path.relative_to(templates).as_posix()}, line {frame.lineno}"
+    return entry

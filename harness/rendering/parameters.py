@@ -1,0 +1,165 @@
+"""What a template declares: its problem, parameters, constraints and variants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import TemplateError, suggestion
+from harness.rendering.constraints import Constraint
+from harness.rendering.values import Value, has_type, parsed
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One hole of a template.
+
+    Attributes:
+        name: As the template and the command line write it.
+        type: One of ``int``, ``float``, ``bool``, ``str``.
+        default: Its value where nobody chooses.
+        meaning: One line for the reader.
+        choices: All allowed values, or None.
+        low: The smallest allowed number, or None.
+        high: The largest allowed number, or None.
+        multiple_of: What an int must be a multiple of, or None.
+    """
+
+    name: str
+    type: str
+    default: Value
+    meaning: str
+    choices: tuple[Value, ...] | None = None
+    low: int | float | None = None
+    high: int | float | None = None
+    multiple_of: int | None = None
+
+    def allowed(self) -> str:
+        """What the parameter may be, in words."""
+        if self.choices is not None:
+            return f"{self.type}, one of {', '.join(str(choice) for choice in self.choices)}"
+        words = self.type
+        if self.low is not None:
+            words += f" from {self.low} to {self.high}"
+        if self.multiple_of is not None:
+            words += f", a multiple of {self.multiple_of}"
+        return words
+
+    def permits(self, value: object) -> bool:
+        """Whether a value has the type and lies within choices and range."""
+        if not has_type(value, self.type):
+            return False
+        if self.choices is not None:
+            return any(value == choice and type(value) is type(choice) for choice in self.choices)
+        if isinstance(value, int | float) and self.low is not None and self.high is not None:
+            if not self.low <= value <= self.high:
+                return False
+            return self.multiple_of is None or value % self.multiple_of == 0
+        return self.multiple_of is None or (isinstance(value, int) and value % self.multiple_of == 0)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A named setting that becomes a solution file.
+
+    Attributes:
+        name: The file's stem.
+        settings: The parameters that differ from their defaults.
+        default: Whether this is the problem's default solution.
+    """
+
+    name: str
+    settings: Mapping[str, Value]
+    default: bool
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """All that a template's ``params.toml`` says.
+
+    Attributes:
+        template: The template's name.
+        path: The file, for messages.
+        problem: The stem of the problem that it solves.
+        parameters: By name.
+        constraints: Rules between parameters.
+        variants: By name, in the file's order.
+    """
+
+    template: str
+    path: Path
+    problem: str
+    parameters: Mapping[str, Parameter]
+    constraints: tuple[Constraint, ...]
+    variants: Mapping[str, Variant]
+
+    def parse(self, assignments: Mapping[str, str]) -> dict[str, Value]:
+        """Turn texts from the command line into values of the declared types.
+
+        Raises:
+            TemplateError: An unknown parameter, or a text that is no value of its type.
+        """
+        settings: dict[str, Value] = {}
+        for name, text in assignments.items():
+            parameter = self._parameter(name)
+            value = parsed(text, parameter.type)
+            if value is None:
+                raise self._not_allowed(parameter, text)
+            settings[name] = value
+        return settings
+
+    def resolve(self, settings: Mapping[str, Value]) -> dict[str, Value]:
+        """The value of every parameter: defaults, overridden by what is given.
+
+        Raises:
+            TemplateError: A setting is unknown, of the wrong type, out of range, or breaks a constraint.
+        """
+        for name, value in settings.items():
+            parameter = self._parameter(name)
+            if not parameter.permits(value):
+                raise self._not_allowed(parameter, value)
+        resolved = {name: settings.get(name, parameter.default) for name, parameter in self.parameters.items()}
+        for constraint in self.constraints:
+            if not constraint.holds(resolved, str(self.path)):
+                named = sorted(constraint.names(str(self.path)) & resolved.keys())
+                values = ", ".join(f"{name}={resolved[name]}" for name in named)
+                raise TemplateError(
+                    f"template {self.template!r}: {constraint.message} (rule {constraint.rule!r}, got {values})."
+                )
+        return resolved
+
+    def variant(self, name: str) -> Variant:
+        """The variant of that name.
+
+        Raises:
+            TemplateError: There is none.
+        """
+        if name not in self.variants:
+            raise TemplateError(f"template {self.template!r} has no variant {name!r}.{suggestion(name, self.variants)}")
+        return self.variants[name]
+
+    def default_variant(self) -> Variant:
+        """The variant with ``default = true``, else the only one.
+
+        Raises:
+            TemplateError: Several variants and no default.
+        """
+        for variant in self.variants.values():
+            if variant.default or len(self.variants) == 1:
+                return variant
+        names = ", ".join(self.variants)
+        raise TemplateError(f"template {self.template!r} has no default variant; name one of: {names}.")
+
+    def _parameter(self, name: str) -> Parameter:
+        if name not in self.parameters:
+            raise TemplateError(
+                f"template {self.template!r} has no parameter {name!r}.{suggestion(name, self.parameters)}"
+            )
+        return self.parameters[name]
+
+    def _not_allowed(self, parameter: Parameter, value: object) -> TemplateError:
+        return TemplateError(
+            f"template {self.template!r}: parameter {parameter.name!r} cannot be {value!r}; "
+            f"allowed: {parameter.allowed()}."
+        )

@@ -1,0 +1,62 @@
+"""The table that ``evaluate`` prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.records import EvaluationRecord, Status, TensorReport
+
+_PLAIN_WIDTH = 120
+
+
+def print_table(records: Sequence[EvaluationRecord]) -> None:
+    """Print one row per record on stdout, then the messages of those that did not pass.
+
+    Colour only on a terminal; ``NO_COLOR`` is respected.
+    """
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("solution", overflow="fold")
+    table.add_column("case", overflow="fold")
+    table.add_column("status")
+    table.add_column("output error / budget", justify="right")
+    table.add_column("gradients error / budget", justify="right")
+    table.add_column("speed", justify="right")
+    table.add_column("time", justify="right")
+    for record in records:
+        colour = "green" if record.status is Status.PASSED else "red"
+        table.add_row(
+            escape(record.solution),
+            record.case,
+            f"[{colour}]{record.status}[/{colour}]",
+            share_text(record.outputs),
+            share_text(record.gradients),
+            "emulated" if record.device == "cpu" else "-",
+            f"{record.total_s:.1f} s",
+        )
+    console.print(table)
+    if any(record.device == "cpu" for record in records):
+        console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
+    for record in records:
+        if record.message and record.status is not Status.PASSED:
+            console.print(f"\n[bold]{escape(record.solution)}[/bold] {record.case}: {record.status}")
+            console.print(escape(record.message))
+            for finding in record.findings:
+                console.print(escape(f"  {finding.kind}: {finding.message}"))
+
+
+def share_text(reports: Sequence[TensorReport]) -> str:
+    """The largest share of a budget and its tensor, as ``0.12 (weight)``; ``-`` where nothing was compared."""
+    judged = [report for report in reports if report.share is not None]
+    failed = [report for report in reports if not report.ok]
+    if not judged:
+        return f"differs ({failed[0].name})" if failed else "-"
+    worst = max(judged, key=lambda report: report.share or 0.0)
+    share = worst.share or 0.0
+    number = f"{share:.2f}" if share < 100 else f"{share:.1e}"
+    return f"{number} ({escape(worst.name)})"

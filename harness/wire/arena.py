@@ -1,0 +1,112 @@
+"""The exchange arena: one block of shared memory that holds every tensor that crosses, and nothing else.
+
+On the CPU it is an anonymous shared file that the judge makes and both sides map. Regions are separated by guard
+bands, which the judge fills and verifies.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import torch
+
+from harness.wire.messages import Region
+
+ALIGNMENT = 256
+GUARD_BYTES = 4096
+GUARD_BYTE = 0xFF  # reads as NaN in every floating format
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """``torch.float32`` for ``float32``.
+
+    Raises:
+        ValueError: torch has no such dtype.
+    """
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"no dtype named {name!r}")
+    return dtype
+
+
+def region_bytes(shape: Sequence[int], dtype: str) -> int:
+    """Bytes of a dense tensor."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count * dtype_named(dtype).itemsize
+
+
+class Layout:
+    """Hands out regions one after another, a guard band before, between and after them."""
+
+    def __init__(self) -> None:
+        self._end = GUARD_BYTES
+        self.regions: list[Region] = []
+
+    def add(self, shape: Sequence[int], dtype: torch.dtype) -> Region:
+        """A new region for a dense tensor of this shape and dtype."""
+        region = Region(self._end, tuple(shape), dtype_name(dtype))
+        end = self._end + region_bytes(region.shape, region.dtype)
+        self._end = -(-end // ALIGNMENT) * ALIGNMENT + GUARD_BYTES
+        self.regions.append(region)
+        return region
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of the arena that holds all regions handed out so far."""
+        return self._end
+
+    def guards(self) -> list[tuple[int, int]]:
+        """(first byte, one past the last) of every gap between regions."""
+        gaps, start = [], 0
+        for region in self.regions:
+            gaps.append((start, region.offset))
+            start = region.offset + region_bytes(region.shape, region.dtype)
+        gaps.append((start, self._end))
+        return gaps
+
+
+def create_shared_file(size: int) -> int:
+    """An anonymous file of ``size`` bytes; the caller closes the descriptor."""
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("harness-arena", os.MFD_CLOEXEC)
+    else:
+        descriptor, path = tempfile.mkstemp(prefix="harness-arena-")
+        os.unlink(path)  # noqa: PTH108 - the path is only a way to a descriptor
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+class Arena:
+    """A mapping of the shared file, seen as tensors."""
+
+    def __init__(self, descriptor: int, size: int):
+        self._map = mmap.mmap(descriptor, size)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def tensor(self, region: Region) -> torch.Tensor:
+        """The tensor that lies in a region: dense, on the CPU, sharing the arena's memory."""
+        count = region_bytes(region.shape, region.dtype)
+        part = self._bytes[region.offset : region.offset + count]
+        return part.view(dtype_named(region.dtype)).view(region.shape)
+
+    def fill(self, start: int, end: int) -> None:
+        """Fill bytes ``start`` to ``end`` with the guard pattern."""
+        self._bytes[start:end] = GUARD_BYTE
+
+    def first_damage(self, start: int, end: int) -> int | None:
+        """Offset of the first byte between ``start`` and ``end`` that is not the guard pattern, None if intact."""
+        damaged = self._bytes[start:end] != GUARD_BYTE
+        if not bool(damaged.any()):
+            return None
+        return start + int(damaged.to(torch.uint8).argmax())

@@ -1,0 +1,106 @@
+"""Framed messages over a socket pair: four bytes of length, then JSON; descriptors ride along where asked."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+MAX_MESSAGE_BYTES = 4 << 20
+_HEADER = struct.Struct("!I")
+
+
+class ChannelClosed(ConnectionError):
+    """The other side has closed its end."""
+
+
+class FrameError(ValueError):
+    """A frame that is larger than any honest message."""
+
+
+def send(channel: socket.socket, data: bytes, descriptor: int | None = None) -> None:
+    """Send one frame, with a file descriptor where given.
+
+    Raises:
+        FrameError: The data is larger than ``MAX_MESSAGE_BYTES``.
+        ChannelClosed: The other side is gone.
+    """
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise FrameError(f"{len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
+    header = _HEADER.pack(len(data))
+    try:
+        if descriptor is None:
+            channel.sendall(header)
+        else:
+            socket.send_fds(channel, [header], [descriptor])
+        channel.sendall(data)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise ChannelClosed(str(error)) from None
+
+
+def receive(channel: socket.socket) -> tuple[bytes, int | None]:
+    """Wait for one frame (blocking): its data, and the descriptor that came with it, if any.
+
+    Raises:
+        FrameError: The announced length is too large.
+        ChannelClosed: The other side is gone.
+    """
+    first, descriptors, _flags, _address = socket.recv_fds(channel, _HEADER.size, 1)
+    header = first + _exactly(channel, _HEADER.size - len(first)) if first else b""
+    if not header:
+        raise ChannelClosed("end of stream")
+    (length,) = _HEADER.unpack(header)
+    if length > MAX_MESSAGE_BYTES:
+        raise FrameError(f"{length} bytes announced, more than {MAX_MESSAGE_BYTES}")
+    return _exactly(channel, length), descriptors[0] if descriptors else None
+
+
+class FrameReader:
+    """Collects frames from a non-blocking socket, so that a half-sent frame never blocks the judge."""
+
+    def __init__(self, channel: socket.socket):
+        self._channel = channel
+        self._buffer = bytearray()
+
+    def feed(self) -> None:
+        """Read what has arrived.
+
+        Raises:
+            ChannelClosed: The other side is gone.
+        """
+        try:
+            data = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except ConnectionResetError as error:
+            raise ChannelClosed(str(error)) from None
+        if not data:
+            raise ChannelClosed("end of stream")
+        self._buffer += data
+
+    def take(self) -> bytes | None:
+        """The next whole frame, None while there is none.
+
+        Raises:
+            FrameError: The announced length is too large.
+        """
+        if len(self._buffer) < _HEADER.size:
+            return None
+        (length,) = _HEADER.unpack_from(self._buffer)
+        if length > MAX_MESSAGE_BYTES:
+            raise FrameError(f"{length} bytes announced, more than {MAX_MESSAGE_BYTES}")
+        end = _HEADER.size + length
+        if len(self._buffer) < end:
+            return None
+        frame = bytes(self._buffer[_HEADER.size : end])
+        del self._buffer[:end]
+        return frame
+
+
+def _exactly(channel: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        data = channel.recv(count - len(parts))
+        if not data:
+            raise ChannelClosed("end of stream inside a frame")
+        parts += data
+    return bytes(parts)

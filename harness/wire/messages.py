@@ -1,0 +1,279 @@
+"""The messages between judge and worker, and their strict decoding.
+
+Every message is a frozen dataclass; on the wire it is one JSON object with its class name under ``type``.
+Decoding refuses unknown types, missing or extra fields and wrong field types: the worker runs untrusted code, so
+whatever it sends is either one of these objects or a broken rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+
+class SchemaError(ValueError):
+    """Bytes that are no message of this schema."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A dense tensor in the arena.
+
+    Attributes:
+        offset: First byte, a multiple of 256.
+        shape: Shape of the tensor; row-major.
+        dtype: Name without prefix, as ``float32``.
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """An argument: exactly one of a tensor in the arena or a JSON encoding of a plain Python value."""
+
+    region: Region | None
+    plain: str | None
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """A parameter or buffer of the candidate's instance.
+
+    Attributes:
+        name: Dotted name as in ``state_dict``.
+        is_parameter: Whether it is a parameter (else a buffer).
+        shape: Its shape.
+        dtype: Its dtype.
+        fill: The one value that all elements have, None when they differ.
+    """
+
+    name: str
+    is_parameter: bool
+    shape: tuple[int, ...]
+    dtype: str
+    fill: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A fault that the emulator saw (see ``records.Finding``)."""
+
+    kind: str
+    kernel: str | None
+    line: int | None
+    message: str
+    remedy: str
+    accesses: str
+
+
+# ----------------------------------------------------------------- judge to worker
+
+
+@dataclass(frozen=True)
+class Load:
+    """Import the solution. ``cached`` maps build keys to libraries that the judge has kept."""
+
+    solution: str
+    cached: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Construct:
+    """Make the instance for a case; the arena's descriptor comes with this message.
+
+    With ``own_args`` the solution's own ``get_init_inputs`` is called, the case's constants put into its module where
+    it has them.
+    """
+
+    arena_bytes: int
+    own_args: bool
+    init_args: tuple[Value, ...]
+    constants: str
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Copy the state in, then call the instance."""
+
+    inputs: tuple[Value, ...]
+    state: tuple[tuple[str, Region], ...]
+    outputs: tuple[Region, ...]
+    differentiate: bool
+    thread_order: str
+    order_seed: int
+
+
+@dataclass(frozen=True)
+class Backward:
+    """Differentiate the last outputs with these cotangents; results go to the regions of the leaves.
+
+    ``input_gradients`` are (position in the inputs, region), ``state_gradients`` (parameter name, region).
+    """
+
+    cotangents: tuple[Region, ...]
+    input_gradients: tuple[tuple[int, Region], ...]
+    state_gradients: tuple[tuple[str, Region], ...]
+
+
+# ----------------------------------------------------------------- worker to judge
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker has imported torch and waits for ``Load``."""
+
+
+@dataclass(frozen=True)
+class Building:
+    """A compiler starts (``begin``) or has ended (``end``)."""
+
+    event: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The solution is imported. ``built`` maps build keys to files in the worker's build folder."""
+
+    built: dict[str, str]
+    has_init_inputs: bool
+    parameter_map: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Constructed:
+    """The instance exists; its state. ``built`` as in ``Loaded``, for solutions that build late."""
+
+    state: tuple[StateTensor, ...]
+    built: dict[str, str]
+
+
+@dataclass(frozen=True)
+class OutputTensor:
+    """What the candidate returned at one position; ``fault`` says why it was not copied, or is empty."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    differentiable: bool
+    fault: str
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs lie in their regions where ``fault`` is empty everywhere."""
+
+    structure: str
+    tensors: tuple[OutputTensor, ...]
+    reports: tuple[Report, ...]
+    built: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The gradients lie in their regions, but for ``missing`` (no gradient) and ``faults`` (wrong form)."""
+
+    missing: tuple[str, ...]
+    faults: dict[str, str]
+    reports: tuple[Report, ...]
+    built: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The candidate raised.
+
+    ``kind`` is one of ``build``, ``unsupported``, ``load``, ``runtime``, ``memory``, ``no_gradient``.
+    """
+
+    kind: str
+    stage: str
+    message: str
+    log: str
+    reports: tuple[Report, ...]
+
+
+Command = Load | Construct | Forward | Backward
+Reply = Ready | Building | Loaded | Constructed | Outputs | Gradients | Failed
+
+COMMANDS: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Command)}
+REPLIES: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Reply)}
+
+
+def input_key(position: int) -> str:
+    """What ``Gradients`` calls the input at a position; no parameter's name has a colon."""
+    return f"input:{position}"
+
+
+def encode(message: Command | Reply) -> bytes:
+    """The message as UTF-8 JSON."""
+    body = {"type": type(message).__name__, **dataclasses.asdict(message)}
+    return json.dumps(body, allow_nan=True).encode()
+
+
+def decode(data: bytes, known: dict[str, type]) -> Any:
+    """The message that ``data`` holds.
+
+    Args:
+        data: UTF-8 JSON.
+        known: Message classes by name: ``COMMANDS`` or ``REPLIES``.
+
+    Returns:
+        An instance of one of the classes.
+
+    Raises:
+        SchemaError: The data is anything else.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"not JSON: {error}") from None
+    if not isinstance(body, dict) or not isinstance(body.get("type"), str):
+        raise SchemaError("not an object with a type")
+    name = body.pop("type")
+    if name not in known:
+        raise SchemaError(f"unknown message type {name!r}")
+    return _build(known[name], body, name)
+
+
+def _build(cls: type, body: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    if set(body) != set(hints):
+        raise SchemaError(f"{where}: fields {sorted(body)} are not {sorted(hints)}")
+    return cls(**{name: _check(hint, body[name], f"{where}.{name}") for name, hint in hints.items()})
+
+
+def _check(hint: Any, value: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in args:
+            return None
+        (inner,) = (arg for arg in args if arg is not type(None))
+        return _check(inner, value, where)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise SchemaError(f"{where}: not a list")
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_check(args[0], item, f"{where}[]") for item in value)
+        if len(value) != len(args):
+            raise SchemaError(f"{where}: {len(value)} items, not {len(args)}")
+        return tuple(_check(arg, item, f"{where}[]") for arg, item in zip(args, value, strict=True))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise SchemaError(f"{where}: not an object")
+        return {key: _check(args[1], item, f"{where}[{key!r}]") for key, item in value.items()}
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, dict):
+            raise SchemaError(f"{where}: not an object")
+        return _build(hint, value, where)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise SchemaError(f"{where}: {type(value).__name__}, not {hint.__name__}")
+    return value

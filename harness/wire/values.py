@@ -1,0 +1,66 @@
+"""Constructor and forward arguments as wire values: tensors by region, the rest as tagged JSON.
+
+Only plain values cross: None, bool, int, float, str, and lists, tuples and dicts of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+class UnsupportedValue(TypeError):
+    """A value that cannot cross; the message names its type and what can."""
+
+
+def encode_plain(value: Any) -> str:
+    """A plain value as JSON text.
+
+    Raises:
+        UnsupportedValue: It is, or holds, something else.
+    """
+    return json.dumps(_tag(value))
+
+
+def decode_plain(text: str) -> Any:
+    """The value that ``encode_plain`` encoded.
+
+    Raises:
+        ValueError: The text is none of its.
+    """
+    return _untag(json.loads(text))
+
+
+def _tag(value: Any) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, list):
+        return [_tag(item) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_tag(item) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_tag(key), _tag(item)] for key, item in value.items()]}
+    raise UnsupportedValue(
+        f"a {type(value).__name__} cannot be passed to a candidate; tensors, None, bool, int, float, str, and lists, "
+        "tuples and dicts of those plain values can"
+    )
+
+
+def _untag(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_untag(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    if tag == "float":
+        return float(content)
+    if tag == "tuple":
+        return tuple(_untag(item) for item in content)
+    if tag == "dict":
+        return {_untag(key): _untag(item) for key, item in content}
+    raise ValueError(f"unknown tag {tag!r}")

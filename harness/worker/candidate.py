@@ -1,0 +1,177 @@
+"""The candidate inside the worker: its module, its instance for a case, and its calls."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from harness.wire.arena import Arena, dtype_name
+from harness.wire.messages import Backward, Forward, OutputTensor, Region, Value, input_key
+from harness.wire.values import decode_plain
+
+MODULE_NAME = "solution"
+_STRUCTURES = {torch.Tensor: "tensor", torch.nn.Parameter: "tensor", tuple: "tuple", list: "list"}
+
+
+class ContractError(Exception):
+    """The solution does not keep the contract; the message says what is missing."""
+
+
+def import_solution(path: str) -> ModuleType:
+    """Import a solution file.
+
+    Raises:
+        ContractError: It defines no ``ModelNew``, or a malformed ``PARAMETER_MAP``.
+    """
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    if spec is None or spec.loader is None:
+        raise ContractError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module
+    spec.loader.exec_module(module)
+    model = getattr(module, "ModelNew", None)
+    if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
+        raise ContractError("the solution defines no class ModelNew(torch.nn.Module)")
+    parameter_map(module)
+    return module
+
+
+def parameter_map(module: ModuleType) -> dict[str, str]:
+    """The solution's ``PARAMETER_MAP``, empty where it has none.
+
+    Raises:
+        ContractError: It does not map strings to strings.
+    """
+    declared = getattr(module, "PARAMETER_MAP", {})
+    good = isinstance(declared, dict) and all(isinstance(part, str) for pair in declared.items() for part in pair)
+    if not good:
+        raise ContractError("PARAMETER_MAP must map names in ModelNew to names in Model, both strings")
+    return dict(declared)
+
+
+def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:
+    """What the solution's own ``get_init_inputs`` returns with the case's constants in place.
+
+    Raises:
+        ContractError: It returned neither a list nor a tuple.
+    """
+    for name in constants.keys() & vars(module).keys():
+        setattr(module, name, constants[name])
+    args = module.get_init_inputs()
+    if not isinstance(args, list | tuple):
+        raise ContractError(f"get_init_inputs() of the solution returned {type(args).__name__}, not a list")
+    return list(args)
+
+
+class Instance:
+    """One instance of ``ModelNew``, for all trials of a case.
+
+    Inputs live at fixed addresses in the arena: each trial's values replace the last one's in the same storage, so
+    that an answer remembered by address, shape or version shows.
+
+    Args:
+        model: The instance.
+        arena: The mapped arena.
+    """
+
+    def __init__(self, model: torch.nn.Module, arena: Arena):
+        self.model = model
+        self._arena = arena
+        self._inputs: dict[int, torch.Tensor] = {}
+        self._arguments: list[Any] = []
+        self._outputs: list[torch.Tensor] | None = None
+        self._command: Forward | None = None
+
+    def set_state(self, state: Sequence[tuple[str, Region]]) -> None:
+        """Copy parameters and buffers in place."""
+        named = {**dict(self.model.named_buffers()), **dict(self.model.named_parameters())}
+        with torch.no_grad():
+            for name, region in state:
+                named[name].copy_(self._arena.tensor(region))
+
+    def prepare(self, command: Forward) -> None:
+        """Take over a trial's inputs; nothing of the candidate runs."""
+        self._command = command
+        self._arguments = [
+            self._input(position, value, command.differentiate) for position, value in enumerate(command.inputs)
+        ]
+
+    def forward(self) -> Any:
+        """Call the candidate; returns what it returned."""
+        assert self._command is not None
+        torch.manual_seed(self._command.order_seed)
+        with torch.set_grad_enabled(self._command.differentiate):
+            result = self.model(*self._arguments)
+        items = [result] if isinstance(result, torch.Tensor) else result
+        good = isinstance(items, list | tuple) and all(isinstance(item, torch.Tensor) for item in items)
+        self._outputs = list(items) if good else None
+        return result
+
+    def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
+        """Call the candidate's backward; gradients by ``input_key`` or parameter name, None where there is none.
+
+        Each backward has a forward of its own, as in training: a candidate may free what it saved.
+        """
+        if self._outputs is None:
+            self.forward()
+        assert self._outputs is not None
+        outputs, self._outputs = self._outputs, None
+        parameters = dict(self.model.named_parameters())
+        leaves = {input_key(position): self._inputs[position] for position, _ in command.input_gradients}
+        leaves.update((name, parameters[name]) for name, _ in command.state_gradients if name in parameters)
+        leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        pairs = [
+            (output, self._arena.tensor(region))
+            for output, region in zip(outputs, command.cotangents, strict=True)
+            if output.requires_grad
+        ]
+        results = torch.autograd.grad(
+            [output for output, _ in pairs],
+            list(leaves.values()),
+            [cotangent for _, cotangent in pairs],
+            allow_unused=True,
+        )
+        return dict(zip(leaves, results, strict=True))
+
+    def _input(self, position: int, value: Value, differentiate: bool) -> Any:
+        if value.region is None:
+            return decode_plain(value.plain or "null")
+        if position not in self._inputs:
+            tensor = self._arena.tensor(value.region)
+            self._inputs[position] = tensor.requires_grad_(differentiate and tensor.is_floating_point())
+        return self._inputs[position]
+
+
+def structure_of(result: Any) -> str:
+    """``tensor``, ``tuple`` or ``list`` for exactly those types, else the name of what was returned."""
+    return _STRUCTURES.get(type(result), f"{type(result).__name__}" if result is not None else "None")
+
+
+def describe_output(tensor: Any) -> OutputTensor:
+    """Shape and dtype of one returned item, and what keeps it from being copied."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return OutputTensor((), type(tensor).__name__, False, f"a {type(tensor).__name__}, not a torch.Tensor")
+    fault = ""
+    if tensor.layout is not torch.strided:
+        fault = f"has layout {tensor.layout}, expected a dense tensor"
+    elif tensor.device.type != "cpu":
+        fault = f"lies on device {tensor.device}, where the inputs do not"
+    return OutputTensor(tuple(tensor.shape), dtype_name(tensor.dtype), tensor.requires_grad, fault)
+
+
+def store(arena: Arena, region: Region, tensor: torch.Tensor) -> str:
+    """Copy a tensor into its region; what is wrong with its form, empty when it was copied."""
+    if tuple(tensor.shape) != region.shape:
+        return f"shape {list(tensor.shape)}, expected {list(region.shape)}"
+    if dtype_name(tensor.dtype) != region.dtype:
+        return f"dtype {dtype_name(tensor.dtype)}, expected {region.dtype}"
+    if tensor.layout is not torch.strided:
+        return f"layout {tensor.layout}, expected a dense tensor"
+    with torch.no_grad():
+        arena.tensor(region).copy_(tensor)
+    return ""

@@ -1,0 +1,66 @@
+"""What a candidate's exception means, in the protocol's words.
+
+This is the candidate's boundary: here, and only here, everything that can be raised is caught.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+
+import torch
+
+from harness.emulator.diagnostics import BuildError, BuildFailed, Unsupported
+
+_MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
+_NO_BACKWARD_WORDS = "must implement either the backward or vjp method"
+
+
+def kind_of(error: BaseException, otherwise: str) -> str:
+    """``build``, ``unsupported``, ``memory``, ``no_gradient``, or ``otherwise``."""
+    build = build_error(error)
+    if isinstance(build, Unsupported):
+        return "unsupported"
+    if build is not None:
+        return "build"
+    text = str(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in _MEMORY_WORDS):
+        return "memory"
+    if _NO_BACKWARD_WORDS in text:
+        return "no_gradient"
+    return otherwise
+
+
+def describe(error: BaseException, solution: str) -> str:
+    """The error in one or a few lines, with the last of the solution's own lines that it passed."""
+    build = build_error(error)
+    if build is not None:
+        return str(build)
+    text = str(error).strip()
+    words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, SystemExit):
+        words = f"the solution called sys.exit({error.code!r})"
+    if isinstance(error, SyntaxError) and error.filename == solution:
+        return f"line {error.lineno}: {words}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == solution]
+    return f"line {lines[-1]}: {words}" if lines else words
+
+
+def build_log(error: BaseException) -> str:
+    """The compiler's full output where there is one, else empty."""
+    build = build_error(error)
+    return build.log if isinstance(build, BuildFailed) else ""
+
+
+def build_error(error: BaseException) -> BuildError | None:
+    """The build error that an exception is, or was raised from."""
+    return next((link for link in _chain(error) if isinstance(link, BuildError)), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__

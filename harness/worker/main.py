@@ -1,0 +1,210 @@
+"""The worker's loop: a command in, what the candidate does with it, a reply out.
+
+It runs untrusted code in its own process and is not trusted either: nothing it says decides a verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import torch
+from torch.utils import cpp_extension
+
+from harness.emulator.device import emulated_cuda
+from harness.emulator.inline import InlineLoader
+from harness.emulator.session import EmulatorSession, ThreadOrder
+from harness.emulator.toolchain import RuntimeLibraries
+from harness.wire import channel
+from harness.wire.arena import Arena
+from harness.wire.messages import (
+    COMMANDS,
+    Backward,
+    Building,
+    Construct,
+    Constructed,
+    Failed,
+    Forward,
+    Gradients,
+    Load,
+    Loaded,
+    Outputs,
+    OutputTensor,
+    Ready,
+    Reply,
+    Report,
+    decode,
+    encode,
+)
+from harness.wire.state import describe_state
+from harness.wire.values import decode_plain
+from harness.worker import failures, limits
+from harness.worker.candidate import (
+    Instance,
+    describe_output,
+    import_solution,
+    own_init_args,
+    parameter_map,
+    store,
+    structure_of,
+)
+
+
+class Worker:
+    """Holds the channel, the emulator and the candidate.
+
+    Args:
+        ours: The worker's end of the socket pair.
+        settings: What the judge said on the command line.
+    """
+
+    def __init__(self, ours: socket.socket, settings: dict[str, Any]):
+        self._channel = ours
+        self._build_folder = Path(settings["build_folder"])
+        libraries = settings["libraries"]
+        self._emulator = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
+        self._loader: InlineLoader | None = None
+        self._announced: set[str] = set()
+        self._solution = ""
+        self._module: ModuleType | None = None
+        self._arena: Arena | None = None
+        self._instance: Instance | None = None
+
+    def serve(self) -> None:
+        """Answer commands until the judge closes the channel."""
+        self._send(Ready())
+        while True:
+            try:
+                data, descriptor = channel.receive(self._channel)
+            except channel.ChannelClosed:
+                return
+            command = decode(data, COMMANDS)
+            self._send(self._answer(command, descriptor))
+
+    def _answer(self, command: Any, descriptor: int | None) -> Reply:
+        stage = {Load: "import", Construct: "ModelNew", Forward: "forward", Backward: "backward"}[type(command)]
+        try:
+            if isinstance(command, Load):
+                return self._load(command)
+            if isinstance(command, Construct):
+                assert descriptor is not None
+                return self._construct(command, descriptor)
+            if isinstance(command, Forward):
+                return self._forward(command)
+            return self._backward(command)
+        except BaseException as error:  # the candidate's boundary: whatever it raises is an answer
+            kind = failures.kind_of(error, "runtime" if stage in ("forward", "backward") else "load")
+            message = failures.describe(error, self._solution)
+            return Failed(kind, stage, message, failures.build_log(error), self._reports())
+
+    def _load(self, command: Load) -> Loaded:
+        self._solution = command.solution
+        self._loader = InlineLoader(
+            Path(command.solution),
+            Path(command.solution).read_text(encoding="utf-8-sig"),
+            {key: Path(path) for key, path in command.cached.items()},
+            self._build_folder,
+            lambda event, name: self._send(Building(event, name)),
+        )
+        # A solution that imports torch's loader finds the emulator's in its place.
+        cpp_extension.load_inline = self._loader.load_inline
+        cpp_extension.load = self._loader.load
+        with emulated_cuda():
+            self._module = import_solution(command.solution)
+        return Loaded(self._built(), hasattr(self._module, "get_init_inputs"), parameter_map(self._module))
+
+    def _construct(self, command: Construct, descriptor: int) -> Constructed:
+        assert self._module is not None
+        self._instance = None
+        self._arena = arena = Arena(descriptor, command.arena_bytes)
+        os.close(descriptor)
+        with emulated_cuda():
+            if command.own_args:
+                args = own_init_args(self._module, decode_plain(command.constants))
+            else:
+                args = [
+                    arena.tensor(value.region).clone() if value.region else decode_plain(value.plain or "null")
+                    for value in command.init_args
+                ]
+            model = self._module.ModelNew(*args)
+        self._instance = Instance(model, arena)
+        return Constructed(tuple(describe_state(model)), self._built())
+
+    def _forward(self, command: Forward) -> Outputs:
+        assert self._instance is not None
+        assert self._arena is not None
+        self._emulator.set_thread_order(cast(ThreadOrder, command.thread_order), command.order_seed)
+        self._instance.set_state(command.state)
+        self._instance.prepare(command)
+        with emulated_cuda():
+            result = self._instance.forward()
+        structure = structure_of(result)
+        items = [result] if structure == "tensor" else result if structure in ("tuple", "list") else []
+        described: list[OutputTensor] = []
+        for index, item in enumerate(items):
+            output = describe_output(item)
+            if not output.fault and index < len(command.outputs):
+                fault = store(self._arena, command.outputs[index], item)
+                output = OutputTensor(output.shape, output.dtype, output.differentiable, fault)
+            described.append(output)
+        return Outputs(structure, tuple(described), self._reports(), self._built())
+
+    def _backward(self, command: Backward) -> Gradients:
+        assert self._instance is not None
+        assert self._arena is not None
+        with emulated_cuda():
+            gradients = self._instance.gradients(command)
+        wanted = {f"input:{position}": region for position, region in command.input_gradients}
+        wanted.update(command.state_gradients)
+        missing, faults = [], {}
+        for name, region in wanted.items():
+            gradient = gradients.get(name)
+            if gradient is None:
+                missing.append(name)
+            elif fault := store(self._arena, region, gradient):
+                faults[name] = f"the gradient has {fault}"
+        return Gradients(tuple(missing), faults, self._reports(), self._built())
+
+    def _reports(self) -> tuple[Report, ...]:
+        return tuple(
+            Report(
+                str(report["kind"]),
+                report.get("kernel") or None,
+                report.get("line") or None,
+                str(report.get("message", "")),
+                str(report.get("remedy", "")),
+                json.dumps(report.get("accesses", [])),
+            )
+            for report in self._emulator.take_reports()
+        )
+
+    def _built(self) -> dict[str, str]:
+        """Builds since the last answer: build key to file name in the build folder."""
+        if self._loader is None:
+            return {}
+        fresh = {key: path.name for key, path in self._loader.built.items() if key not in self._announced}
+        self._announced.update(fresh)
+        return fresh
+
+    def _send(self, reply: Reply) -> None:
+        channel.send(self._channel, encode(reply))
+
+
+def main(arguments: list[str]) -> int:
+    """Run a worker; ``arguments`` are the channel's descriptor and the settings as JSON."""
+    settings = json.loads(arguments[1])
+    limits.die_with_parent(settings["parent"])
+    ours = socket.socket(fileno=int(arguments[0]))
+    os.set_inheritable(ours.fileno(), False)
+    worker = Worker(ours, settings)
+    torch.manual_seed(0)
+    if settings["memory_bytes"] is not None:
+        limits.limit_memory(settings["memory_bytes"])
+    with contextlib.suppress(channel.ChannelClosed):
+        worker.serve()
+    return 0

@@ -1,0 +1,1006 @@
+# Rendered from templates/group_norm: change that, not this file, and render again.
+# template: group_norm
+# parameters: {"fusion":"two_kernels","l2_chunk_mib":0,"threads":256,"tiles_per_block":8,"unroll":4,"vector_width":4}
+# digest: sha256:8c450698eb8ae52f17b90327c5ba413333f88db0bfee1e9758fb051a5701eb60
+"""Group normalisation, forward and backward, in CUDA kernels of our own.
+
+Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
+
+    y = (x - mean) / sqrt(variance + eps) * weight + bias
+
+and the gradients of x, weight and bias (both of shape (channels,), float32).
+
+Replaces: ``torch.nn.GroupNorm`` and its backward (``native_group_norm``, ``native_group_norm_backward``).
+
+Why that should be faster: eager PyTorch gives a whole group to one block, so that few blocks walk over long groups.
+Here a group is cut into parts of 32768 floats, one block each, so that the device is full whatever the
+number of groups; every thread keeps 16 floats in flight. Memory traffic: x twice and y once, no other pass.
+
+Forward:   group_moments    grid (batch * groups * parts), block (256)
+           merge_moments    grid (batch * groups), block (32), only where a group has several parts
+           normalise_rows   grid (batch * channels * parts), block (256)
+Backward:  row_part_sums    grid (batch * channels * parts), block (256)
+           group_means      grid (batch * groups), block (32 .. 256)
+           input_gradient_rows  grid (batch * channels * parts), block (256)
+           affine_gradients grid (channels / 32), block (32, 32)
+Rows shorter than 64 elements take kernels with one thread an element (or a row) instead.
+
+Every reduction has a fixed order (no atomics): the same input gives the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+import torch.nn as nn
+from torch.autograd.function import once_differentiable
+from torch.utils.cpp_extension import load_inline
+
+LAUNCHERS = r"""
+#include <cstdint>
+
+namespace OP_NAMESPACE {
+
+// What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
+struct LaunchStatus {
+  const char* kernel;
+  const char* message;
+};
+
+// x is (samples, channels, spatial), contiguous; a group is `channels / groups` neighbouring channels of one sample.
+struct Shape {
+  int64_t samples;
+  int64_t channels;
+  int64_t groups;
+  int64_t spatial;
+};
+
+// Floats of scratch memory that the launchers below want.
+int64_t forward_scratch(const Shape& shape);
+int64_t backward_scratch(const Shape& shape);
+
+// Writes y like x, and mean and rstd, each (samples, groups).
+LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
+                            float* y, float* mean, float* rstd, float* scratch, int device, void* stream);
+
+// Writes (never accumulates) those of dx like x, dweight and dbias (channels) that are not null.
+LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+                             float* scratch, int device, void* stream);
+
+}  // namespace OP_NAMESPACE
+"""
+
+CUDA_SOURCE = r"""
+#include <cuda_runtime.h>
+
+namespace OP_NAMESPACE {
+
+constexpr int kThreads = 256;       // of a block that streams a long row or group
+constexpr int kVectorWidth = 4;     // floats a load, where alignment allows
+constexpr int kBatch = 16;          // floats a thread holds of one tile
+constexpr int64_t kTilesPerBlock = 8;          // tiles that one block streams
+constexpr int64_t kL2ChunkBytes = 0LL << 20;  // x read between its two passes; 0: all of it
+
+// What every launcher needs: a status that names the kernel, the device of the tensors, and a grid within CUDA's limits.
+
+// Makes a device current for one scope; a negative index leaves the current one.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    if (device < 0 || cudaGetDevice(&previous_) != cudaSuccess) previous_ = -1;
+    if (previous_ >= 0 && previous_ != device) cudaSetDevice(device);
+    else previous_ = -1;
+  }
+  ~CurrentDevice() {
+    if (previous_ >= 0) cudaSetDevice(previous_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int previous_ = -1;
+};
+
+// The outcome of the launch just made, in CUDA's words.
+inline LaunchStatus launched(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {nullptr, nullptr};
+  return {kernel, cudaGetErrorString(error)};
+}
+
+inline int64_t ceil_div(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
+
+// Blocks along x for so many independent items; kernels stride by gridDim.x over what lies beyond CUDA's limit.
+inline unsigned grid_for(int64_t items) {
+  constexpr int64_t kMaxGridX = 0x7fffffff;
+  return static_cast<unsigned>(items < kMaxGridX ? items : kMaxGridX);
+}
+
+// Threads for one block that walks over `length` elements: whole warps, no more than `max_threads`.
+inline unsigned threads_for(int64_t length, int max_threads) {
+  const int64_t wanted = ceil_div(ceil_div(length, 4), 32) * 32;
+  if (wanted >= max_threads) return static_cast<unsigned>(max_threads);
+  return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
+}
+
+// Whether rows of `length` floats that begin at `address` can be read four at a time.
+inline bool reads_as_float4(const void* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+}
+
+// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
+// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+
+template <int kWidth>
+__device__ inline void load_vector(const float* source, float* values) {
+  if constexpr (kWidth == 4) {
+    const float4 packed = *reinterpret_cast<const float4*>(source);
+    values[0] = packed.x;
+    values[1] = packed.y;
+    values[2] = packed.z;
+    values[3] = packed.w;
+  } else {
+    values[0] = *source;
+  }
+}
+
+template <int kWidth>
+__device__ inline void store_vector(float* target, const float* values) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+  } else {
+    *target = values[0];
+  }
+}
+
+template <int kWidth>
+__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+#pragma unroll
+  for (int vector = 0; vector < kBatch / kWidth; ++vector) {
+    const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
+    load_vector<kWidth>(tile + position, values + vector * kWidth);
+  }
+}
+
+template <int kWidth>
+__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+#pragma unroll
+  for (int vector = 0; vector < kBatch / kWidth; ++vector) {
+    const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
+    store_vector<kWidth>(tile + position, values + vector * kWidth);
+  }
+}
+
+// The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
+__device__ inline int64_t tiled_length(int64_t length) {
+  const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
+  return length / tile * tile;
+}
+
+// target[i] = map(source[i]) for i < length, by the whole block.
+template <int kWidth, typename Map>
+__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float values[kBatch];
+    load_tile<kWidth>(source + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
+    store_tile<kWidth>(target + start, values);
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+}
+
+// target[i] = map(first[i], second[i]) for i < length, by the whole block.
+template <int kWidth, typename Map>
+__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float values[kBatch];
+    float others[kBatch];
+    load_tile<kWidth>(first + start, values);
+    load_tile<kWidth>(second + start, others);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
+    store_tile<kWidth>(target + start, values);
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+}
+
+// Reductions over a warp and a block in a fixed order: the same bits in every run.
+// A reduced type offers from_lane_above(value, offset), its __shfl_down_sync.
+
+constexpr int kWarpSize = 32;
+constexpr int kMaxWarps = 32;  // of one block
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+__device__ inline double from_lane_above(double value, int offset) {
+  return __shfl_down_sync(kAllLanes, value, offset);
+}
+
+// The combination of all lanes' values; complete in lane 0 only.
+template <typename Value, typename Combine>
+__device__ inline Value warp_reduce(Value value, Combine combine) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value = combine(value, from_lane_above(value, offset));
+  return value;
+}
+
+// The combination of all threads' values, in every thread. blockDim.x is a multiple of 32 and blockDim.y is 1;
+// `scratch` is shared memory of kMaxWarps values, free again for the next reduction.
+template <typename Value, typename Combine>
+__device__ inline Value block_reduce(Value value, Value identity, Value* scratch, Combine combine) {
+  const int lane = threadIdx.x % kWarpSize;
+  const int warp = threadIdx.x / kWarpSize;
+  const int warps = blockDim.x / kWarpSize;
+  value = warp_reduce(value, combine);
+  __syncthreads();  // every thread has read the result of the reduction before
+  if (lane == 0) scratch[warp] = value;
+  __syncthreads();
+  if (warp == 0) {
+    value = warp_reduce(lane < warps ? scratch[lane] : identity, combine);
+    if (lane == 0) scratch[0] = value;
+  }
+  __syncthreads();
+  return scratch[0];
+}
+
+// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979). Never E[x^2] - E[x]^2, which
+// loses all digits of the variance where |mean| is much larger than the spread.
+
+struct Moments {
+  float count;
+  float mean;
+  float m2;  // sum of (x - mean)^2
+};
+
+struct MergeMoments {
+  __device__ Moments operator()(const Moments& left, const Moments& right) const {
+    const float count = left.count + right.count;
+    const float share = count > 0.0f ? right.count / count : 0.0f;
+    const float delta = right.mean - left.mean;
+    return {count, left.mean + delta * share, left.m2 + right.m2 + delta * delta * left.count * share};
+  }
+};
+
+__device__ inline Moments from_lane_above(const Moments& value, int offset) {
+  return {__shfl_down_sync(kAllLanes, value.count, offset), __shfl_down_sync(kAllLanes, value.mean, offset),
+          __shfl_down_sync(kAllLanes, value.m2, offset)};
+}
+
+// Two passes over values already in registers: one division a tile instead of one an element.
+__device__ inline Moments moments_of(const float (&values)[kBatch]) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) sum += values[i];
+  const float mean = sum / kBatch;
+  float m2 = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) m2 += (values[i] - mean) * (values[i] - mean);
+  return {static_cast<float>(kBatch), mean, m2};
+}
+
+// The moments of data[0 .. length), in every thread of the block.
+template <int kWidth>
+__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch) {
+  const MergeMoments merge;
+  Moments running = {0.0f, 0.0f, 0.0f};
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float values[kBatch];
+    load_tile<kWidth>(data + start, values);
+    running = merge(running, moments_of(values));
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    running = merge(running, Moments{1.0f, data[i], 0.0f});
+  }
+  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+}
+
+// A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
+// group r / channels_per_group, counted over the samples.
+
+// Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
+constexpr int64_t kShortRow = 64;
+
+// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (x - mean) * rstd.
+struct RowSums {
+  float dy;
+  float dy_xhat;
+};
+
+struct AddRowSums {
+  __device__ RowSums operator()(const RowSums& left, const RowSums& right) const {
+    return {left.dy + right.dy, left.dy_xhat + right.dy_xhat};
+  }
+};
+
+__device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
+  return {__shfl_down_sync(kAllLanes, value.dy, offset), __shfl_down_sync(kAllLanes, value.dy_xhat, offset)};
+}
+
+// The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
+// added, so that rounding grows with the number of tiles and not of elements.
+template <int kWidth>
+__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd,
+                                         RowSums* scratch) {
+  RowSums running = {0.0f, 0.0f};
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float gradients[kBatch];
+    float values[kBatch];
+    load_tile<kWidth>(dy + start, gradients);
+    load_tile<kWidth>(x + start, values);
+    RowSums tile = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      tile.dy += gradients[i];
+      tile.dy_xhat += gradients[i] * ((values[i] - mean) * rstd);
+    }
+    running = AddRowSums()(running, tile);
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+  }
+  return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
+}
+
+// The same by one thread.
+__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd) {
+  RowSums running = {0.0f, 0.0f};
+  for (int64_t i = 0; i < length; ++i) {
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+  }
+  return running;
+}
+
+struct AddDoubles {
+  __device__ double operator()(double left, double right) const { return left + right; }
+};
+
+// y = (x - mean) * rstd * weight + bias
+struct Normalise {
+  float mean;
+  float scale;  // rstd * weight
+  float bias;
+  __device__ float operator()(float x) const { return (x - mean) * scale + bias; }
+};
+
+// dx = rstd * (dy * weight - mean(dy * weight) - xhat * mean(dy * weight * xhat)), the means over the group
+struct InputGradient {
+  float mean;
+  float rstd;
+  float weight;
+  float mean_dy;       // mean(dy * weight)
+  float mean_dy_xhat;  // mean(dy * weight * xhat)
+  __device__ float operator()(float dy, float x) const {
+    const float xhat = (x - mean) * rstd;
+    return rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat);
+  }
+};
+
+// dweight[c] = sum over samples of dy_xhat, dbias[c] = sum over samples of dy, from the sums of each row.
+// Grid (channels / 32), block (32 channels, 32 lanes of samples); a fixed order, in double since there may be many.
+
+constexpr int kAffineLanes = 32;
+
+__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, float* dweight,
+                                 float* dbias) {
+  __shared__ double lane_dy[kAffineLanes][kWarpSize];
+  __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
+  const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
+  double sum_dy = 0.0;
+  double sum_dy_xhat = 0.0;
+  if (channel < channels) {
+    for (int64_t sample = threadIdx.y; sample < samples; sample += kAffineLanes) {
+      const RowSums row = row_sums[sample * channels + channel];
+      sum_dy += row.dy;
+      sum_dy_xhat += row.dy_xhat;
+    }
+  }
+  lane_dy[threadIdx.y][threadIdx.x] = sum_dy;
+  lane_dy_xhat[threadIdx.y][threadIdx.x] = sum_dy_xhat;
+  __syncthreads();
+  if (threadIdx.y != 0 || channel >= channels) return;
+  for (int lane = 1; lane < kAffineLanes; ++lane) {
+    sum_dy += lane_dy[lane][threadIdx.x];
+    sum_dy_xhat += lane_dy_xhat[lane][threadIdx.x];
+  }
+  if (dweight != nullptr) dweight[channel] = static_cast<float>(sum_dy_xhat);
+  if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
+}
+
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight,
+                                            float* dbias, cudaStream_t stream) {
+  if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
+  const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
+  affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
+                                                                         dweight, dbias);
+  return launched("affine_gradients");
+}
+
+// Forward: a group is cut into parts, one block a part, so that even one long group fills the device;
+// its parts' moments are merged in order, and then every row is normalised.
+
+// Work cut into equal parts of whole tiles; the last may be shorter.
+struct Parts {
+  int64_t count;
+  int64_t length;
+};
+
+// No more than this many: they are merged by one block.
+constexpr int64_t kMaxParts = 256;
+
+inline Parts parts_of(int64_t length) {
+  const int64_t tile = static_cast<int64_t>(kThreads) * kBatch;
+  int64_t part = tile * kTilesPerBlock;
+  if (ceil_div(length, part) > kMaxParts) part = ceil_div(ceil_div(length, kMaxParts), tile) * tile;
+  const int64_t count = ceil_div(length, part);
+  return {count < 1 ? 1 : count, part};
+}
+
+// Groups whose input the two passes handle at a time.
+inline int64_t groups_per_chunk(int64_t groups, int64_t group_bytes) {
+  if (kL2ChunkBytes == 0) return groups;
+  const int64_t fitting = kL2ChunkBytes / group_bytes;
+  return fitting < 1 ? 1 : (fitting < groups ? fitting : groups);
+}
+
+__device__ inline void write_statistics(const Moments& group, float group_length, float eps, float* mean,
+                                        float* rstd) {
+  *mean = group.mean;
+  *rstd = 1.0f / sqrtf(group.m2 / group_length + eps);
+}
+
+// Grid (groups * parts): the moments of one part, or at once mean and rstd where a group is a single part.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    group_moments(const float* x, int64_t groups, int64_t group_length, Parts parts, float eps, Moments* moments,
+                  float* mean, float* rstd) {
+  __shared__ Moments scratch[kMaxWarps];
+  for (int64_t item = blockIdx.x; item < groups * parts.count; item += gridDim.x) {
+    const int64_t group = item / parts.count;
+    const int64_t begin = (item - group * parts.count) * parts.length;
+    const int64_t left = group_length - begin;
+    const int64_t length = left < parts.length ? left : parts.length;
+    const Moments part = block_moments<kWidth>(x + group * group_length + begin, length, scratch);
+    if (threadIdx.x != 0) continue;
+    if (parts.count == 1) {
+      write_statistics(part, static_cast<float>(group_length), eps, mean + group, rstd + group);
+    } else {
+      moments[item] = part;
+    }
+  }
+}
+
+// Grid (groups), one warp: merges a group's parts.
+__global__ void merge_moments(const Moments* moments, int64_t groups, int64_t group_length, int64_t parts, float eps,
+                              float* mean, float* rstd) {
+  const MergeMoments merge;
+  for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
+    Moments running = {0.0f, 0.0f, 0.0f};
+    for (int64_t part = threadIdx.x; part < parts; part += kWarpSize) {
+      running = merge(running, moments[group * parts + part]);
+    }
+    running = warp_reduce(running, merge);
+    if (threadIdx.x == 0) {
+      write_statistics(running, static_cast<float>(group_length), eps, mean + group, rstd + group);
+    }
+  }
+}
+
+// Grid (rows * parts). `first_row` is the row that x begins with.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    normalise_rows(const float* x, const float* weight, const float* bias, const float* mean, const float* rstd,
+                   int64_t first_row, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
+                   Parts parts, float* y) {
+  for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
+    const int64_t row = item / parts.count;
+    const int64_t begin = (item - row * parts.count) * parts.length;
+    const int64_t left = spatial - begin;
+    const int64_t length = left < parts.length ? left : parts.length;
+    const int64_t channel = (first_row + row) % channels;
+    const int64_t group = row / channels_per_group;
+    const Normalise normalise = {mean[group], rstd[group] * weight[channel], bias[channel]};
+    const int64_t offset = row * spatial + begin;
+    transform<kWidth>(x + offset, y + offset, length, normalise);
+  }
+}
+
+// One thread an element, for short rows.
+__global__ void __launch_bounds__(kThreads)
+    normalise_elements(const float* x, const float* weight, const float* bias, const float* mean, const float* rstd,
+                       int64_t first_row, int64_t rows, int64_t channels, int64_t channels_per_group,
+                       int64_t spatial, float* y) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
+    const int64_t row = i / spatial;
+    const int64_t channel = (first_row + row) % channels;
+    const int64_t group = row / channels_per_group;
+    const Normalise normalise = {mean[group], rstd[group] * weight[channel], bias[channel]};
+    y[i] = normalise(x[i]);
+  }
+}
+
+int64_t forward_scratch(const Shape& shape) {
+  const int64_t parts = parts_of(shape.channels / shape.groups * shape.spatial).count;
+  const int64_t floats_per_moment = sizeof(Moments) / sizeof(float);
+  return parts == 1 ? 0 : shape.samples * shape.groups * parts * floats_per_moment;
+}
+
+LaunchStatus launch_statistics(const float* x, int64_t groups, int64_t group_length, float eps, float* mean,
+                               float* rstd, Moments* moments, cudaStream_t stream) {
+  const Parts parts = parts_of(group_length);
+  const unsigned blocks = grid_for(groups * parts.count);
+  const unsigned threads = threads_for(group_length, kThreads);
+  if (reads_as_float4(x, group_length)) {
+    group_moments<kVectorWidth>
+        <<<blocks, threads, 0, stream>>>(x, groups, group_length, parts, eps, moments, mean, rstd);
+  } else {
+    group_moments<1><<<blocks, threads, 0, stream>>>(x, groups, group_length, parts, eps, moments, mean, rstd);
+  }
+  const LaunchStatus status = launched("group_moments");
+  if (status.kernel != nullptr || parts.count == 1) return status;
+  merge_moments<<<grid_for(groups), kWarpSize, 0, stream>>>(moments, groups, group_length, parts.count, eps, mean,
+                                                            rstd);
+  return launched("merge_moments");
+}
+
+LaunchStatus launch_normalise(const float* x, const float* weight, const float* bias, const float* mean,
+                              const float* rstd, int64_t first_row, int64_t rows, const Shape& shape, float* y,
+                              cudaStream_t stream) {
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  if (shape.spatial < kShortRow) {
+    const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
+    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, weight, bias, mean, rstd, first_row, rows,
+                                                        shape.channels, channels_per_group, shape.spatial, y);
+    return launched("normalise_elements");
+  }
+  const Parts parts = parts_of(shape.spatial);
+  const unsigned blocks = grid_for(rows * parts.count);
+  const unsigned threads = threads_for(shape.spatial, kThreads);
+  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
+    normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, first_row, rows,
+                                                                 shape.channels, channels_per_group, shape.spatial,
+                                                                 parts, y);
+  } else {
+    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, first_row, rows, shape.channels,
+                                                      channels_per_group, shape.spatial, parts, y);
+  }
+  return launched("normalise_rows");
+}
+
+LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
+                            float* y, float* mean, float* rstd, float* scratch, int device, void* stream) {
+  if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  const int64_t group_length = channels_per_group * shape.spatial;
+  const int64_t groups = shape.samples * shape.groups;
+  const int64_t chunk = groups_per_chunk(groups, group_length * static_cast<int64_t>(sizeof(float)));
+  for (int64_t first = 0; first < groups; first += chunk) {
+    const int64_t count = groups - first < chunk ? groups - first : chunk;
+    const float* chunk_x = x + first * group_length;
+    LaunchStatus status = launch_statistics(chunk_x, count, group_length, eps, mean + first, rstd + first,
+                                            reinterpret_cast<Moments*>(scratch), static_cast<cudaStream_t>(stream));
+    if (status.kernel != nullptr) return status;
+    status = launch_normalise(chunk_x, weight, bias, mean + first, rstd + first, first * channels_per_group,
+                              count * channels_per_group, shape, y + first * group_length,
+                              static_cast<cudaStream_t>(stream));
+    if (status.kernel != nullptr) return status;
+  }
+  return {nullptr, nullptr};
+}
+
+// Backward: sums over parts of each row, then the two means of each group, then dx row by row.
+
+struct GroupMeans {
+  float dy;       // mean(dy * weight)
+  float dy_xhat;  // mean(dy * weight * xhat)
+};
+
+// Grid (rows * parts).
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    row_part_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
+                  int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
+  __shared__ RowSums scratch[kMaxWarps];
+  for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
+    const int64_t row = item / parts.count;
+    const int64_t begin = (item - row * parts.count) * parts.length;
+    const int64_t left = spatial - begin;
+    const int64_t length = left < parts.length ? left : parts.length;
+    const int64_t group = row / channels_per_group;
+    const int64_t offset = row * spatial + begin;
+    const RowSums sums = block_row_sums<kWidth>(dy + offset, x + offset, length, mean[group], rstd[group], scratch);
+    if (threadIdx.x == 0) part_sums[item] = sums;
+  }
+}
+
+// One thread a row, for short rows.
+__global__ void __launch_bounds__(kThreads)
+    short_row_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
+                   int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
+    const int64_t group = row / channels_per_group;
+    row_sums[row] =
+        thread_row_sums(dy + row * spatial, x + row * spatial, spatial, mean[group], rstd[group]);
+  }
+}
+
+// Grid (groups): adds each row's parts in order, and the rows of the group into its means.
+__global__ void __launch_bounds__(kThreads)
+    group_means(const RowSums* part_sums, const float* weight, int64_t first_row, int64_t groups, int64_t channels,
+                int64_t channels_per_group, int64_t spatial, int64_t parts, RowSums* row_sums, GroupMeans* means) {
+  __shared__ double scratch[kMaxWarps];
+  for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
+    double group_dy = 0.0;
+    double group_dy_xhat = 0.0;
+    for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
+      const int64_t row = group * channels_per_group + member;
+      double row_dy = 0.0;
+      double row_dy_xhat = 0.0;
+      for (int64_t part = 0; part < parts; ++part) {
+        const RowSums sums = part_sums[row * parts + part];
+        row_dy += sums.dy;
+        row_dy_xhat += sums.dy_xhat;
+      }
+      row_sums[row] = {static_cast<float>(row_dy), static_cast<float>(row_dy_xhat)};
+      const double row_weight = weight[(first_row + row) % channels];
+      group_dy += row_weight * row_dy;
+      group_dy_xhat += row_weight * row_dy_xhat;
+    }
+    group_dy = block_reduce(group_dy, 0.0, scratch, AddDoubles());
+    group_dy_xhat = block_reduce(group_dy_xhat, 0.0, scratch, AddDoubles());
+    const double group_length = static_cast<double>(channels_per_group * spatial);
+    if (threadIdx.x == 0) {
+      means[group] = {static_cast<float>(group_dy / group_length), static_cast<float>(group_dy_xhat / group_length)};
+    }
+  }
+}
+
+// Grid (rows * parts).
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    input_gradient_rows(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
+                        const GroupMeans* means, int64_t first_row, int64_t rows, int64_t channels,
+                        int64_t channels_per_group, int64_t spatial, Parts parts, float* dx) {
+  for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
+    const int64_t row = item / parts.count;
+    const int64_t begin = (item - row * parts.count) * parts.length;
+    const int64_t left = spatial - begin;
+    const int64_t length = left < parts.length ? left : parts.length;
+    const int64_t channel = (first_row + row) % channels;
+    const int64_t group = row / channels_per_group;
+    const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
+                                    means[group].dy_xhat};
+    const int64_t offset = row * spatial + begin;
+    transform<kWidth>(dy + offset, x + offset, dx + offset, length, gradient);
+  }
+}
+
+// One thread an element, for short rows.
+__global__ void __launch_bounds__(kThreads)
+    input_gradient_elements(const float* dy, const float* x, const float* weight, const float* mean,
+                            const float* rstd, const GroupMeans* means, int64_t first_row, int64_t rows,
+                            int64_t channels, int64_t channels_per_group, int64_t spatial, float* dx) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
+    const int64_t row = i / spatial;
+    const int64_t channel = (first_row + row) % channels;
+    const int64_t group = row / channels_per_group;
+    const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
+                                    means[group].dy_xhat};
+    dx[i] = gradient(dy[i], x[i]);
+  }
+}
+
+// How many parts the row sums of one row come in.
+inline Parts row_parts(int64_t spatial) {
+  if (spatial < kShortRow) return {1, spatial};
+  return parts_of(spatial);
+}
+
+int64_t backward_scratch(const Shape& shape) {
+  const int64_t rows = shape.samples * shape.channels;
+  const int64_t floats_per_pair = 2;  // of RowSums and of GroupMeans
+  return floats_per_pair * (rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups);
+}
+
+LaunchStatus launch_row_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
+                             const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  if (shape.spatial < kShortRow) {
+    const unsigned blocks = grid_for(ceil_div(rows, kThreads));
+    short_row_sums<<<blocks, kThreads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group, shape.spatial,
+                                                    part_sums);
+    return launched("short_row_sums");
+  }
+  const Parts parts = row_parts(shape.spatial);
+  const unsigned blocks = grid_for(rows * parts.count);
+  const unsigned threads = threads_for(shape.spatial, kThreads);
+  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial)) {
+    row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group,
+                                                                shape.spatial, parts, part_sums);
+  } else {
+    row_part_sums<1><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group, shape.spatial,
+                                                     parts, part_sums);
+  }
+  return launched("row_part_sums");
+}
+
+LaunchStatus launch_input_gradient(const float* dy, const float* x, const float* weight, const float* mean,
+                                   const float* rstd, const GroupMeans* means, int64_t first_row, int64_t rows,
+                                   const Shape& shape, float* dx, cudaStream_t stream) {
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  if (shape.spatial < kShortRow) {
+    const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
+    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, weight, mean, rstd, means, first_row, rows,
+                                                             shape.channels, channels_per_group, shape.spatial, dx);
+    return launched("input_gradient_elements");
+  }
+  const Parts parts = parts_of(shape.spatial);
+  const unsigned blocks = grid_for(rows * parts.count);
+  const unsigned threads = threads_for(shape.spatial, kThreads);
+  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) &&
+      reads_as_float4(dx, shape.spatial)) {
+    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, first_row,
+                                                                      rows, shape.channels, channels_per_group,
+                                                                      shape.spatial, parts, dx);
+  } else {
+    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, first_row, rows,
+                                                           shape.channels, channels_per_group, shape.spatial, parts,
+                                                           dx);
+  }
+  return launched("input_gradient_rows");
+}
+
+LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+                             float* scratch, int device, void* stream_handle) {
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  const int64_t group_length = channels_per_group * shape.spatial;
+  const int64_t groups = shape.samples * shape.groups;
+  const int64_t parts = row_parts(shape.spatial).count;
+  RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
+  RowSums* part_sums = row_sums + groups * channels_per_group;
+  GroupMeans* means = reinterpret_cast<GroupMeans*>(part_sums + groups * channels_per_group * parts);
+  // Both passes read dy and x: half as many groups fit as in the forward.
+  const int64_t group_bytes = 2 * group_length * static_cast<int64_t>(sizeof(float));
+  const int64_t chunk = group_length == 0 ? groups : groups_per_chunk(groups, group_bytes);
+  for (int64_t first = 0; first < groups; first += chunk) {
+    const int64_t count = groups - first < chunk ? groups - first : chunk;
+    const int64_t first_row = first * channels_per_group;
+    const int64_t rows = count * channels_per_group;
+    const int64_t offset = first * group_length;
+    LaunchStatus status = launch_row_sums(dy + offset, x + offset, mean + first, rstd + first, rows, shape,
+                                          part_sums, stream);
+    if (status.kernel != nullptr) return status;
+    group_means<<<grid_for(count), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
+        part_sums, weight, first_row, count, shape.channels, channels_per_group, shape.spatial, parts,
+        row_sums + first_row, means);
+    status = launched("group_means");
+    if (status.kernel != nullptr) return status;
+    if (dx == nullptr || group_length == 0) continue;
+    status = launch_input_gradient(dy + offset, x + offset, weight, mean + first, rstd + first, means, first_row,
+                                   rows, shape, dx + offset, stream);
+    if (status.kernel != nullptr) return status;
+  }
+  return launch_affine_gradients(row_sums, shape, dweight, dbias, stream);
+}
+
+}  // namespace OP_NAMESPACE
+"""
+
+BINDING_SOURCE = r"""
+// The thin side of the binding: torch's stable ABI, so that g++ needs a second or two and no torch upgrade breaks it.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+// Part of libtorch_cuda's C interface; torch declares it only where USE_CUDA is defined.
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
+
+namespace OP_NAMESPACE {
+
+using torch::stable::Tensor;
+
+inline void* current_stream(const Tensor& tensor) {
+  void* stream = nullptr;
+  const AOTITorchError error = aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream);
+  STD_TORCH_CHECK(error == 0, "device ", tensor.get_device_index(), " has no current CUDA stream");
+  return stream;
+}
+
+inline const float* input_floats(const Tensor& tensor) { return static_cast<const float*>(tensor.data_ptr()); }
+inline float* output_floats(const Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
+
+inline void check_float_input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == torch::headeronly::ScalarType::Float, name, " must be float32");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+}
+
+inline void check_launch(const LaunchStatus& status) {
+  STD_TORCH_CHECK(status.kernel == nullptr, "kernel ", status.kernel, " was not launched: ", status.message);
+}
+
+}  // namespace OP_NAMESPACE
+
+namespace OP_NAMESPACE {
+
+Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
+  STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
+  const int64_t samples = x.size(0);
+  const int64_t channels = x.size(1);
+  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels,
+                  " channels cannot be divided into ", groups, " groups");
+  STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
+  int64_t spatial = 1;
+  for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
+  return {samples, channels, groups, spatial};
+}
+
+// y like x, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps).
+std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
+                                   double eps) {
+  check_float_input(x, x, "x");
+  check_float_input(weight, x, "weight");
+  check_float_input(bias, x, "bias");
+  const Shape shape = shape_of(x, weight, groups);
+  STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
+  Tensor y = torch::stable::empty_like(x);
+  Tensor statistics = torch::stable::new_empty(x, {2, shape.samples, shape.groups});
+  std::optional<Tensor> scratch;
+  const int64_t scratch_floats = forward_scratch(shape);
+  if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
+  float* mean = output_floats(statistics);
+  check_launch(launch_forward(input_floats(x), input_floats(weight), input_floats(bias), shape,
+                              static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
+                              scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
+                              current_stream(x)));
+  return {y, statistics};
+}
+
+// The wanted ones of dx like x, dweight and dbias (channels).
+std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> backward(
+    const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& statistics, int64_t groups, bool wants_dx,
+    bool wants_dweight, bool wants_dbias) {
+  check_float_input(dy, x, "the gradient of y");
+  check_float_input(x, x, "x");
+  check_float_input(weight, x, "weight");
+  check_float_input(statistics, x, "statistics");
+  const Shape shape = shape_of(x, weight, groups);
+  STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
+  STD_TORCH_CHECK(statistics.numel() == 2 * shape.samples * shape.groups, "statistics must be (2, batch, groups)");
+  std::optional<Tensor> dx, dweight, dbias;
+  if (wants_dx) dx = torch::stable::empty_like(x);
+  if (wants_dweight) dweight = torch::stable::empty_like(weight);
+  if (wants_dbias) dbias = torch::stable::empty_like(weight);
+  Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
+  const float* mean = input_floats(statistics);
+  check_launch(launch_backward(input_floats(dy), input_floats(x), input_floats(weight), mean,
+                               mean + shape.samples * shape.groups, shape, dx ? output_floats(*dx) : nullptr,
+                               dweight ? output_floats(*dweight) : nullptr, dbias ? output_floats(*dbias) : nullptr,
+                               output_floats(scratch), x.get_device_index(), current_stream(x)));
+  return {dx, dweight, dbias};
+}
+
+}  // namespace OP_NAMESPACE
+
+STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
+  m.def("forward(Tensor x, Tensor weight, Tensor bias, int groups, float eps) -> (Tensor, Tensor)");
+  m.def(
+      "backward(Tensor dy, Tensor x, Tensor weight, Tensor statistics, int groups, bool wants_dx, "
+      "bool wants_dweight, bool wants_dbias) -> (Tensor?, Tensor?, Tensor?)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
+  m.impl("forward", TORCH_BOX(&OP_NAMESPACE::forward));
+  m.impl("backward", TORCH_BOX(&OP_NAMESPACE::backward));
+}
+"""
+
+
+def build_operators(stem, launchers, cuda_source, binding_source):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+
+    The namespace carries a digest of the sources, so that different builds can live in one process.
+    """
+    digest = hashlib.sha256((launchers + cuda_source + binding_source).encode()).hexdigest()[:12]
+    namespace = f"{stem}_{digest}"
+    head = f"#define OP_NAMESPACE {namespace}\n{launchers}"
+    load_inline(
+        name=namespace,
+        cpp_sources=[f"{head}{binding_source}"],
+        cuda_sources=[f"{head}{cuda_source}"],
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O2"],
+        extra_cuda_cflags=["-O3"],
+    )
+    return getattr(torch.ops, namespace)
+
+
+OPERATORS = build_operators("group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE)
+
+
+class GroupNormFunction(torch.autograd.Function):
+    """The kernels as one differentiable operation."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, groups, eps):
+        """Return y like x, contiguous; keeps x, weight and the statistics (2, batch, groups)."""
+        x, weight = x.contiguous(), weight.contiguous()
+        y, statistics = OPERATORS.forward(x, weight, bias.contiguous(), groups, eps)
+        ctx.save_for_backward(x, weight, statistics)
+        ctx.groups = groups
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        """Return those of dx, dweight and dbias that autograd asks for."""
+        x, weight, statistics = ctx.saved_tensors
+        wants_dx, wants_dweight, wants_dbias = ctx.needs_input_grad[:3]
+        dx, dweight, dbias = OPERATORS.backward(
+            dy.contiguous(), x, weight, statistics, ctx.groups, wants_dx, wants_dweight, wants_dbias
+        )
+        return dx, dweight, dbias, None, None
+
+
+class ModelNew(nn.Module):
+    """Group normalisation with the parameters of ``nn.GroupNorm``; input (batch, features, *spatial), float32."""
+
+    def __init__(self, num_features: int, num_groups: int):
+        super().__init__()
+        self.gn = nn.GroupNorm(num_groups=num_groups, num_channels=num_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise x; the result is contiguous."""
+        return GroupNormFunction.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps)
+
+
+def self_check() -> None:
+    """Compare with ``nn.GroupNorm`` in float64 on the current GPU and print the largest scaled errors."""
+    torch.manual_seed(0)
+    for shape, groups in [((4, 64, 128, 128), 8), ((3, 15, 13, 7), 5), ((33, 36), 4)]:
+        model = ModelNew(shape[1], groups).cuda()
+        nn.init.normal_(model.gn.weight)
+        nn.init.normal_(model.gn.bias)
+        exact = nn.GroupNorm(groups, shape[1]).cuda().double()
+        exact.load_state_dict(model.gn.state_dict())
+        x = torch.rand(shape, device="cuda", requires_grad=True)
+        exact_x = x.detach().double().requires_grad_()
+        cotangent = torch.randn(shape, device="cuda")
+        received = model(x)
+        expected = exact(exact_x)
+        received.backward(cotangent)
+        expected.backward(cotangent.double())
+        pairs = {
+            "y": (received, expected),
+            "dx": (x.grad, exact_x.grad),
+            "dweight": (model.gn.weight.grad, exact.weight.grad),
+            "dbias": (model.gn.bias.grad, exact.bias.grad),
+        }
+        errors = [f"{name} {scaled_error(*pair):.1e}" for name, pair in pairs.items()]
+        print(f"{shape}, {groups} groups: " + ", ".join(errors))
+
+
+def scaled_error(received: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest absolute error over the root mean square of what is expected."""
+    return ((received.double() - expected).abs().max() / expected.square().mean().sqrt()).item()
+
+
+if __name__ == "__main__":
+    self_check()

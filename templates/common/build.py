@@ -1,0 +1,18 @@
+def build_operators(stem, launchers, cuda_source, binding_source):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+
+    The namespace carries a digest of the sources, so that different builds can live in one process.
+    """
+    digest = hashlib.sha256((launchers + cuda_source + binding_source).encode()).hexdigest()[:12]
+    namespace = f"{stem}_{digest}"
+    head = f"#define OP_NAMESPACE {namespace}\n{launchers}"
+    load_inline(
+        name=namespace,
+        cpp_sources=[f"{head}{binding_source}"],
+        cuda_sources=[f"{head}{cuda_source}"],
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O2"],
+        extra_cuda_cflags=["-O3"],
+    )
+    return getattr(torch.ops, namespace)

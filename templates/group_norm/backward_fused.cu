@@ -1,0 +1,91 @@
+// Backward in one launch and a small one: a block owns a group, sums each of its rows, and turns the sums into dx
+// while the rows may still lie in L2. The affine gradients are then sums over the samples.
+
+// Grid (samples * groups). `dx` may be null: only the row sums are wanted.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    group_gradients(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
+                    Shape shape, RowSums* row_sums, float* dx) {
+  __shared__ RowSums row_scratch[kMaxWarps];
+  __shared__ double group_scratch[kMaxWarps];
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  const int64_t group_length = channels_per_group * shape.spatial;
+  for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
+    const float* group_dy = dy + group * group_length;
+    const float* group_x = x + group * group_length;
+    RowSums* group_rows = row_sums + group * channels_per_group;
+    const float* group_weight = weight + group % shape.groups * channels_per_group;
+    const float group_mean = mean[group];
+    const float group_rstd = rstd[group];
+
+    // This thread's share of sum(dy * weight) and sum(dy * weight * xhat) over the group.
+    double share_dy = 0.0;
+    double share_dy_xhat = 0.0;
+    if (shape.spatial < kShortRow) {
+      for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
+        const int64_t start = member * shape.spatial;
+        const RowSums sums =
+            thread_row_sums(group_dy + start, group_x + start, shape.spatial, group_mean, group_rstd);
+        group_rows[member] = sums;
+        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
+        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+      }
+    } else {
+      for (int64_t member = 0; member < channels_per_group; ++member) {
+        const int64_t start = member * shape.spatial;
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, group_mean,
+                                                    group_rstd, row_scratch);
+        if (threadIdx.x != 0) continue;
+        group_rows[member] = sums;
+        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
+        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+      }
+    }
+    if (dx == nullptr) continue;
+
+    const double length = static_cast<double>(group_length);
+    const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, AddDoubles()) / length);
+    const float mean_dy_xhat =
+        static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, AddDoubles()) / length);
+    float* group_dx = dx + group * group_length;
+    if (shape.spatial < kShortRow) {
+      for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
+        const InputGradient gradient = {group_mean, group_rstd, group_weight[i / shape.spatial], mean_dy,
+                                        mean_dy_xhat};
+        group_dx[i] = gradient(group_dy[i], group_x[i]);
+      }
+      continue;
+    }
+    for (int64_t member = 0; member < channels_per_group; ++member) {
+      const int64_t start = member * shape.spatial;
+      const InputGradient gradient = {group_mean, group_rstd, group_weight[member], mean_dy, mean_dy_xhat};
+      transform<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient);
+    }
+  }
+}
+
+int64_t backward_scratch(const Shape& shape) {
+  return shape.samples * shape.channels * static_cast<int64_t>(sizeof(RowSums) / sizeof(float));
+}
+
+LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+                             float* scratch, int device, void* stream_handle) {
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
+  const int64_t groups = shape.samples * shape.groups;
+  if (groups > 0) {
+    const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
+    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) &&
+        reads_as_float4(dx, shape.spatial)) {
+      group_gradients<kVectorWidth>
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+    } else {
+      group_gradients<1><<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+    }
+    const LaunchStatus status = launched("group_gradients");
+    if (status.kernel != nullptr) return status;
+  }
+  return launch_affine_gradients(row_sums, shape, dweight, dbias, stream);
+}

@@ -1,0 +1,72 @@
+namespace OP_NAMESPACE {
+
+Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
+  STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
+  const int64_t samples = x.size(0);
+  const int64_t channels = x.size(1);
+  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels,
+                  " channels cannot be divided into ", groups, " groups");
+  STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
+  int64_t spatial = 1;
+  for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
+  return {samples, channels, groups, spatial};
+}
+
+// y like x, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps).
+std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
+                                   double eps) {
+  check_float_input(x, x, "x");
+  check_float_input(weight, x, "weight");
+  check_float_input(bias, x, "bias");
+  const Shape shape = shape_of(x, weight, groups);
+  STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
+  Tensor y = torch::stable::empty_like(x);
+  Tensor statistics = torch::stable::new_empty(x, {2, shape.samples, shape.groups});
+  std::optional<Tensor> scratch;
+  const int64_t scratch_floats = forward_scratch(shape);
+  if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
+  float* mean = output_floats(statistics);
+  check_launch(launch_forward(input_floats(x), input_floats(weight), input_floats(bias), shape,
+                              static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
+                              scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
+                              current_stream(x)));
+  return {y, statistics};
+}
+
+// The wanted ones of dx like x, dweight and dbias (channels).
+std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> backward(
+    const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& statistics, int64_t groups, bool wants_dx,
+    bool wants_dweight, bool wants_dbias) {
+  check_float_input(dy, x, "the gradient of y");
+  check_float_input(x, x, "x");
+  check_float_input(weight, x, "weight");
+  check_float_input(statistics, x, "statistics");
+  const Shape shape = shape_of(x, weight, groups);
+  STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
+  STD_TORCH_CHECK(statistics.numel() == 2 * shape.samples * shape.groups, "statistics must be (2, batch, groups)");
+  std::optional<Tensor> dx, dweight, dbias;
+  if (wants_dx) dx = torch::stable::empty_like(x);
+  if (wants_dweight) dweight = torch::stable::empty_like(weight);
+  if (wants_dbias) dbias = torch::stable::empty_like(weight);
+  Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
+  const float* mean = input_floats(statistics);
+  check_launch(launch_backward(input_floats(dy), input_floats(x), input_floats(weight), mean,
+                               mean + shape.samples * shape.groups, shape, dx ? output_floats(*dx) : nullptr,
+                               dweight ? output_floats(*dweight) : nullptr, dbias ? output_floats(*dbias) : nullptr,
+                               output_floats(scratch), x.get_device_index(), current_stream(x)));
+  return {dx, dweight, dbias};
+}
+
+}  // namespace OP_NAMESPACE
+
+STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
+  m.def("forward(Tensor x, Tensor weight, Tensor bias, int groups, float eps) -> (Tensor, Tensor)");
+  m.def(
+      "backward(Tensor dy, Tensor x, Tensor weight, Tensor statistics, int groups, bool wants_dx, "
+      "bool wants_dweight, bool wants_dbias) -> (Tensor?, Tensor?, Tensor?)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
+  m.impl("forward", TORCH_BOX(&OP_NAMESPACE::forward));
+  m.impl("backward", TORCH_BOX(&OP_NAMESPACE::backward));
+}

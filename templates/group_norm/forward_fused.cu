@@ -1,0 +1,60 @@
+// Forward in one launch: a block owns a group (channels / groups neighbouring channels of one sample), reduces it to
+// its moments, then normalises it while it may still lie in L2.
+
+// Grid (samples * groups).
+template <int kGroupWidth, int kRowWidth>
+__global__ void __launch_bounds__(kThreads)
+    normalise_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
+                     float* mean, float* rstd) {
+  __shared__ Moments scratch[kMaxWarps];
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  const int64_t group_length = channels_per_group * shape.spatial;
+  for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
+    const float* group_x = x + group * group_length;
+    float* group_y = y + group * group_length;
+    const Moments moments = block_moments<kGroupWidth>(group_x, group_length, scratch);
+    const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
+    if (threadIdx.x == 0) {
+      mean[group] = moments.mean;
+      rstd[group] = group_rstd;
+    }
+    const int64_t first_channel = group % shape.groups * channels_per_group;
+    if (shape.spatial < kShortRow) {
+      for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
+        const int64_t channel = first_channel + i / shape.spatial;
+        const Normalise normalise = {moments.mean, group_rstd * weight[channel], bias[channel]};
+        group_y[i] = normalise(group_x[i]);
+      }
+      continue;
+    }
+    for (int64_t member = 0; member < channels_per_group; ++member) {
+      const int64_t channel = first_channel + member;
+      const Normalise normalise = {moments.mean, group_rstd * weight[channel], bias[channel]};
+      transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
+                           normalise);
+    }
+  }
+}
+
+int64_t forward_scratch(const Shape&) { return 0; }
+
+LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
+                            float* y, float* mean, float* rstd, float* /*scratch*/, int device,
+                            void* stream_handle) {
+  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
+  if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const unsigned blocks = grid_for(shape.samples * shape.groups);
+  const unsigned threads = threads_for(group_length, kThreads);
+  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
+    normalise_groups<kVectorWidth, kVectorWidth>
+        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+  } else if (reads_as_float4(x, group_length)) {
+    normalise_groups<kVectorWidth, 1>
+        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+  } else {
+    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+  }
+  return launched("normalise_groups");
+}

@@ -1,0 +1,67 @@
+"""Fixtures that every test folder shares."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A HARNESS_HOME that the whole test run shares, so that the emulator's runtime is built once."""
+    return tmp_path_factory.mktemp("harness-home")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished command line."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The JSON objects on stdout."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture(scope="session")
+def harness(home: Path) -> Callable[..., Ran]:
+    """Runs ``python -m harness`` with arguments, as a user would, from the repository's folder."""
+
+    def run(*arguments: str | Path, cwd: Path = REPOSITORY, **environment: str) -> Ran:
+        finished = subprocess.run(
+            [sys.executable, "-m", "harness", *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment},
+            capture_output=True,
+            text=True,
+        )
+        return Ran(finished.returncode, finished.stdout, finished.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def evaluate_row(harness: Callable[..., Ran]) -> Callable[..., dict[str, Any]]:
+    """Evaluates one file on one case and returns its JSON object; the exit code must fit the status."""
+
+    def run(path: Path, problem: str | Path, *options: str) -> dict[str, Any]:
+        ran = harness("evaluate", path, "--problem", problem, "--json", *options)
+        assert ran.code in (0, 1), ran.err
+        (row,) = ran.rows
+        assert (ran.code == 0) == (row["status"] == "PASSED")
+        return row
+
+    return run

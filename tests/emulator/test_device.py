@@ -1,0 +1,168 @@
+"""What "cuda" means inside ``emulated_cuda``: the emulated device, everywhere a solution's Python may ask."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from harness.emulator.device import emulated_cuda
+
+CUDA = torch.device("cuda:0")
+
+
+@pytest.fixture(autouse=True)
+def _emulated() -> Iterator[None]:
+    with emulated_cuda():
+        yield
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(3).cuda(),
+        lambda: torch.randn(3).cuda(0),
+        lambda: torch.randn(3).to("cuda"),
+        lambda: torch.randn(3).to(0),
+        lambda: torch.randn(3).to(device="cuda:0", dtype=torch.float64),
+        lambda: torch.randn(3).to(torch.device("cuda"), torch.float16),
+        lambda: torch.randn(3).to(torch.zeros(1, device="cuda")),
+        lambda: torch.empty(3, device="cuda"),
+        lambda: torch.zeros((2, 2), device=torch.device("cuda", 0), dtype=torch.int32),
+        lambda: torch.tensor([1.0], device="cuda"),
+        lambda: torch.arange(4, device="cuda:0"),
+        lambda: torch.full((2,), 3.0, device="cuda"),
+        lambda: torch.empty_like(torch.ones(2), device="cuda"),
+        lambda: torch.ones(2).new_zeros(3, device="cuda"),
+        lambda: torch.rand(2, generator=torch.Generator(device="cuda").manual_seed(1), device="cuda"),
+        lambda: nn.Parameter(torch.ones(2)).cuda(),
+        lambda: next(nn.Linear(2, 2, device="cuda").parameters()),
+        lambda: next(nn.Linear(2, 2).cuda().parameters()),
+        lambda: next(nn.Linear(2, 2).to("cuda").parameters()),
+    ],
+)
+def test_tensors_are_on_the_device(make: object) -> None:
+    tensor = make()  # type: ignore[operator]
+    assert tensor.is_cuda
+    assert tensor.device == CUDA
+    assert tensor.get_device() == 0
+    assert torch.ones_like(tensor).device == torch.zeros(1, device=tensor.device).device
+
+
+def test_default_devices() -> None:
+    with torch.device("cuda"):
+        assert torch.zeros(2).is_cuda
+    torch.set_default_device("cuda")
+    try:
+        assert torch.zeros(2).is_cuda
+    finally:
+        torch.set_default_device(None)
+
+
+def test_a_second_device_does_not_exist() -> None:
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.zeros(1, device="cuda:1")
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.cuda.set_device(1)
+
+
+def test_other_devices_keep_their_names() -> None:
+    assert torch.empty(2, device="meta").device.type == "meta"
+    assert not torch.empty(2, device="meta").is_cuda
+
+
+class Doubled(torch.autograd.Function):
+    """Doubles, and notes what its two passes see."""
+
+    seen: ClassVar[list[tuple[str, bool, torch.device, torch.device]]] = []
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        Doubled.seen.append(("forward", x.is_cuda, x.device, torch.empty(1, device=x.device).device))
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+        Doubled.seen.append(("backward", grad.is_cuda, grad.device, torch.empty(1, device="cuda").device))
+        return grad * 2
+
+
+def test_it_holds_inside_custom_functions_and_hooks() -> None:
+    Doubled.seen = []
+    x = torch.randn(3, device="cuda", requires_grad=True)
+    y = Doubled.apply(x)
+    y.register_hook(lambda grad: Doubled.seen.append(("hook", grad.is_cuda, grad.device, grad.cuda().device)))
+    y.sum().backward()
+    assert sorted(place for place, *_ in Doubled.seen) == ["backward", "forward", "hook"]
+    assert all(seen[1:] == (True, CUDA, CUDA) for seen in Doubled.seen)
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.full((3,), 2.0))
+
+
+def test_grad_takes_cotangents_made_on_the_device() -> None:
+    x = torch.randn(3, device="cuda", requires_grad=True)
+    (grad,) = torch.autograd.grad(Doubled.apply(x), x, torch.full((3,), 5.0, device="cuda"))
+    torch.testing.assert_close(grad, torch.full((3,), 10.0))
+    double = torch.randn(2, dtype=torch.float64, device="cuda", requires_grad=True)
+    assert torch.autograd.gradcheck(Doubled.apply, (double,))
+
+
+def test_modules_copy_save_and_train() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.GroupNorm(2, 4)).cuda()
+    twin = copy.deepcopy(module)
+    twin.load_state_dict(module.state_dict())
+    optimizer = torch.optim.Adam(twin.parameters())
+    twin(torch.randn(2, 4, device="cuda")).sum().backward()
+    optimizer.step()
+    assert all(isinstance(parameter, nn.Parameter) and parameter.is_cuda for parameter in twin.parameters())
+    assert not torch.equal(twin[1].bias, module[1].bias)
+    assert "device='cuda:0'" in repr(torch.ones(1))
+
+
+def test_operators_registered_for_the_device_serve_its_tensors() -> None:
+    @torch.library.custom_op("emulator_test::twice", mutates_args=(), device_types="cuda")
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x, device="cuda").copy_(x * 2)
+
+    library = torch.library.Library("emulator_test", "FRAGMENT")
+    library.define("thrice(Tensor x) -> Tensor")
+    library.impl("thrice", lambda x: x * 3, "CUDA")
+    torch.testing.assert_close(twice(torch.ones(2, device="cuda")), torch.full((2,), 2.0))
+    torch.testing.assert_close(torch.ops.emulator_test.thrice(torch.ones(2)), torch.full((2,), 3.0))
+
+
+def test_the_cuda_module() -> None:
+    assert torch.cuda.is_available()
+    assert torch.cuda.device_count() == 1
+    assert torch.cuda.current_device() == 0
+    assert torch.cuda.get_device_capability() == (8, 0)
+    assert torch.cuda.get_device_properties(0).multi_processor_count > 0
+    assert torch.cuda.current_stream().cuda_stream == 0
+    assert torch.cuda.max_memory_allocated() == 0
+    assert not torch.cuda.is_current_stream_capturing()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.device(0), torch.cuda.nvtx.range("x"):
+        start.record()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        end.record()
+    assert start.elapsed_time(end) >= 0.0
+    with pytest.raises(RuntimeError, match="must be recorded"):
+        start.elapsed_time(torch.cuda.Event())
+
+
+def test_seeds_of_the_device_are_the_generators() -> None:
+    torch.cuda.manual_seed_all(7)
+    first = torch.randn(4, device="cuda")
+    torch.manual_seed(7)
+    torch.testing.assert_close(torch.randn(4, device="cuda"), first, rtol=0, atol=0)
+
+
+def test_automatic_casts_name_the_device() -> None:
+    x = torch.randn(3, 3, device="cuda")
+    with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+        assert (x @ x).dtype is torch.bfloat16

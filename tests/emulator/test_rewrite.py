@@ -1,0 +1,284 @@
+"""The rewriting of CUDA text, checked as text: what each construct becomes, and that lines stay where they are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from harness.emulator.rewrite import rewrite_cuda, rewrite_host
+
+KERNEL = "__global__ void k(float* x, int n) { }\n"
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def launch(name: str, config: str, kernel: str, arguments: str = "") -> str:
+    passed = f", {arguments}" if arguments else ""
+    return (
+        f'::cuemu::launch("{name}", __LINE__, ::cuemu::config({config}), '
+        f"[&](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }}{passed})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("k<<<1, 2>>>(x, n);", launch("k", "1, 2", "k", "x, n") + ";"),
+        ("k<<<1, 2>>>();", launch("k", "1, 2", "k") + ";"),
+        ("k<float, 4><<<g, b, 0, s>>>(x);", launch("k", "g, b, 0, s", "k<float, 4>", "x") + ";"),
+        ("k<A<B<int>>><<<1, 2>>>(x);", launch("k", "1, 2", "k<A<B<int>>>", "x") + ";"),
+        ("k<(N > 2)><<<1, 2>>>(x);", launch("k", "1, 2", "k<(N > 2)>", "x") + ";"),
+        ("a::b::k<<<1, 2>>>(x);", launch("k", "1, 2", "a::b::k", "x") + ";"),
+        ("::k<<<1, 2>>>(x);", launch("k", "1, 2", "::k", "x") + ";"),
+        ("return ::k<<<1, 2>>>(x);", "return " + launch("k", "1, 2", "::k", "x") + ";"),
+        ("this->k<<<1, 2>>>(x);", launch("k", "1, 2", "this->k", "x") + ";"),
+        ("(*pointer)<<<1, 2>>>(x);", launch("pointer", "1, 2", "(*pointer)", "x") + ";"),
+        ("table[i]<<<1, 2>>>(x);", launch("table", "1, 2", "table[i]", "x") + ";"),
+        ("pick(a, b)<<<1, 2>>>(x);", launch("pick", "1, 2", "pick(a, b)", "x") + ";"),
+        ("if (x) k<<<1, 2>>>(x);", "if (x) " + launch("k", "1, 2", "k", "x") + ";"),
+        ("T::template k<3><<<1, 2>>>(x);", launch("k", "1, 2", "T::template k<3>", "x") + ";"),
+        ("k<<<n >> 2, m<A<int>>(3)>>>(x);", launch("k", "n >> 2, m<A<int>>(3)", "k", "x") + ";"),
+        ("k<<<f<A<B<int>>>(3), 4>>>(x);", launch("k", "f<A<B<int>>>(3), 4", "k", "x") + ";"),
+        ("k<<<1, 2>>>(NULL, f(NULL));", launch("k", "1, 2", "k", "nullptr, f(NULL)") + ";"),
+        (
+            "k<<<1, 2>>>([](int a, int b) { return a, b; }, p<int, int>());",
+            launch("k", "1, 2", "k", "[](int a, int b) { return a, b; }, p<int, int>()") + ";",
+        ),
+        (
+            "DISPATCH(t, [&] { k<T><<<1, 2>>>(x.data<T>(), 3); });",
+            "DISPATCH(t, [&] { " + launch("k", "1, 2", "k<T>", "x.data<T>(), 3") + "; });",
+        ),
+        ("k<<<1, 2>>>(h(j<<<3, 4>>>(y)));", launch("k", "1, 2", "k", f"h({launch('j', '3, 4', 'j', 'y')})") + ";"),
+    ],
+)
+def test_launches(source: str, expected: str) -> None:
+    assert squeezed(rewrite_cuda(source)) == expected
+
+
+def test_a_launch_over_several_lines_keeps_every_line() -> None:
+    source = "k<float,  // elements\n  4>\n  <<<grid,\n     block>>>(x,\n      /* the\n size */ n);\nint after;"
+    result = rewrite_cuda(source)
+    assert result.count("\n") == source.count("\n")
+    assert result.split("\n")[0].startswith('::cuemu::launch("k", __LINE__')
+    assert result.split("\n")[-1] == "int after;"
+
+
+def test_a_launch_in_a_macro_body_stays_in_its_continued_lines() -> None:
+    source = "#define RUN(K, n) K<<<(n), \\\n    256>>>(x, \\\n    n)\nint after;"
+    result = rewrite_cuda(source)
+    first, second, third, last = result.split("\n")
+    assert first.startswith("#define RUN(K, n) ::cuemu::launch(#K, __LINE__")
+    assert first.endswith("\\")
+    assert second.endswith("\\")
+    assert not third.endswith("\\")
+    assert last == "int after;"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'auto s = "k<<<1, 2>>>(x)";',
+        'auto s = "a \\" k<<<1, 2>>>(x)";',
+        'auto s = R"(" k<<<1, 2>>>(x) asm("") )";',
+        'auto s = R"--(__shared__ int x; )" )--";',
+        "// k<<<1, 2>>>(x) isn't one\nint a = 1'000'000;",
+        "/* k<<<1, 2>>>(x); __shared__ int a; */",
+        "// continued \\\nk<<<1, 2>>>(x)\nint a;",
+        "char c = '\"'; char d = '\\''; int a = b << 3 >> 1;",
+        "std::cout << 1 << 2;",
+        "#error don't k<<<1, 2>>>(x)",
+        "#include <a<<<1,2>>>(b)>",
+        "struct S { bool operator<<(int) const; };",
+    ],
+)
+def test_what_is_no_construct_stays(source: str) -> None:
+    assert rewrite_cuda(source) == source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "k<<<1, 2>>(x);",
+        "k<<<1, 2>>>(x;",
+        "k<<<1, f(2>>>(x);",
+        "<<<1, 2>>>(x);",
+        "void f() { k<<<1, 2>>>(x)",
+        "__global__ void k() { __shared__ float",
+        "__shared__",
+        "__shared__ ;",
+        "extern __shared__ float s[",
+        'asm volatile("bar.sync 0;"',
+        "cudaFuncSetAttribute(",
+        "cudaLaunchKernel()",
+        '"unclosed string\n k<<<',
+        "/* unclosed comment k<<<1, 2>>>(x);",
+        'R"x(unclosed raw',
+        "#define",
+        "}}}}) ]",
+        "",
+        "\x00\x01é ",
+    ],
+)
+def test_malformed_text_neither_raises_nor_moves_a_line(source: str) -> None:
+    assert rewrite_cuda(source).count("\n") == source.count("\n")
+    assert rewrite_host(source).count("\n") == source.count("\n")
+
+
+def test_every_cut_of_a_source_keeps_its_lines() -> None:
+    source = (
+        "#define SH __shared__\nextern __shared__ float s[];\ntemplate <int N> __global__ void k(float* x) {\n"
+        '  SH float a[N]\n   [3], b;\n  asm volatile("x;"\n ::);\n  s[0] = a[0][0];\n}\n'
+        "void f() {\n  k<3>\n  <<<1,\n  2>>>(x);\n cudaFuncSetAttribute((void*)k<3>, A,\n 3); }\n"
+    )
+    for cut in range(len(source)):
+        for piece in (source[:cut], source[cut:]):
+            assert rewrite_cuda(piece).count("\n") == piece.count("\n"), piece
+
+
+def in_kernel(declaration: str) -> str:
+    """What a declaration inside a kernel becomes."""
+    result = squeezed(rewrite_cuda(f"__global__ void k(float* x) {{ {declaration} }}"))
+    return result.removeprefix("__global__ void k(float* x) { ").removesuffix(" }")
+
+
+def slot(name: str, alignment: str = "0") -> str:
+    shared = f'::cuemu::shared_slot<cuemu_type_{name}>(&cuemu_key_{name}, {alignment}, "{name}", __LINE__)'
+    return f"static char cuemu_key_{name}; cuemu_type_{name}& {name} = {shared};"
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("__shared__ float a[4][N];", f"typedef float cuemu_type_a[4][N]; {slot('a')}"),
+        ("__shared__ unsigned long long a;", f"typedef unsigned long long cuemu_type_a; {slot('a')}"),
+        ("volatile __shared__ float a[2];", f"typedef volatile float cuemu_type_a[2]; {slot('a')}"),
+        ("__shared__ volatile float a[2];", f"typedef volatile float cuemu_type_a[2]; {slot('a')}"),
+        ("static __shared__ int a;", f"typedef int cuemu_type_a; {slot('a')}"),
+        ("__shared__ std::array<T, 4> a;", f"typedef std::array<T, 4> cuemu_type_a; {slot('a')}"),
+        ("__shared__ typename P<T>::type a[N + 1];", f"typedef typename P<T>::type cuemu_type_a[N + 1]; {slot('a')}"),
+        ("__shared__ __align__(16) float a[4];", f"typedef float cuemu_type_a[4]; {slot('a', '16')}"),
+        ("__align__(16) __shared__ float a[4];", f"typedef float cuemu_type_a[4]; {slot('a', '16')}"),
+        ("alignas(32) __shared__ float a[4];", f"typedef float cuemu_type_a[4]; {slot('a', '32')}"),
+        ("__shared__ struct { int u; } a[2];", "typedef struct { int u; } cuemu_type_a[2]; " + slot("a")),
+        (
+            "__shared__ alignas(float4) float a[4];",
+            "typedef float cuemu_type_a[4]; struct alignas(float4) cuemu_aligned_a { char byte; }; "
+            + slot("a", "alignof(cuemu_aligned_a)"),
+        ),
+        (
+            "__shared__ float a[2], *b;",
+            f"typedef float cuemu_base_a; typedef cuemu_base_a cuemu_type_a[2]; {slot('a')} "
+            f"typedef cuemu_base_a *cuemu_type_b; {slot('b')}",
+        ),
+        (
+            "extern __shared__ float a[];",
+            "typedef float cuemu_type_a; cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(0);",
+        ),
+        (
+            "extern __shared__ __align__(16) unsigned char a[];",
+            "typedef unsigned char cuemu_type_a; cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(16);",
+        ),
+        (
+            "extern __align__(16) __shared__ float a[][32];",
+            "typedef float cuemu_type_a[32]; cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(16);",
+        ),
+    ],
+)
+def test_shared_declarations(declaration: str, expected: str) -> None:
+    assert in_kernel(declaration) == expected
+
+
+def test_a_shared_declaration_with_an_initializer_is_left_to_fail() -> None:
+    assert "static_assert(sizeof(cuemu_type_a) == 0" in in_kernel("__shared__ int a = 3;")
+
+
+def test_file_scope_shared_memory_appears_in_each_later_device_function_that_uses_it() -> None:
+    source = (
+        "__global__ void before() { }\n"
+        "extern __shared__ float s[];\n"
+        "#define DEVICE __device__ inline\n"
+        "DEVICE float helper() { return s[0]; }\n"
+        "__global__ void user() { s[1] = 2; }\n"
+        "__global__ void other() { int t; }\n"
+        "__device__ float parameter(float* s) { return s[0]; }\n"
+        "void host() { int s = 3; s += 1; }\n"
+    )
+    lines = rewrite_cuda(source).split("\n")
+    local = "typedef float cuemu_type_s; cuemu_type_s* s = ::cuemu::dynamic_shared<cuemu_type_s>(0);"
+    assert "s" not in lines[1].replace(";", "")
+    assert [local in line for line in lines] == [False, False, False, True, True, False, False, False, False]
+
+
+def test_alternative_headers_of_one_function_are_one_body() -> None:
+    source = (
+        "extern __shared__ float s[];\n#ifdef A\n__global__ void k(int a) {\n#else\n__global__ void k() {\n#endif\n}\n"
+        "__global__ void user() { s[1] = 2; }\n"
+    )
+    assert "dynamic_shared" in rewrite_cuda(source).split("\n")[7]
+
+
+def test_a_macro_that_spells_shared_is_seen_through() -> None:
+    result = rewrite_cuda("#define SMEM __shared__\n__global__ void k() { SMEM float a[2]; }\n")
+    assert slot("a") in result
+
+
+def test_a_macro_that_declares_shared_memory_names_its_parameter() -> None:
+    result = rewrite_cuda("#define BUFFER(T, name) __shared__ T name[32];\n")
+    assert "typedef T cuemu_type_##name[32]" in result
+    assert "#name, __LINE__" in result
+
+
+@pytest.mark.parametrize("keyword", ["asm", "asm volatile", "__asm__ __volatile__"])
+def test_inline_ptx_fails_by_name_where_it_stands(keyword: str) -> None:
+    source = f'void f() {{\n  {keyword}("bar.sync 0;"\n    ::: "memory");\n  int after;\n}}'
+    lines = rewrite_cuda(source).split("\n")
+    assert "cuemu-unsupported: inline PTX: " in lines[1]
+    assert "bar.sync" not in "".join(lines)
+    assert lines[3] == "  int after;"
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("cudaFuncSetAttribute(k, attribute, 1 << 16);", '::cuemu::func_set_attribute("k", attribute, 1 << 16);'),
+        ("cudaFuncSetAttribute(&k, a, v);", '::cuemu::func_set_attribute("k", a, v);'),
+        ("cudaFuncSetAttribute((const void*)k<float, 3>, a, v);", '::cuemu::func_set_attribute("k", a, v);'),
+        ("cudaFuncSetAttribute(n::k<1>, a, v);", '::cuemu::func_set_attribute("k", a, v);'),
+        ("::cudaFuncSetAttribute(reinterpret_cast<void*>(&k), a, v);", '::cuemu::func_set_attribute("k", a, v);'),
+        ("cudaFuncGetAttributes(&attributes, k);", '::cuemu::func_get_attributes(&attributes, "k");'),
+        (
+            "cudaLaunchKernel((const void*)k<4>, g, b, p, 0, s);",
+            '::cuemu::launch_kernel("k", __LINE__, k<4>, g, b, p, 0, s);',
+        ),
+    ],
+)
+def test_calls_that_name_a_kernel(call: str, expected: str) -> None:
+    assert squeezed(rewrite_cuda(call)) == expected
+
+
+def test_a_variable_that_stands_for_a_kernel_gets_the_kernels_name() -> None:
+    source = KERNEL + "void f() { auto p = &k; cudaFuncSetAttribute(p, a, v); p<<<1, 2>>>(x, 1); }"
+    result = rewrite_cuda(source)
+    assert '::cuemu::func_set_attribute("k", a, v)' in result
+    assert '::cuemu::launch("k", __LINE__' in result
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("CHECK(x.is_cuda() && y->device().is_cuda());", "CHECK(x.is_cpu() && y->device().is_cpu());"),
+        ("torch::device(torch::kCUDA)", "torch::device(torch::kCPU)"),
+        ("x.device().type() == c10::DeviceType::CUDA", "x.device().type() == c10::DeviceType::CPU"),
+        ("TORCH_LIBRARY_IMPL(mine, CUDA, m) { }", "TORCH_LIBRARY_IMPL(mine, CPU, m) { }"),
+        ("STABLE_TORCH_LIBRARY_IMPL(mine, CUDA, m) { }", "STABLE_TORCH_LIBRARY_IMPL(mine, CPU, m) { }"),
+        ("#define CHECK(x) ASSERT(x.is_cuda(), #x)", "#define CHECK(x) ASSERT(x.is_cpu(), #x)"),
+        ('CHECK(ok, "kCUDA is_cuda()");', 'CHECK(ok, "kCUDA is_cuda()");'),
+        ("int CUDA = 3;", "int CUDA = 3;"),
+    ],
+)
+def test_names_of_the_device_become_the_cpus(source: str, expected: str) -> None:
+    assert rewrite_host(source) == expected
+    assert rewrite_cuda(source) == expected

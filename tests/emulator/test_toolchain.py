@@ -1,0 +1,399 @@
+"""Builds: what compiles, what a failed build says, and what interrupted and simultaneous builds leave."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.emulator.diagnostics import BuildFailed, Place, SourceLocator, Unsupported, build_error
+from harness.emulator.flags import cuda_flags, host_flags, linker_flags
+from harness.emulator.inline import InlineLoader
+from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler
+from harness.errors import ToolchainError
+
+from .conftest import start_python
+
+RunSolution = Callable[..., dict[str, Any]]
+
+STABLE = '''\
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r"""
+#include <cuda_runtime.h>
+#include <cstdint>
+
+__global__ void scale_kernel(const float* x, float* y, float factor, int64_t n) {
+  __shared__ float tile[64];
+  int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+  if (i < n) tile[threadIdx.x] = x[i];
+  __syncthreads();
+  if (i < n) y[i] = tile[threadIdx.x] * factor;
+  /* MORE */
+}
+
+extern "C" void launch_scale(const float* x, float* y, double factor, int64_t n) {
+  scale_kernel<<<(n + 63) / 64, 64>>>(x, y, static_cast<float>(factor), n);
+}
+"""
+
+CPP = r"""
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+extern "C" void launch_scale(const float* x, float* y, double factor, int64_t n);
+
+torch::stable::Tensor scale(const torch::stable::Tensor& x, double factor) {
+  STD_TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
+  torch::stable::Tensor y = torch::stable::empty_like(x);
+  launch_scale(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), factor, x.numel());
+  return y;
+}
+
+STABLE_TORCH_LIBRARY(scale_ops, m) { m.def("scale(Tensor x, float factor) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(scale_ops, CUDA, m) { m.impl("scale", TORCH_BOX(&scale)); }
+"""
+
+load_inline(
+    name="scale_ops",
+    cpp_sources=CPP,
+    cuda_sources=CUDA,
+    extra_cuda_cflags=["-O3", "--use_fast_math", "-gencode", "arch=compute_80,code=sm_80"],
+    no_implicit_headers=True,
+    is_python_module=False,
+)
+x = torch.arange(100.0, device="cuda")
+y = torch.ops.scale_ops.scale(x, 2.0)
+result = [y.is_cuda, y.tolist() == [2.0 * i for i in range(100)]]
+'''
+
+
+def line_of(text: str, part: str) -> int:
+    return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
+
+
+def test_a_solution_on_the_stable_abi_builds_runs_and_is_found_again(run_solution: RunSolution) -> None:
+    first = run_solution(STABLE)
+    assert first.get("result") == [True, True], first
+    assert first["events"] == [["begin", "scale_ops"], ["end", "scale_ops"]]
+    assert len(first["built"]) == 1
+    assert first["reports"] == []
+    again = run_solution(STABLE)
+    assert again["result"] == [True, True]
+    assert again["events"] == []
+
+
+EXTENSION = '''\
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = """
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#define CHECK_INPUT(x) TORCH_CHECK(x.is_cuda() && x.is_contiguous(), #x " must be contiguous and on CUDA")
+
+template <typename scalar_t>
+__global__ void add_kernel(torch::PackedTensorAccessor32<scalar_t, 1, torch::RestrictPtrTraits> x,
+                           scalar_t* __restrict__ y, float amount, int n) {
+  extern __shared__ unsigned char raw[];
+  scalar_t* tile = reinterpret_cast<scalar_t*>(raw);
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) tile[threadIdx.x] = x[i];
+  __syncthreads();
+  if (i < n) y[i] = tile[threadIdx.x] + static_cast<scalar_t>(amount);
+}
+
+torch::Tensor add(torch::Tensor x, double amount) {
+  CHECK_INPUT(x);
+  const at::cuda::OptionalCUDAGuard guard(device_of(x));
+  auto y = torch::empty({x.size(0)}, torch::TensorOptions().dtype(x.dtype()).device(torch::kCUDA));
+  const int n = x.numel(), threads = at::cuda::getCurrentDeviceProperties()->warpSize;
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "add", ([&] {
+    add_kernel<scalar_t><<<(n + threads - 1) / threads, threads, threads * sizeof(scalar_t),
+                           at::cuda::getCurrentCUDAStream()>>>(
+        x.packed_accessor32<scalar_t, 1, torch::RestrictPtrTraits>(), y.data_ptr<scalar_t>(), amount, n);
+  }));
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return y;
+}
+"""
+
+options = dict(cpp_sources="torch::Tensor add(torch::Tensor x, double amount);", functions=["add"])
+module = load_inline(name="adding", cuda_sources=CUDA, **options)
+x = torch.arange(70, dtype=torch.float64).cuda()
+result = [torch.equal(module.add(x, 1.0), x + 1), module.__name__, module.add.__doc__.count("add") > 0]
+try:
+    module.add(x[::2], 1.0)
+except RuntimeError as error:
+    result.append("x must be contiguous" in str(error))
+'''
+
+
+def test_a_solution_with_torchs_headers_builds_without_them(run_solution: RunSolution) -> None:
+    answer = run_solution(EXTENSION)
+    assert answer.get("result") == [True, "adding", True, True], answer
+    assert answer["reports"] == []
+
+
+def test_two_builds_of_one_name_live_in_one_process(run_solution: RunSolution) -> None:
+    text = '''
+from torch.utils.cpp_extension import load_inline
+SOURCE = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "same", nullptr, -1, nullptr};
+int value() { static int kept = NUMBER; return kept; }
+PyMODINIT_FUNC PyInit_same() {
+  PyObject* module = PyModule_Create(&definition);
+  PyModule_AddIntConstant(module, "value", value());
+  return module;
+}
+"""
+def build(number):
+    return load_inline("same", SOURCE, extra_cflags=[f"-DNUMBER={number}"], no_implicit_headers=True)
+result = [build(1).value, build(2).value, build(1).value]
+'''
+    answer = run_solution(text)
+    assert answer.get("result") == [1, 2, 1], answer
+    assert len(answer["built"]) == 2
+
+
+def test_a_syntax_error_names_the_solutions_own_line(run_solution: RunSolution) -> None:
+    text = STABLE.replace("  __syncthreads();", "  __syncthreads()  // no semicolon")
+    answer = run_solution(text)
+    expected = line_of(text, "no semicolon")
+    assert re.search(rf"solution\.py:({expected}|{expected + 1}): error: expected ';'", answer["failed"]), answer
+    assert "cuda.cu" not in answer["failed"]
+    assert answer["events"][-1] == ["end", "scale_ops"]
+
+
+def test_an_unknown_name_shows_its_source_line(run_solution: RunSolution) -> None:
+    text = STABLE.replace("* factor;", "* facto;")
+    answer = run_solution(text)
+    assert f"solution.py:{line_of(text, '* facto;')}: error: 'facto'" in answer["failed"]
+    assert "y[i] = tile[threadIdx.x] * facto;" in answer["failed"]
+
+
+def test_a_header_of_cudas_that_is_missing_is_unsupported() -> None:
+    log = "s.py:5:10: fatal error: cutlass/gemm/device/gemm.h: No such file or directory\n"
+    refusal = build_error(log, SourceLocator("s.py", SOLUTION))
+    assert isinstance(refusal, Unsupported)
+    assert (refusal.construct, refusal.line) == ("<cutlass/gemm/device/gemm.h>", 5)
+    other = build_error(log.replace("cutlass/gemm/device/gemm.h", "own.h"), SourceLocator("s.py", SOLUTION))
+    assert isinstance(other, BuildFailed)
+
+
+@pytest.mark.parametrize(
+    ("part", "construct"),
+    [
+        ('asm volatile("bar.sync 0;");', "inline PTX"),
+        ("cublasHandle_t handle;", "cuBLAS"),
+    ],
+)
+def test_what_the_emulator_refuses_is_named_with_its_line(run_solution: RunSolution, part: str, construct: str) -> None:
+    text = STABLE.replace("/* MORE */", part)
+    answer = run_solution(text)
+    named, file, line, remedy = answer["unsupported"]
+    assert named == construct
+    assert Path(file).name == "solution.py"
+    assert line == line_of(text, part)
+    assert remedy
+
+
+def test_an_unsupported_header_is_named_with_the_line_that_includes_it(run_solution: RunSolution) -> None:
+    text = STABLE.replace("#include <cstdint>", "#include <cub/cub.cuh>", 1)
+    named, file, line, remedy = run_solution(text)["unsupported"]
+    assert "CUB" in named
+    assert Path(file).name == "solution.py"
+    assert line == line_of(text, "cub/cub.cuh")
+    assert remedy
+
+
+def test_guarded_ptx_takes_the_plain_branch(run_solution: RunSolution) -> None:
+    guarded = '\n#ifdef __CUDA_ARCH__\n  asm volatile("bar.sync 0;");\n#else\n  __syncthreads();\n#endif\n'
+    answer = run_solution(STABLE.replace("/* MORE */", guarded))
+    assert answer.get("result") == [True, True], answer
+
+
+def loader(tmp_path: Path) -> InlineLoader:
+    return InlineLoader("solution.py", "", {}, tmp_path, lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"functions": ["__global__ void k(float* x)"]}, "functions must hold names of C"),
+        ({"functions": 3}, "functions must be a name, a list of names or a dict"),
+        ({"functions": [3]}, "functions must hold"),
+        ({"cpp_sources": 3}, "cpp_sources must be a string or a list of strings, got int"),
+        ({"cuda_sources": ["", None]}, "cuda_sources must be a string or a list of strings, got a list holding"),
+        ({"extra_cflags": [3]}, "extra_cflags must be"),
+        ({"name": "no-identifier"}, "must be a Python identifier"),
+        ({"sycl_sources": "x"}, "SYCL"),
+        ({"cpp_sources": [], "no_implicit_headers": True}, "was given no source"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_a_failed_build(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    given: dict[str, Any] = {"name": "x", "cpp_sources": "int f();", **arguments}
+    with pytest.raises(BuildFailed, match=re.escape(message)):
+        loader(tmp_path).load_inline(**given)
+
+
+def test_a_missing_file_is_a_failed_build(tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match=r"nothing\.cu cannot be read"):
+        loader(tmp_path).load("x", [str(tmp_path / "nothing.cu")])
+
+
+PLAIN = InlineSources(
+    name="plain", cpp_sources=('extern "C" int f() { return 1; }',), no_implicit_headers=True, is_python_module=False
+)
+
+BUILD_PLAIN = """
+import pathlib, sys
+from harness.emulator.diagnostics import SourceLocator
+from harness.emulator.toolchain import InlineSources, build_library
+sources = InlineSources("plain", ("extern \\"C\\" int f() { return 1; }",), no_implicit_headers=True)
+print(build_library(sources, pathlib.Path(sys.argv[1]), SourceLocator("s.py", ""), key="plain"))
+"""
+
+
+def test_two_processes_build_the_same_at_once(tmp_path: Path) -> None:
+    builders = [start_python(BUILD_PLAIN, tmp_path) for _ in range(2)]
+    ended = [(*builder.communicate(), builder.returncode) for builder in builders]
+    assert [code for *_, code in ended] == [0, 0], ended
+    assert [path.name for path in tmp_path.iterdir()] == ["plain.so"]
+
+
+def test_a_killed_build_takes_its_compiler_along_and_the_next_one_succeeds(tmp_path: Path) -> None:
+    pipe = tmp_path / "alive"
+    os.mkfifo(pipe)
+    stuck = tmp_path / "stuck-compiler"
+    # Holds the pipe open for as long as it lives, its child included.
+    stuck.write_text(
+        '#!/bin/sh\ncase " $* " in *" -c "*) ;; *) exec g++ "$@" ;; esac\n'
+        f'exec 9>"{pipe}"\necho started >&9\n( sleep 60; echo survived >&9 )\n'
+    )
+    stuck.chmod(0o755)
+    out_dir = tmp_path / "out"
+    builder = start_python(BUILD_PLAIN, out_dir, CXX=str(stuck))
+    with pipe.open() as alive:
+        assert alive.readline() == "started\n"
+        builder.send_signal(signal.SIGKILL)
+        assert alive.read() == ""
+    builder.communicate()
+    left = [path for path in out_dir.iterdir() if path.is_dir()]
+    assert len(left) == 1
+    os.utime(left[0], (0, 0))
+    library = build_library(PLAIN, out_dir, SourceLocator("s.py", ""), key="plain")
+    assert [path.name for path in out_dir.iterdir()] == [library.name]
+
+
+def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
+    sources = replace(PLAIN, cpp_sources=("int f( { }",))
+    with pytest.raises(BuildFailed, match=r"<cpp_sources\[0\]>:1: error"):
+        build_library(sources, tmp_path, SourceLocator("s.py", ""))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "other"},
+        {"cpp_sources": ("int g();",)},
+        {"cuda_sources": ("",)},
+        {"functions": {"f": "f"}},
+        {"extra_cflags": ("-DX",)},
+        {"extra_cuda_cflags": ("-DX",)},
+        {"extra_ldflags": ("-lm",)},
+        {"extra_include_paths": ("/x",)},
+        {"no_implicit_headers": False},
+        {"is_python_module": True},
+        {"with_pytorch_error_handling": False},
+    ],
+)
+def test_everything_that_decides_a_build_is_in_its_key(change: dict[str, Any]) -> None:
+    assert build_key(replace(PLAIN, **change), "fast") != build_key(PLAIN, "fast")
+    assert build_key(PLAIN, "check") != build_key(PLAIN, "fast")
+    assert build_key(replace(PLAIN), "fast") == build_key(PLAIN, "fast")
+
+
+def test_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert find_compiler().version
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    with pytest.raises(ToolchainError, match=r"CXX='no-such-compiler -O1'.*apt-get install g\+\+"):
+        find_compiler()
+    old = tmp_path / "old-compiler"
+    old.write_text('#!/bin/sh\ncase "$*" in --version) echo "g++ 7.5.0" ;; *) exit 1 ;; esac\n')
+    old.chmod(0o755)
+    monkeypatch.setenv("CXX", str(old))
+    with pytest.raises(ToolchainError, match=r"g\+\+ 7\.5\.0.*C\+\+20"):
+        find_compiler()
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError, match=r"apt-get install g\+\+.*dnf install gcc-c\+\+.*gxx"):
+        find_compiler()
+
+
+def test_flags_of_nvcc_are_translated_or_dropped() -> None:
+    given = ["-O3", "--use_fast_math", "-arch=sm_80", "-gencode", "arch=compute_80,code=sm_80", "-lineinfo"]
+    given += ["--expt-relaxed-constexpr", "-Xptxas", "-v", "--ptxas-options=-v", "-maxrregcount", "64", "--unheard-of"]
+    given += [
+        "-DA=1",
+        "-D",
+        "B",
+        "-UC",
+        "-I/x",
+        "-I",
+        "/y",
+        "-Xcompiler",
+        "-fPIC,-DD,-fopenmp",
+        "-std=c++17",
+        "-std=c++23",
+    ]
+    kept = ["-DA=1", "-D", "B", "-UC", "-I/x", "-I", "/y", "-DD", "-fopenmp", "-std=c++23"]
+    assert cuda_flags(given) == kept
+    assert host_flags(["-O3", "-ffast-math", "-march=native", "-Wall", "-DX", "-fopenmp"]) == ["-DX", "-fopenmp"]
+    assert linker_flags(["-lcudart", "-lcublas", "-lm", "-L/x"]) == ["-lm", "-L/x"]
+
+
+SOLUTION = '''\
+import torch
+A = """
+int a;
+int b;
+"""
+B = "int c;" + """int d;
+int e;"""
+ESCAPED = "int f;\\nint g;\\nint h;"
+'''
+
+
+def test_sources_are_located_in_the_solution() -> None:
+    locator = SourceLocator("s.py", SOLUTION)
+    assert locator.places("\nint a;\nint b;\n", "<x>") == [Place("s.py", line) for line in (2, 3, 4, 5)]
+    joined = "\nint a;\nint b;\n" + "int d;\nint e;"
+    assert locator.places(joined, "<x>") == [Place("s.py", line) for line in (2, 3, 4, 6, 7)]
+    assert locator.places("int f;\nint g;\nint h;", "<x>") == [Place("<x>", line) for line in (1, 2, 3)]
+    assert locator.places("unknown", "<x>") == [Place("<x>", 1)]
+    assert SourceLocator("s.py", "not python (").places("a\nb", "<x>") == [Place("<x>", 1), Place("<x>", 2)]
+
+
+def test_long_logs_are_cut_to_the_telling_lines() -> None:
+    log = "In file included from s.py:3:\n/x/deep.h:9:1: error: bad T\n"
+    log += "".join(f"s.py:{line}:1: error: wrong {line}\n" for line in range(4, 40))
+    failure = build_error(log, SourceLocator("s.py", SOLUTION))
+    assert isinstance(failure, BuildFailed)
+    assert failure.message.splitlines()[:2] == ["s.py:3: error: bad T (in deep.h:9)", "    int a;"]
+    assert len(failure.message.splitlines()) < 10
+    assert failure.log == log

@@ -1,0 +1,128 @@
+# ruff: noqa: E501 - the table of faults keeps one fault a line
+
+"""Every status, provoked: one planted fault at a time in a group norm that is honest without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+HONEST = Path(__file__).parent / "group_norm.py"
+Evaluate = Callable[..., dict[str, Any]]
+
+
+class Fault(NamedTuple):
+    """A replacement in the honest file and what must come of it."""
+
+    name: str
+    old: str
+    new: str
+    case: str
+    statuses: str
+    words: str
+
+
+FAULTS = [
+    Fault("gamma_by_group", "* weight[channel] + bias", "* weight[group] + bias", "odd", "WRONG_OUTPUT", "output"),
+    Fault(
+        "tail_not_written",
+        "int channel = group * (channels / groups) + i / spatial;",
+        "int channel = group * (channels / groups) + i / spatial; if (i >= count / 4 * 4) break;",
+        "odd",
+        "WRONG_OUTPUT",
+        "NaN",
+    ),
+    Fault("eps_ignored", "/ count + eps)", "/ count)", "small_variance", "WRONG_OUTPUT", "output"),
+    Fault("nan", "return y\n", "return y * float('nan')\n", "odd", "WRONG_OUTPUT", "NaN"),
+    Fault("one_nan", "        ctx.sizes = sizes\n", "        ctx.sizes = sizes; y.view(-1)[7] = float('nan')\n", "odd", "WRONG_OUTPUT", "1 of"),
+    Fault("wrong_shape", "return y\n", "return y[:1]\n", "odd", "WRONG_OUTPUT", "shape"),
+    Fault("wrong_dtype", "return y\n", "return y.double()\n", "odd", "WRONG_OUTPUT", "float64"),
+    Fault("tuple", "return GroupNorm.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps)", "return (GroupNorm.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps), None)", "odd", "WRONG_OUTPUT", "tuple"),
+    Fault("none", "return GroupNorm.apply(x", "return None and GroupNorm.apply(x", "odd", "WRONG_OUTPUT", "None"),
+    Fault("missing_syncthreads", "        __syncthreads();  // after each step\n", "", "odd", "UNSAFE", "order"),
+    Fault("dropped_reduction", "r * (g - a - (x[start + i] - m) * r * b)", "r * g", "odd", "WRONG_GRADIENT", "gradient of x"),
+    Fault("zero_gradient", "return dx, dweight", "return dx * 0, dweight", "odd", "WRONG_GRADIENT", "gradient of x"),
+    Fault("missing_weight_gradient", "return dx, dweight", "return dx, None", "odd", "WRONG_GRADIENT", "gn.weight"),
+    Fault("no_gradient", "return GroupNorm.apply(x, self", "return GroupNorm.apply(x.detach(), *(p.detach() for p in (self.gn.weight, self.gn.bias)), self.gn.num_groups, self.gn.eps) if True else (x, self", "odd", "NO_GRADIENT", "autograd.Function"),
+    Fault("no_backward", "    @staticmethod\n    def backward(ctx, dy):", "    @staticmethod\n    def backwards(ctx, dy):", "odd", "NO_GRADIENT", "backward"),
+    Fault("build_error", "float sum = 0.f;", "flaot sum = 0.f;", "odd", "BUILD_ERROR", "flaot"),
+    Fault("no_model", "class ModelNew(", "class ModelOld(", "odd", "LOAD_ERROR", "ModelNew"),
+    Fault("exit_at_import", "def pointers", "raise SystemExit(0)\ndef pointers", "odd", "LOAD_ERROR", "sys.exit"),
+    Fault("unmatched_parameter", "self.gn = nn.GroupNorm(num_groups, num_features)", "self.gn = nn.GroupNorm(num_groups, num_features, affine=False)", "odd", "LOAD_ERROR", "gn.weight"),
+    Fault("raises", "        x = x.contiguous()\n", "        raise ValueError('no such size')\n", "odd", "RUNTIME_ERROR", "no such size"),
+    Fault("launch_too_large", "<<<samples * groups, 128>>>(x, weight", "<<<samples * groups, 2048>>>(x, weight", "odd", "RUNTIME_ERROR", "invalid configuration argument"),
+    Fault("memory", "        x = x.contiguous()\n", "        hog = [torch.ones(1 << 28) for _ in range(1000)]\n", "odd", "OUT_OF_MEMORY", "allocate"),
+    Fault("endless_kernel", "    float sum = 0.f;", "    volatile float sum = 0.f; while (eps > 0) sum = sum + 1.f;", "odd", "TIMEOUT", "--timeout"),
+    Fault("endless_import", "def pointers", "while True: pass\ndef pointers", "odd", "TIMEOUT", "importing"),
+    Fault("segfault", "float sum = 0.f;", "float sum = *(volatile float*)(long long)threadIdx.x;", "odd", "CRASHED", "SIGSEGV"),
+    Fault("exit_in_forward", "        x = x.contiguous()\n", "        import os; os._exit(0)\n", "odd", "CRASHED", "exit code 0"),
+    Fault("killed", "        x = x.contiguous()\n", "        import os; os.kill(os.getpid(), 9)\n", "odd", "CRASHED", "SIGKILL"),
+    Fault("input_changed", "return y\n", "x.data.mul_(2); return y\n", "odd", "CHEATED", "input_mutation"),
+    Fault("forged_message", "        x = x.contiguous()\n", "        import os; [os.write(fd, b'\\0\\0\\0\\2{}') for fd in range(3, 64) if os.path.exists(f'/proc/self/fd/{fd}') and 'socket' in os.readlink(f'/proc/self/fd/{fd}')]\n", "odd", "CHEATED", "protocol"),
+    Fault("written_past_the_end", "if (threadIdx.x == 0) { mean", "out[count + 5] = 3.f; if (threadIdx.x == 0) { mean", "odd", "UNSAFE", "out-of-bounds"),
+    Fault("diverging_barrier", "        __syncthreads();  // after each step\n", "        if (threadIdx.x < half) __syncthreads(); else\n__syncthreads();\n", "odd", "UNSAFE", "divergence"),
+    Fault("inline_ptx", "float sum = 0.f;", 'float sum = 0.f; asm volatile("membar.gl;");', "odd", "UNSUPPORTED", "inline PTX"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
+def test_planted_fault_gets_its_status(fault: Fault, tmp_path: Path, evaluate_row: Evaluate) -> None:
+    text = HONEST.read_text()
+    assert fault.old in text
+    path = tmp_path / f"{fault.name}.py"
+    path.write_text(text.replace(fault.old, fault.new, 1))
+    limit = "5" if fault.statuses == "TIMEOUT" else "60"
+    row = evaluate_row(path, "group_norm", "--case", fault.case, "--timeout", limit)
+    assert row["status"] in fault.statuses.split(), row["message"]
+    assert fault.words in row["message"] + str(row["rule"])
+    if row["status"] == "UNSAFE":
+        assert {finding["kind"] for finding in row["findings"]}
+        assert all(set(finding) >= {"kind", "kernel", "line", "accesses", "remedy"} for finding in row["findings"])
+
+
+@pytest.mark.parametrize("case", ["odd", "small_variance", "flat_2d"])
+def test_the_honest_file_passes(case: str, evaluate_row: Evaluate) -> None:
+    row = evaluate_row(HONEST, "group_norm", "--case", case)
+    assert row["status"] == "PASSED", row["message"]
+    assert {gradient["name"] for gradient in row["gradients"]} == {"x", "gn.weight", "gn.bias"}
+    assert all(report["share"] <= 1 for report in row["outputs"] + row["gradients"])
+
+
+def test_a_loud_but_honest_candidate_passes_with_its_log_cut(tmp_path: Path, evaluate_row: Evaluate) -> None:
+    path = tmp_path / "loud.py"
+    noise = "        global told\n        if 'told' not in globals(): told = print('loud ' * 20_000_000)\n"
+    old = "        x = x.contiguous()\n"
+    path.write_text(HONEST.read_text().replace(old, noise + old, 1))
+    row = evaluate_row(path, "group_norm", "--case", "odd")
+    assert row["status"] == "PASSED", row["message"]
+    assert row["log"].startswith("loud loud")
+    assert "bytes cut" in row["log"]
+    assert len(row["log"]) < 50_000
+
+
+def test_a_remembered_answer_fails_on_the_second_trial(tmp_path: Path, evaluate_row: Evaluate) -> None:
+    path = tmp_path / "remembers.py"
+    old = "        return GroupNorm.apply("
+    new = "        if hasattr(self, 'kept'): return self.kept\n        self.kept = y = GroupNorm.apply("
+    text = HONEST.read_text().replace(old, new, 1).rstrip() + "\n        return y\n"
+    path.write_text(text)
+    row = evaluate_row(path, "group_norm", "--case", "odd", "--forward-only")
+    assert row["status"] == "WRONG_OUTPUT", row["message"]
+    assert row["outputs"][0]["trial"] == 1
+    assert row["gradients"] == []
+
+
+def test_a_bad_candidate_does_not_affect_the_next(tmp_path: Path, harness: Callable[..., Any]) -> None:
+    text = HONEST.read_text()
+    (tmp_path / "a.py").write_text(text.replace("        x = x.contiguous()\n", "        import os; os._exit(7)\n"))
+    (tmp_path / "b.py").write_text(text)
+    ran = harness(
+        "evaluate", tmp_path / "a.py", tmp_path / "b.py", "--problem", "group_norm", "--case", "odd",
+        "--case", "flat_2d", "--json",
+    )  # fmt: skip
+    assert ran.code == 1
+    assert [row["status"] for row in ran.rows] == ["CRASHED", "CRASHED", "PASSED", "PASSED"]
+    assert "exit code 7" in ran.rows[0]["message"]

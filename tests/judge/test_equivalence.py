@@ -1,0 +1,122 @@
+"""The budget: what passes, what fails, and that nothing passes for want of a number."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.judge.equivalence import (
+    FLOORS,
+    NO_ERROR,
+    Errors,
+    deviation,
+    first_difference,
+    joined,
+    judge,
+    magnitude,
+    relative,
+)
+from harness.records import PrecisionClass
+
+FP32 = FLOORS[PrecisionClass.FP32]
+
+
+def errors_of(received: torch.Tensor, exact: torch.Tensor) -> Errors:
+    return relative(deviation(received, exact), magnitude(exact))
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+
+
+def test_rounding_to_fp32_passes_and_to_lower_classes_fails() -> None:
+    exact = draw(8, 1000)
+    assert judge(errors_of(exact.float(), exact), NO_ERROR, FP32).ok
+    assert not judge(errors_of(exact.half(), exact), NO_ERROR, FP32).ok
+    assert judge(errors_of(exact.half(), exact), NO_ERROR, FLOORS[PrecisionClass.TEN_BIT]).ok
+    assert not judge(errors_of(exact.bfloat16(), exact), NO_ERROR, FLOORS[PrecisionClass.TEN_BIT]).ok
+    assert judge(errors_of(exact.bfloat16(), exact), NO_ERROR, FLOORS[PrecisionClass.SEVEN_BIT]).ok
+
+
+def test_one_wrong_element_in_a_large_tensor_fails_by_the_maximum_norm() -> None:
+    exact = draw(4, 250_000)
+    received = exact.clone()
+    received[2, 17] += 1e-3
+    errors = errors_of(received, exact)
+    assert errors.l2 < FP32.l2
+    assert not judge(errors, NO_ERROR, FP32).ok
+
+
+def test_one_wrong_sample_fails_by_its_slice() -> None:
+    exact = draw(2000, 50)
+    received = exact * 1.0
+    received[3] *= 1 + 2e-5
+    errors = errors_of(received, exact)
+    assert errors.l2 < FP32.l2
+    assert errors.slice_l2 > FP32.l2
+    assert not judge(errors, NO_ERROR, FP32).ok
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_never_passes(bad: float) -> None:
+    exact = draw(3, 5)
+    received = exact.clone()
+    received[1, 1] = bad
+    verdict = judge(errors_of(received, exact), Errors(1e9, 1e9, 1e9, 1e9), FP32)
+    assert not verdict.ok
+    assert verdict.share == math.inf
+
+
+def test_non_finite_elements_of_the_reference_must_be_matched_with_their_sign() -> None:
+    exact = draw(3, 5)
+    exact[0, 0], exact[0, 1], exact[2, 2] = math.inf, -math.inf, math.nan
+    assert judge(errors_of(exact.float(), exact), NO_ERROR, FP32).ok
+    for index, value in (((0, 0), -math.inf), ((0, 1), 3e38), ((2, 2), 0.0)):
+        received = exact.float()
+        received[index] = value
+        assert not judge(errors_of(received, exact), NO_ERROR, FP32).ok
+
+
+def test_an_infinite_eager_error_gives_no_budget() -> None:
+    verdict = judge(Errors(1.0, 1.0, 1.0, 1.0), Errors(math.inf, math.nan, math.inf, math.nan), FP32)
+    assert not verdict.ok
+
+
+def test_eager_widens_the_budget_by_its_factor() -> None:
+    eager = Errors(1e-4, 1e-3, 2e-4, 2e-3)
+    assert judge(Errors(7.9e-4, 15.9e-3, 15.9e-4, 31.9e-3), eager, FP32).ok
+    for name in Errors._fields:
+        too_much = Errors(0.0, 0.0, 0.0, 0.0)._replace(**{name: 40e-3})
+        assert not judge(too_much, eager, FP32).ok
+
+
+def test_a_zero_reference_accepts_zero_alone() -> None:
+    exact = torch.zeros(3, 4, dtype=torch.float64)
+    assert judge(errors_of(torch.zeros(3, 4), exact), NO_ERROR, FP32).ok
+    assert not judge(errors_of(torch.full((3, 4), 1e-30), exact), NO_ERROR, FP32).ok
+
+
+@given(st.lists(st.integers(0, 5), max_size=2), st.integers(1, 6), st.integers(1, 3))
+def test_judging_in_pieces_gives_the_same_errors(others: list[int], rows: int, pieces: int) -> None:
+    exact, received = draw(rows, *others), draw(rows, *others).float() + 1e-3
+    parts = zip(received.tensor_split(pieces), exact.tensor_split(pieces), strict=True)
+    kept = [(mine, theirs) for mine, theirs in parts if theirs.shape[0]]
+    split = relative(
+        joined([deviation(mine, theirs) for mine, theirs in kept]),
+        joined([magnitude(theirs) for _, theirs in kept]),
+    )
+    assert split == pytest.approx(errors_of(received, exact))
+
+
+def test_the_largest_error_is_named_with_its_place() -> None:
+    exact = draw(3, 4, 5)
+    received = exact.clone()
+    received[2, 1, 3] = math.nan
+    received[0, 0, 0] += 100
+    words = first_difference(received, exact)
+    assert "[2, 1, 3]" in words
+    assert "1 of 60" in words

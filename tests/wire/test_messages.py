@@ -1,0 +1,129 @@
+"""The protocol's schema: what it carries, and that it carries nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+
+import pytest
+import torch
+
+from harness.wire import channel
+from harness.wire.arena import GUARD_BYTES, Arena, Layout, create_shared_file, region_bytes
+from harness.wire.messages import (
+    COMMANDS,
+    REPLIES,
+    Failed,
+    Forward,
+    Region,
+    Report,
+    SchemaError,
+    Value,
+    decode,
+    encode,
+)
+from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
+
+FORWARD = Forward(
+    (Value(Region(256, (2, 3), "float32"), None), Value(None, "3")),
+    (("gn.weight", Region(512, (3,), "float32")),),
+    (Region(4096, (), "float32"),),
+    True,
+    "reverse",
+    12,
+)
+
+
+def test_a_message_survives_the_wire() -> None:
+    assert decode(encode(FORWARD), COMMANDS) == FORWARD
+    failed = Failed("runtime", "forward", "words", "", (Report("race", None, 3, "m", "r", "[]"),))
+    assert decode(encode(failed), REPLIES) == failed
+
+
+def mutated(**changes: object) -> bytes:
+    return json.dumps({**json.loads(encode(FORWARD)), **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b'{"type": "Exec"}',
+        b'{"type": 3}',
+        b"[" * 100_000,
+        encode(Failed("runtime", "", "", "", ())),
+        mutated(differentiate=1),
+        mutated(differentiate=None),
+        mutated(surplus=1),
+        mutated(order_seed="12"),
+        mutated(inputs=[{"region": None}]),
+        mutated(outputs=[[1, 2, 3]]),
+        mutated(state=[["a"]]),
+        mutated(outputs=[{"offset": True, "shape": [], "dtype": "float32"}]),
+    ],
+)
+def test_anything_else_is_refused(data: bytes) -> None:
+    with pytest.raises(SchemaError):
+        decode(data, COMMANDS)
+
+
+def test_frames_arrive_whole_and_with_their_descriptor() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel.send(ours, b"x" * 1000, theirs.fileno())
+        data, descriptor = channel.receive(theirs)
+        assert data == b"x" * 1000
+        assert descriptor is not None
+        socket.socket(fileno=descriptor).close()
+        reader = channel.FrameReader(theirs)
+        ours.sendall(b"\0\0\0\3ab")
+        reader.feed()
+        assert reader.take() is None
+        ours.sendall(b"c\0\0\0\1d")
+        reader.feed()
+        assert [reader.take(), reader.take(), reader.take()] == [b"abc", b"d", None]
+        ours.sendall(b"\xff\xff\xff\xff")
+        reader.feed()
+        with pytest.raises(channel.FrameError):
+            reader.take()
+
+
+def test_the_end_of_the_stream_is_told() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs, pytest.raises(channel.ChannelClosed):
+        channel.receive(theirs)
+
+
+@pytest.mark.parametrize("value", [None, True, 3, 2.5, "a", [1, (2, [3])], {"k": (1,), 3: None}, math.inf, (), {}])
+def test_plain_values_keep_their_types(value: object) -> None:
+    back = decode_plain(encode_plain(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_other_values_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedValue, match="object"):
+        encode_plain([object()])
+
+
+def test_regions_share_memory_and_guards_show_what_is_written_past_them() -> None:
+    layout = Layout()
+    first = layout.add((3, 5), torch.float32)
+    second = layout.add((0,), torch.int64)
+    third = layout.add((7,), torch.bool)
+    arena = Arena(create_shared_file(layout.total_bytes), layout.total_bytes)
+    for start, end in layout.guards():
+        assert end - start >= GUARD_BYTES
+        arena.fill(start, end)
+    arena.tensor(first).fill_(2)
+    arena.tensor(third).fill_(True)
+    assert arena.tensor(first).sum() == 30
+    assert arena.tensor(second).shape == (0,)
+    assert all(arena.first_damage(*guard) is None for guard in layout.guards())
+    end = first.offset + region_bytes(first.shape, first.dtype)
+    arena.tensor(Region(end - 60, (16,), "float32")).fill_(1)
+    assert [arena.first_damage(*guard) for guard in layout.guards()].count(None) == 3
