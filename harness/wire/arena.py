@@ -98,7 +98,8 @@ class Arena:
         """The tensor that lies in a region: dense, on the CPU, sharing the arena's memory."""
         count = region_bytes(region.shape, region.dtype)
         part = self._bytes[region.offset : region.offset + count]
-        return part.view(dtype_named(region.dtype)).view(region.shape)
+        # .data: a version counter of its own, or writing one region would look like writing all of them.
+        return part.view(dtype_named(region.dtype)).view(region.shape).data
 
     def fill(self, start: int, end: int) -> None:
         """Fill bytes ``start`` to ``end`` with the guard pattern."""

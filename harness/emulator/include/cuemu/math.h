@@ -120,9 +120,6 @@ inline double norm4d(double x, double y, double z, double w) { return ::hypot(st
 inline float norm4df(float x, float y, float z, float w) { return static_cast<float>(norm4d(x, y, z, w)); }
 inline float fdividef(float x, float y) { return x / y; }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-#ifndef __clang__
-inline float saturate(float x) { return __saturatef(x); }
-#endif
 
 // The fast intrinsics, at full precision.
 inline float __fdividef(float x, float y) { return x / y; }
