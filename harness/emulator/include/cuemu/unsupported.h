@@ -23,7 +23,6 @@ CUEMU_REFUSE(cudaCreateTextureObject, "textures", "read global memory")
 CUEMU_REFUSE(cudaBindTexture, "textures", "read global memory")
 CUEMU_REFUSE(cudaCreateSurfaceObject, "surfaces", "read and write global memory")
 CUEMU_REFUSE(tex1Dfetch, "textures", "read global memory")
-CUEMU_REFUSE(__cluster_dims, "thread block clusters", "use blocks that do not depend on each other")
 CUEMU_REFUSE(cuTensorMapEncodeTiled, "TMA", "load tiles with ordinary reads")
 CUEMU_REFUSE(cudaMallocArray, "CUDA arrays", "use cudaMalloc")
 #undef CUEMU_REFUSE

@@ -1,0 +1,1 @@
+#error cuemu-unsupported: cooperative groups: use __syncthreads, __syncwarp and the shuffles

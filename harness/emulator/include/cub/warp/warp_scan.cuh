@@ -1,0 +1,1 @@
+#error cuemu-unsupported: CUB: write the reduction or scan with shuffles and shared memory

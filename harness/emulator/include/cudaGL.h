@@ -1,0 +1,1 @@
+#error cuemu-unsupported: graphics interoperation: use cudaMalloc

@@ -1,0 +1,1 @@
+#error cuemu-unsupported: asynchronous barriers: use __syncthreads

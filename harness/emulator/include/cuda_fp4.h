@@ -1,0 +1,1 @@
+#error cuemu-unsupported: 4-bit floats (cuda_fp4.h): use half, bfloat16 or float

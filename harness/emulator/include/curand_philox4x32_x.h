@@ -1,0 +1,1 @@
+#error cuemu-unsupported: cuRAND: pass random numbers in as a tensor

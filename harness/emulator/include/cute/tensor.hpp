@@ -1,0 +1,1 @@
+#error cuemu-unsupported: CuTe: write the tile loop in plain CUDA

@@ -1,0 +1,1 @@
+#error cuemu-unsupported: CUTLASS: write the tile loop in plain CUDA

@@ -1,0 +1,1 @@
+#error cuemu-unsupported: surfaces: read and write global memory

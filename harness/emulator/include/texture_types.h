@@ -1,0 +1,1 @@
+#error cuemu-unsupported: textures: read global memory

@@ -1,0 +1,1 @@
+#error cuemu-unsupported: Thrust: write the loop as a kernel
