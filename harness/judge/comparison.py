@@ -7,7 +7,7 @@ pieces join without loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -75,6 +75,16 @@ class _Judged:
     note: tuple[str, str] | None = None
 
 
+@dataclass
+class _Sums:
+    """Sums by tensor, a list over the pieces each; eager's by tensor and run; the words for the largest error."""
+
+    scale: dict[str, Parts] = field(default_factory=dict)
+    received: dict[str, Parts] = field(default_factory=dict)
+    eager: dict[tuple[str, int], Parts] = field(default_factory=dict)
+    words: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+
 class Comparison:
     """Compares one trial.
 
@@ -108,6 +118,11 @@ class Comparison:
         self._gradients: dict[str, _Judged] = {}
         self._result = TrialResult()
 
+    @property
+    def pieces(self) -> int:
+        """In how many pieces the reference was evaluated."""
+        return len(self._exact.pieces)
+
     def add_outputs(self, received: Sequence[torch.Tensor]) -> None:
         """Compare the outputs (private copies), the candidate's and those of the eager runs.
 
@@ -117,12 +132,15 @@ class Comparison:
         names = ["output"] if len(received) == 1 else [f"output[{index}]" for index in range(len(received))]
         for name, tensor in zip(names, received, strict=True):
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
-        self._compare("", self._outputs, dict(zip(names, received, strict=True)), self._exact_outputs(names), False)
-        for graph, order in self._reference.eager_runs(self._draw, self._seed):
-            outputs = {
-                name: unpermuted(tensor.detach(), order) for name, tensor in zip(names, graph.outputs, strict=True)
-            }
-            self._compare("", self._outputs, outputs, self._exact_outputs(names), True)
+        sums = _Sums()
+        for piece in self._exact.pieces:
+            exact = _named(names, self._exact.graph(piece).outputs)
+            mine = {name: _rows(tensor, piece) for name, tensor in zip(names, received, strict=True)}
+            self._add(sums, exact, mine, _first_row(piece))
+            for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
+                outputs = {name: unpermuted(one, order) for name, one in _named(names, graph.outputs).items()}
+                self._add_eager(sums, number, exact, outputs)
+        self._book("", self._outputs, sums)
 
     def add_gradients(
         self, cotangent_name: str, cotangent: Sequence[torch.Tensor], received: Mapping[str, torch.Tensor | str]
@@ -141,16 +159,24 @@ class Comparison:
             judged = self._gradients.setdefault(name, _Judged(shape, dtype))
             if isinstance(value, str) and judged.note is None:
                 judged.note = (value, cotangent_name)
-        exact = self._exact_gradients(cotangent)
-        self._compare(cotangent_name, self._gradients, tensors, exact, False)
-        for graph, order in self._reference.eager_runs(self._draw, self._seed):
-            permuted = [part if order is None else part[order.to(part.device)] for part in cotangent]
-            gradients = {
-                name: unpermuted(gradient, order) if name in self._inputs else gradient
-                for name, gradient in graph.gradients(permuted).items()
-                if gradient is not None
-            }
-            self._compare(cotangent_name, self._gradients, gradients, self._exact_gradients(cotangent), True)
+        sums = _Sums()
+        total: dict[str, torch.Tensor] = {}  # of parameters, over the pieces
+        eager_totals: list[dict[str, torch.Tensor]] = []
+        for piece in self._exact.pieces:
+            part = [_rows(one, piece) for one in cotangent]
+            exact = self._split(self._exact.graph(piece).gradients(part), total)
+            mine = {name: _rows(tensors[name], piece) for name in exact if name in tensors}
+            self._add(sums, exact, mine, _first_row(piece))
+            for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
+                permuted = [one if order is None else one[order.to(one.device)] for one in part]
+                if number == len(eager_totals):
+                    eager_totals.append({})
+                found = self._split(graph.gradients(permuted), eager_totals[number])
+                self._add_eager(sums, number, exact, {name: unpermuted(one, order) for name, one in found.items()})
+        self._add(sums, total, {name: tensors[name] for name in total if name in tensors}, 0)
+        for number, found in enumerate(eager_totals):
+            self._add_eager(sums, number, total, found)
+        self._book(cotangent_name, self._gradients, sums)
 
     def result(self) -> TrialResult:
         """The reports of everything that was added."""
@@ -160,66 +186,54 @@ class Comparison:
             self._result.gradients.append(self._report(name, judged))
         return self._result
 
-    def _exact_outputs(self, names: Sequence[str]) -> Iterator[tuple[slice | None, dict[str, torch.Tensor]]]:
-        for piece in self._exact.pieces:
-            outputs = self._exact.graph(piece).outputs
-            yield piece, {name: output.detach() for name, output in zip(names, outputs, strict=True)}
-
-    def _exact_gradients(
-        self, cotangent: Sequence[torch.Tensor]
-    ) -> Iterator[tuple[slice | None, dict[str, torch.Tensor]]]:
-        """Gradients of inputs piece by piece; those of parameters last, summed over the pieces."""
-        totals: dict[str, torch.Tensor] = {}
-        for piece in self._exact.pieces:
-            part = [one if piece is None else one[piece] for one in cotangent]
-            found = self._exact.graph(piece).gradients(part)
-            gradients = {name: gradient for name, gradient in found.items() if gradient is not None}
-            if piece is None:
-                yield None, gradients
-                return
-            yield piece, {name: gradient for name, gradient in gradients.items() if name in self._inputs}
-            for name, gradient in gradients.items():
-                if name not in self._inputs:
-                    totals[name] = totals[name] + gradient if name in totals else gradient
-        yield None, totals
-
-    def _compare(
-        self,
-        cotangent: str,
-        judged: Mapping[str, _Judged],
-        tensors: Mapping[str, torch.Tensor],
-        exact: Iterator[tuple[slice | None, dict[str, torch.Tensor]]],
-        is_eager: bool,
-    ) -> None:
-        """Add deviations of some tensors from the exact ones, and the scale where the candidate's are compared."""
-        parts: dict[str, Parts] = {}
-        scales: dict[str, Parts] = {}
-        words: dict[str, tuple[float, str]] = {}
-        for piece, expected in exact:
-            for name, wanted in expected.items():
-                if name not in judged:
-                    continue
-                scale = magnitude(wanted.to(torch.float64))
-                scales.setdefault(name, []).append(scale)
-                if name not in tensors:
-                    continue
-                mine = tensors[name] if piece is None else tensors[name][piece]
-                part = deviation(mine, wanted.to(torch.float64))
-                parts.setdefault(name, []).append(part)
-                largest = float(part.maximum.max())
-                if not is_eager and largest > words.get(name, (0.0, ""))[0] and not self._fits(part, scale):
-                    first_row = 0 if piece is None else piece.start
-                    words[name] = (largest, first_difference(mine, wanted.to(torch.float64), first_row))
-        for name, pieces in parts.items():
-            if is_eager:
-                judged[name].eager.append(joined(pieces))
+    def _split(
+        self, gradients: Mapping[str, torch.Tensor | None], totals: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """The gradients of inputs; those of parameters are added to ``totals``."""
+        of_inputs = {}
+        for name, gradient in gradients.items():
+            if name not in self._leaves or gradient is None:
+                continue
+            if name in self._inputs:
+                of_inputs[name] = gradient
             else:
-                judged[name].received[cotangent] = (joined(pieces), words.get(name, (0.0, ""))[1])
-        if not is_eager:
-            for name, pieces in scales.items():
-                whole = joined(pieces)
-                before = judged[name].scale
-                judged[name].scale = whole if before is None else before.larger(whole)
+                totals[name] = totals[name] + gradient if name in totals else gradient
+        return of_inputs
+
+    def _add(
+        self, sums: _Sums, exact: Mapping[str, torch.Tensor], mine: Mapping[str, torch.Tensor], first_row: int
+    ) -> None:
+        """Add a piece's magnitudes and the candidate's deviations from it."""
+        for name, expected in exact.items():
+            wanted = expected.to(torch.float64)
+            scale = magnitude(wanted)
+            sums.scale.setdefault(name, []).append(scale)
+            if name not in mine:
+                continue
+            part = deviation(mine[name], wanted)
+            sums.received.setdefault(name, []).append(part)
+            largest = float(part.maximum.max())
+            if largest > sums.words.get(name, (0.0, ""))[0] and not self._fits(part, scale):
+                sums.words[name] = (largest, first_difference(mine[name], wanted, first_row))
+
+    def _add_eager(
+        self, sums: _Sums, number: int, exact: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]
+    ) -> None:
+        """Add the deviations of one eager run."""
+        for name, tensor in found.items():
+            if name in exact:
+                part = deviation(tensor.detach(), exact[name].to(torch.float64))
+                sums.eager.setdefault((name, number), []).append(part)
+
+    def _book(self, cotangent: str, judged: Mapping[str, _Judged], sums: _Sums) -> None:
+        """Join the pieces and book them on their tensors."""
+        for name, parts in sums.received.items():
+            judged[name].received[cotangent] = (joined(parts), sums.words.get(name, (0.0, ""))[1])
+        for (name, _), parts in sums.eager.items():
+            judged[name].eager.append(joined(parts))
+        for name, parts in sums.scale.items():
+            whole, before = joined(parts), judged[name].scale
+            judged[name].scale = whole if before is None else before.larger(whole)
 
     def _fits(self, part: Slices, scale: Slices) -> bool:
         return judge(relative(part, scale), NO_ERROR, FLOORS[self._precision]).ok
@@ -273,6 +287,18 @@ class Comparison:
             max_budget=verdict.max_budget,
             share=math.inf if math.isnan(verdict.share) else verdict.share,
         )
+
+
+def _named(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach() for name, tensor in zip(names, tensors, strict=True)}
+
+
+def _rows(tensor: torch.Tensor, piece: slice | None) -> torch.Tensor:
+    return tensor if piece is None else tensor[piece]
+
+
+def _first_row(piece: slice | None) -> int:
+    return 0 if piece is None else int(piece.start)
 
 
 def _badness(report: TensorReport) -> tuple[bool, float]:

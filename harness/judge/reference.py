@@ -121,24 +121,30 @@ class Reference:
         """
         return self.run(draw, seed, None, None)
 
-    def eager_runs(self, draw: Draw, seed: int) -> Iterator[tuple[Graph, torch.Tensor | None]]:
-        """At least three eager evaluations that differ in the order of their sums.
+    def eager_runs(self, draw: Draw, seed: int, piece: slice | None) -> Iterator[tuple[Graph, torch.Tensor | None]]:
+        """At least three eager evaluations of a piece of the batch that differ in the order of their sums.
+
+        Args:
+            draw: The draw.
+            seed: Seed of whatever the forward draws, and of the permutation.
+            piece: Rows of the batch; None for all.
 
         Yields:
-            The evaluation, and the permutation of dimension 0 that its inputs and outputs are in (None for none).
+            The evaluation, and the permutation of the piece that its inputs and outputs are in (None for none).
         """
-        yield self.eager(draw, seed), None
-        batch = batch_of(draw)
-        if batch is None or not self._samples_are_independent(draw, seed):
+        yield self.run(draw, seed, None, piece), None
+        count = batch_of(draw) if piece is None else piece.stop - piece.start
+        if count is None or not self._samples_are_independent(draw, seed):
             for _ in range(1, EAGER_RUNS):
                 with _other_thread_count():
-                    yield self.eager(draw, seed), None
+                    yield self.run(draw, seed, None, piece), None
             return
-        order = torch.randperm(batch, generator=torch.Generator().manual_seed(seed))
-        yield self.run(draw, seed, None, order), order
+        first = 0 if piece is None else piece.start
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        yield self.run(draw, seed, None, first + order), order
         with _other_thread_count():
-            order = torch.arange(batch - 1, -1, -1)
-            yield self.run(draw, seed, None, order), order
+            order = torch.arange(count - 1, -1, -1)
+            yield self.run(draw, seed, None, first + order), order
 
     def _samples_are_independent(self, draw: Draw, seed: int) -> bool:
         """Whether a few samples evaluated together give what they give in two parts."""
