@@ -15,7 +15,7 @@ def describe(compiler: str) -> dict[str, str]:
     """The software and the machine that a record was made with.
 
     Args:
-        compiler: Version line of the C++ compiler.
+        compiler: Version line of the compiler that builds solutions.
     """
     return {
         "harness": __version__,
@@ -25,6 +25,17 @@ def describe(compiler: str) -> dict[str, str]:
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "compiler": compiler,
+    }
+
+
+def describe_gpu() -> dict[str, str]:
+    """The current GPU: name, memory, compute capability, driver's CUDA."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "gpu": str(properties.name),
+        "gpu_memory_gib": f"{properties.total_memory / 2**30:.1f}",
+        "capability": f"{properties.major}.{properties.minor}",
+        "cuda": str(torch.version.cuda),
     }
 
 

@@ -55,6 +55,12 @@ class ToolchainError(HarnessError):
     exit_code = EXIT_HARNESS
 
 
+class DeviceError(HarnessError):
+    """The chosen device is missing, or does not work."""
+
+    exit_code = EXIT_HARNESS
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The tail of an "unknown name" message: the nearest known name, or all of them.
 

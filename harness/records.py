@@ -117,8 +117,12 @@ class EvaluationRecord:
         trials: How many trials were judged.
         forward_ms: Median latency of a forward, None where it was not measured.
         forward_backward_ms: Median latency of a forward with backward, None where it was not measured.
-        baselines: Latencies of the baselines by name; empty where nothing was measured.
-        speedup: Ratio against eager, None where it was not measured.
+        baselines: Median latencies of the baselines by name, ``forward_ms`` and ``forward_backward_ms`` each; empty
+            where nothing was measured.
+        speedup: Median of paired ratios, eager over candidate, by direction (``forward``, ``forward_backward``);
+            None where it was not measured.
+        samples: Raw samples and spreads by direction and side (see ``timing.statistics.Latency``).
+        reference_pieces: In how many pieces of the batch the reference was evaluated, to fit the memory.
         seed: The secret that all draws derive from, in hex.
         digest: sha256 of the solution file.
         problem_digest: sha256 of the problem file.
@@ -149,7 +153,9 @@ class EvaluationRecord:
     forward_ms: float | None = None
     forward_backward_ms: float | None = None
     baselines: dict[str, Any] = field(default_factory=dict)
-    speedup: float | None = None
+    speedup: dict[str, float] | None = None
+    samples: dict[str, Any] = field(default_factory=dict)
+    reference_pieces: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0

@@ -18,7 +18,7 @@ from harness.solutions import Candidate, select
 @click.command("evaluate")
 @click.argument("selectors", nargs=-1)
 @click.option("--problem", help="Problem (name or file) that files named as selectors are to solve.")
-@click.option("--device", default="auto", show_default=True, help="auto or cpu (the CUDA emulator).")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu (the CUDA emulator), cuda or cuda:N.")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all that fit the device]")
 @click.option(
     "--set",
@@ -68,19 +68,18 @@ def command(
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     from harness.paths import project_root
 
-    if device not in ("auto", "cpu"):
-        raise UsageError(f"--device {device!r}: auto and cpu are the devices this version knows")
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
     candidates = select(project_root(), selectors, problem)
     constants = dict(parse_setting(text) for text in settings)
-    return _evaluate(candidates, cases, constants, timeout, build_timeout, forward_only, seed, as_json)
+    return _evaluate(candidates, device, cases, constants, timeout, build_timeout, forward_only, seed, as_json)
 
 
 def _evaluate(
     candidates: list[Candidate],
+    wanted_device: str,
     cases: tuple[str, ...],
     constants: dict[str, Any],
     timeout: float,
@@ -89,28 +88,21 @@ def _evaluate(
     seed: str | None,
     as_json: bool,
 ) -> int:
-    from harness import environment
+    from harness import devices
     from harness.build.cache import BuildCache
-    from harness.emulator.toolchain import build_runtime, find_compiler
     from harness.executors import local
     from harness.judge.draws import new_secret
-    from harness.judge.evaluation import Policy, Surroundings
+    from harness.judge.evaluation import Policy
     from harness.judge.fitting import available_memory
     from harness.paths import harness_home
     from harness.report.table import print_table
 
-    jobs, bad_problem = _jobs(candidates, cases, constants)
+    device = devices.choose(wanted_device)
+    jobs, bad_problem = _jobs(candidates, cases, constants, device.type == "cpu")
     home = harness_home()
-    compiler = find_compiler()
-    libraries = build_runtime(home / "emulator")
-    surroundings = Surroundings(
-        BuildCache(home / "builds"),
-        home / "logs",
-        {"core": str(libraries.core), "torch": str(libraries.torch)},
-        environment.describe(compiler.version),
-    )
+    surroundings = _surroundings(device.type, home, BuildCache(home / "builds"))
     memory = available_memory() // 2
-    policy = Policy("cpu", seed or new_secret(), timeout, build_timeout, forward_only, memory)
+    policy = Policy(str(device), seed or new_secret(), timeout, build_timeout, forward_only, memory)
     records: list[EvaluationRecord] = []
     total = sum(len(job.cases) for job in jobs)
     with tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False) as bar:
@@ -128,7 +120,30 @@ def _evaluate(
     return exit_code(records, bad_problem)
 
 
-def _jobs(candidates: list[Candidate], cases: tuple[str, ...], constants: dict[str, Any]) -> tuple[list[Any], bool]:
+def _surroundings(device_type: str, home: Path, cache: Any) -> Any:
+    """What workers need on a device: the emulator's runtime on the CPU, nvcc on a GPU.
+
+    Raises:
+        ToolchainError: A compiler is missing.
+    """
+    from harness import environment
+    from harness.judge.evaluation import Surroundings
+
+    if device_type == "cpu":
+        from harness.emulator.toolchain import build_runtime, find_compiler
+
+        compiler = find_compiler()
+        libraries = build_runtime(home / "emulator")
+        paths = {"core": str(libraries.core), "torch": str(libraries.torch)}
+        return Surroundings(cache, home / "logs", paths, environment.describe(compiler.version))
+    from harness.build.cuda import nvcc_version
+
+    return Surroundings(cache, home / "logs", {}, environment.describe(nvcc_version()) | environment.describe_gpu())
+
+
+def _jobs(
+    candidates: list[Candidate], cases: tuple[str, ...], constants: dict[str, Any], on_cpu: bool
+) -> tuple[list[Any], bool]:
     """The candidates with their cases; and whether a problem turned out bad on the way."""
     from harness.executors.local import Job
 
@@ -144,8 +159,10 @@ def _jobs(candidates: list[Candidate], cases: tuple[str, ...], constants: dict[s
                     chosen[problem.path] = ((CUSTOM_CASE, constants),)
                 elif cases:
                     chosen[problem.path] = tuple((name, problem.case(name)) for name in cases)
-                else:
+                elif on_cpu:
                     chosen[problem.path] = _fitting(candidate)
+                else:
+                    chosen[problem.path] = tuple(problem.cases.items())
             except ProblemError as error:
                 bad_problem = True
                 chosen[problem.path] = ()

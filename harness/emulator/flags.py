@@ -88,7 +88,9 @@ def linker_flags(flags: Sequence[str]) -> list[str]:
     Returns:
         The flags to link with.
     """
-    return [flag for flag in flags if not _CUDA_LIBRARIES.match(flag) and "fast-math" not in flag]
+    # torch joins the flags into one command line: an empty one is nothing, and one string may hold several.
+    words = [word for flag in flags for word in flag.split()]
+    return [word for word in words if not _CUDA_LIBRARIES.match(word) and "fast-math" not in word]
 
 
 def _kept(flags: Sequence[str], *, nvcc: bool) -> list[str]:

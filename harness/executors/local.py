@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import ProblemError
+from harness.judge.baseline import opened
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate
@@ -29,15 +30,16 @@ def run(
     Yields:
         For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
     """
-    for job in jobs:
-        name = job.candidate.solution.name
-        judge = CandidateJudge(job.candidate, policy, surroundings, _Prefixed(name, progress))
-        with contextlib.closing(judge):
-            for case, constants in job.cases:
-                try:
-                    yield judge.evaluate(case, constants)
-                except ProblemError as error:
-                    yield error
+    with opened(policy.device) as baseline:
+        for job in jobs:
+            name = job.candidate.solution.name
+            judge = CandidateJudge(job.candidate, policy, surroundings, _Prefixed(name, progress), baseline)
+            with contextlib.closing(judge):
+                for case, constants in job.cases:
+                    try:
+                        yield judge.evaluate(case, constants)
+                    except ProblemError as error:
+                        yield error
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ pieces join without loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -25,7 +25,7 @@ from harness.judge.equivalence import (
     magnitude,
     relative,
 )
-from harness.judge.reference import Reference, input_names, unpermuted
+from harness.judge.reference import Graph, Reference, input_names, unpermuted
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 
@@ -37,12 +37,14 @@ class TrialResult:
     """What one trial found.
 
     Attributes:
+        pieces: In how many pieces of the batch the reference was evaluated.
         outputs: A report per output.
         gradients: A report per leaf that the reference differentiates.
         words: For a failing tensor, where its largest error is.
         lower_class: For a failing tensor, the lower precision class that it would pass in.
     """
 
+    pieces: int = 1
     outputs: list[TensorReport] = field(default_factory=list)
     gradients: list[TensorReport] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
@@ -113,15 +115,11 @@ class Comparison:
         self._precision = precision
         self._trial = trial
         self._exact = reference.exact(draw, seed)
+        self._whole_runs: list[tuple[Graph, torch.Tensor | None]] | None = None
         self._inputs = set(input_names(draw).values())
         self._outputs: dict[str, _Judged] = {}
         self._gradients: dict[str, _Judged] = {}
-        self._result = TrialResult()
-
-    @property
-    def pieces(self) -> int:
-        """In how many pieces the reference was evaluated."""
-        return len(self._exact.pieces)
+        self._result = TrialResult(len(self._exact.pieces))
 
     def add_outputs(self, received: Sequence[torch.Tensor]) -> None:
         """Compare the outputs (private copies), the candidate's and those of the eager runs.
@@ -137,7 +135,7 @@ class Comparison:
             exact = _named(names, self._exact.graph(piece).outputs)
             mine = {name: _rows(tensor, piece) for name, tensor in zip(names, received, strict=True)}
             self._add(sums, exact, mine, _first_row(piece))
-            for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
+            for number, (graph, order) in enumerate(self._eager_runs(piece)):
                 outputs = {name: unpermuted(one, order) for name, one in _named(names, graph.outputs).items()}
                 self._add_eager(sums, number, exact, outputs)
         self._book("", self._outputs, sums)
@@ -167,7 +165,7 @@ class Comparison:
             exact = self._split(self._exact.graph(piece).gradients(part), total)
             mine = {name: _rows(tensors[name], piece) for name in exact if name in tensors}
             self._add(sums, exact, mine, _first_row(piece))
-            for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
+            for number, (graph, order) in enumerate(self._eager_runs(piece)):
                 permuted = [one if order is None else one[order.to(one.device)] for one in part]
                 if number == len(eager_totals):
                     eager_totals.append({})
@@ -185,6 +183,15 @@ class Comparison:
         for name, judged in self._gradients.items():
             self._result.gradients.append(self._report(name, judged))
         return self._result
+
+    def _eager_runs(self, piece: slice | None) -> Iterable[tuple[Graph, torch.Tensor | None]]:
+        """The eager runs of a piece; those of the whole batch are made once and kept, those of pieces anew."""
+        runs = self._reference.eager_runs(self._draw, self._seed, piece)
+        if piece is not None:
+            return runs
+        if self._whole_runs is None:
+            self._whole_runs = list(runs)
+        return self._whole_runs
 
     def _split(
         self, gradients: Mapping[str, torch.Tensor | None], totals: dict[str, torch.Tensor]

@@ -22,6 +22,7 @@ from harness.wire.messages import StateTensor
 from harness.wire.state import describe_state
 
 AFFINE_SPREAD = 0.5
+CPU = torch.device("cpu")
 
 
 def new_secret() -> str:
@@ -62,7 +63,9 @@ class Draw:
 def seeded(seed: int) -> Iterator[None]:
     """Run a block under this seed of torch's and Python's generators, and put their states back."""
     python_state = random.getstate()
-    with torch.random.fork_rng(devices=[]):
+    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = [torch.cuda.current_device()] if in_use else []
+    with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         random.seed(seed)
         try:
@@ -87,14 +90,15 @@ def init_args(problem: Problem, module: ProblemModule, seed: int) -> list[Any]:
     return list(args)
 
 
-def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int) -> Draw:
-    """Draw a trial.
+def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, device: torch.device = CPU) -> Draw:
+    """Draw a trial on a device.
 
     Args:
         problem: The problem, for messages.
         module: Its body, run under the case.
         args: The constructor's arguments.
         seed: The trial's seed.
+        device: Where the model and the inputs are to lie; inputs are drawn there.
 
     Raises:
         ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
@@ -107,14 +111,27 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int) ->
         if not isinstance(model, torch.nn.Module):
             raise ProblemError(f"{problem.path}: Model is no torch.nn.Module")
         state = describe_state(model)
+        model = model.to(device)
         redraw_constant_parameters(model)
+    return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
+
+
+def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torch.device = CPU) -> list[Any]:
+    """The inputs of one call, drawn on the device they are for.
+
+    Raises:
+        ProblemError: ``get_inputs`` raised, or returned something else than a list or tuple.
+    """
+    with seeded(seed), device if device.type == "cuda" else contextlib.nullcontext():
         try:
             inputs = module.get_inputs()
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             raise failure(problem, "get_inputs()", error) from error
     if not isinstance(inputs, list | tuple):
         raise ProblemError(f"{problem.path}: get_inputs() returned {type(inputs).__name__}, not a list")
-    return Draw(model, list(inputs), state)
+    return [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
 def redraw_constant_parameters(model: torch.nn.Module) -> None:

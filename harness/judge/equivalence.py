@@ -60,7 +60,7 @@ class Slices:
 
     Attributes:
         squares: Sum of squares over each slice, float64 of shape (n,).
-        maximum: Largest magnitude in each slice, float64 of shape (n,).
+        maximum: Largest magnitude in each slice, float64 of shape (n,); not finite where an element is not.
         elements: Elements in one slice.
         by_slice: Whether slices are judged beside the whole.
     """
@@ -107,6 +107,9 @@ def joined(parts: Sequence[Slices]) -> Slices:
 
 def magnitude(exact: torch.Tensor) -> Slices:
     """Sums over a float64 reference: the scale of errors. Its non-finite elements count as zero."""
+    sums = _slices(exact)
+    if bool(torch.isfinite(sums.maximum).all()):
+        return sums
     return _slices(torch.where(torch.isfinite(exact), exact, 0.0))
 
 
@@ -120,12 +123,13 @@ def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
     Returns:
         The sums; infinite in a slice where a non-finite element is not the reference's own.
     """
+    sums = _slices(received - exact)
+    if bool(torch.isfinite(sums.maximum).all()):
+        return sums
+    # Something is not finite, in the reference or in the tensor: the reference's own do not count as errors.
     received = received.to(torch.float64)
-    error = received - exact
-    finite = torch.isfinite(exact)
-    if not bool(finite.all()):
-        same = torch.where(torch.isnan(exact), torch.isnan(received), received == exact)
-        error = torch.where(finite, error, torch.where(same, 0.0, math.inf))
+    same = torch.where(torch.isnan(exact), torch.isnan(received), received == exact)
+    error = torch.where(torch.isfinite(exact), received - exact, torch.where(same, 0.0, math.inf))
     return _slices(torch.where(torch.isnan(error), math.inf, error))
 
 
@@ -135,7 +139,8 @@ def _slices(tensor: torch.Tensor) -> Slices:
     if rows.shape[1] == 0:
         zero = torch.zeros(rows.shape[0], dtype=torch.float64, device=tensor.device)
         return Slices(zero, zero, 0, by_slice)
-    return Slices(rows.square().sum(dim=1), rows.abs().amax(dim=1), rows.shape[1], by_slice)
+    squares = torch.linalg.vector_norm(rows, dim=1).square()
+    return Slices(squares, torch.linalg.vector_norm(rows, ord=math.inf, dim=1), rows.shape[1], by_slice)
 
 
 def relative(error: Slices, scale: Slices) -> Errors:

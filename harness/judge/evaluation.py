@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,21 +16,33 @@ import torch
 from harness import problems
 from harness.build.cache import BuildCache
 from harness.errors import HarnessError, ProblemError
+from harness.judge.baseline import Baseline
 from harness.judge.comparison import TrialResult
-from harness.judge.draws import Draw, derive_seed, draw, init_args
+from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange
-from harness.judge.fitting import available_memory
+from harness.judge.fitting import free_memory, size_of
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.matching import MatchError, match_state
 from harness.judge.reference import Reference, differentiable_leaves, input_names
-from harness.judge.trial import THREAD_ORDERS, Setting, run_trial, stop_for
+from harness.judge.series import Side, measure, summary
+from harness.judge.trial import (
+    THREAD_ORDERS,
+    Setting,
+    backward_command,
+    forward_command,
+    run_trial,
+    stop_for,
+)
 from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status, TensorReport
 from harness.solutions import Candidate
-from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
+from harness.wire.cuda_memory import DeviceMemoryError
+from harness.wire.messages import Backward, Construct, Constructed, Load, Loaded, Outputs, StateTensor, Time
 from harness.wire.values import encode_plain
 
 TRIALS = 5
+#: Share of the free memory that a float64 evaluation of the reference may take.
+EXACT_SHARE = 8
 logger = logging.getLogger(__name__)
 
 
@@ -79,6 +92,7 @@ class CandidateJudge:
         policy: How to judge.
         surroundings: The machine.
         progress: Called with a word for what happens now.
+        baseline: Eager's worker, to be timed against; None where speed is not measured.
     """
 
     def __init__(
@@ -87,7 +101,10 @@ class CandidateJudge:
         policy: Policy,
         surroundings: Surroundings,
         progress: Callable[[str], None] = lambda _: None,
+        baseline: Baseline | None = None,
     ):
+        self._device = torch.device(policy.device)
+        self._baseline = baseline
         self._candidate = candidate
         self._policy = policy
         self._surroundings = surroundings
@@ -119,10 +136,11 @@ class CandidateJudge:
         build_before = self._build_s
         record = self._blank(case, constants)
         try:
-            results = self._judge(case, constants, clock)
-            record = replace(record, **self._summary(results))
+            record = replace(record, **self._judge(case, constants, clock))
         except CandidateStopped as stop:
             record = self._stopped(record, stop)
+        except (torch.OutOfMemoryError, DeviceMemoryError) as error:
+            record = replace(record, status=Status.OUT_OF_MEMORY, message=self._memory_words(case, constants, error))
         except ProblemError:
             raise
         except HarnessError as error:
@@ -139,27 +157,49 @@ class CandidateJudge:
             log=log,
         )
 
-    def _judge(self, case: str, constants: dict[str, Any], clock: Clock) -> list[TrialResult]:
+    def _judge(self, case: str, constants: dict[str, Any], clock: Clock) -> dict[str, Any]:
+        """Judge and, on a GPU, time; the record's fields that this fills."""
         problem = self._candidate.problem
+        if self._worker is None and self._never_loads is None:
+            self._start_worker()  # it imports torch while the judge draws
         module = problems.load(problem, constants)
         secret = self._policy.secret
         args = init_args(problem, module, derive_seed(secret, case, "init"))
-        first = draw(problem, module, args, derive_seed(secret, case, "draw", 0))
-        reference = Reference(problem, not self._policy.forward_only, available_memory() // 4)
-        graph = reference.eager(first, derive_seed(secret, case, "shape"))
-        leaves: tuple[str, ...] = ()
-        if any(output.requires_grad for output in graph.outputs):
-            leaves = tuple(differentiable_leaves(graph.gradients([torch.ones_like(o) for o in graph.outputs])))
-        state = first.state
+        first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
+        memory = free_memory(self._device)
+        reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE)
+        outputs, leaves = self._shape(reference, first, case)
         exchange = Exchange(
-            args, first.inputs, state, graph.outputs,
-            {name: graph.leaves[name] for name in leaves}, input_names(first),
+            args, first.inputs, first.state, outputs,
+            {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
+            input_names(first), self._device,
         )  # fmt: skip
+        del outputs
         with contextlib.closing(exchange):
             worker = self._ready_worker(clock)
-            names = self._construct(worker, exchange, state, constants, clock)
+            construct = self._construct_command(exchange, constants)
+            names = self._construct(worker, exchange, construct, first.state, clock)
             setting = Setting(exchange, reference, names, leaves, problem.precision, f"{secret}:{case}")
-            return self._trials(setting, worker, clock, module, args, first)
+            results = self._trials(setting, worker, clock, module, args, first, case)
+            fields = self._summary(results)
+            if fields["status"] is Status.PASSED and self._baseline is not None:
+                fields |= self._time(setting, worker, clock, module, first, construct, case, constants)
+            return fields
+
+    def _shape(self, reference: Reference, first: Draw, case: str) -> tuple[list[torch.Tensor], tuple[str, ...]]:
+        """Outputs as meta tensors, and the leaves that the reference differentiates; from one eager run."""
+        graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"))
+        leaves: tuple[str, ...] = ()
+        if any(output.requires_grad for output in graph.outputs):
+            ones = [
+                torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
+            ]
+            leaves = tuple(differentiable_leaves(graph.gradients(ones)))
+        return [torch.empty_like(output, device="meta") for output in graph.outputs], leaves
+
+    def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
+        named = {name: first.inputs[position] for position, name in input_names(first).items()}
+        return named | dict(first.model.named_parameters())
 
     def _trials(
         self,
@@ -169,17 +209,19 @@ class CandidateJudge:
         module: ProblemModule,
         args: list[Any],
         first: Draw,
+        case: str,
     ) -> list[TrialResult]:
         """Run the trials, each under another thread order, until one fails."""
         results: list[TrialResult] = []
         for trial in range(TRIALS):
             self._progress(f"trial {trial + 1}/{TRIALS}")
-            seed = derive_seed(self._policy.secret, setting.secret.partition(":")[2], "draw", trial)
-            drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed)
+            seed = derive_seed(self._policy.secret, case, "draw", trial)
+            drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
             order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
             result = run_trial(setting, worker, clock, drawn, trial, order)
             if result.failed:
-                self._try_other_orders(setting, worker, clock, drawn, trial, order)
+                if self._device.type == "cpu":
+                    self._try_other_orders(setting, worker, clock, drawn, trial, order)
                 return [*results, result]
             results.append(result)
         return results
@@ -205,21 +247,70 @@ class CandidateJudge:
                 finding = Finding("race", None, None, (), remedy, message)
                 raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
 
+    def _time(
+        self,
+        setting: Setting,
+        worker: WorkerHandle,
+        clock: Clock,
+        module: ProblemModule,
+        first: Draw,
+        construct: Construct,
+        case: str,
+        constants: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Time the candidate against eager in both directions; the record's fields that this fills."""
+        assert self._baseline is not None
+        self._progress("timing")
+        torch.cuda.empty_cache()
+        problem = self._candidate.problem
+        command = forward_command(setting, first, 0, "forward", bool(setting.leaves))
+        own = {name: name for name in setting.names}
+        of_eager = replace(command, state=tuple((name, setting.exchange.state[name]) for name in own))
+        construct = replace(construct, own_args=False, init_args=setting.exchange.args)
+        rival = self._baseline.side(problem, constants, construct, setting.exchange.descriptor, of_eager)
+        reply = worker.request(command, clock, "running forward")
+        if not isinstance(reply, Outputs):
+            raise stop_for(reply)
+        choose = random.Random(derive_seed(self._policy.secret, case, "timing"))
+        directions: list[tuple[str, Backward | None, Backward | None]] = [("forward", None, None)]
+        if setting.leaves:
+            of_candidate, of_baseline = backward_command(setting), backward_command(replace(setting, names=own))
+            directions.append(("forward_backward", of_candidate, of_baseline))
+        found = []
+        try:
+            for name, mine, theirs in directions:
+
+                def renew(pair: int, name: str = name) -> None:
+                    seed = derive_seed(self._policy.secret, case, "timing", name, pair)
+                    setting.exchange.write_inputs(draw_inputs(problem, module, seed, self._device))
+
+                for region in setting.exchange.cotangents:
+                    setting.exchange.write_normal(region)
+                sides = (Side(worker, clock), Side(rival.worker, rival.clock))
+                found.append((name, measure(sides, (Time(mine), Time(theirs)), renew, self._device, choose)))
+        finally:
+            self._baseline.release()
+        return summary(found)
+
+    def _start_worker(self) -> WorkerHandle:
+        self._progress("starting a worker")
+        libraries, memory = self._surroundings.libraries, self._policy.memory_bytes
+        self._worker = WorkerHandle(self._policy.device, libraries, memory)
+        self._loaded = None
+        return self._worker
+
     def _ready_worker(self, clock: Clock) -> WorkerHandle:
         """A worker that has imported the solution; the same one as before while it lives."""
         if self._never_loads is not None:
             raise self._never_loads
-        if self._worker is None:
-            self._progress("starting a worker")
-            surroundings = self._surroundings
-            self._worker = WorkerHandle(self._policy.device, surroundings.libraries, self._policy.memory_bytes)
-            self._worker.start()
+        worker = self._worker or self._start_worker()
         if self._loaded is None:
+            worker.start()
             self._progress("building")
             solution = self._candidate.solution
             cached = {key: str(path) for key, path in self._surroundings.cache.libraries(solution.digest).items()}
             try:
-                reply = self._worker.request(Load(str(solution.path), cached), clock, "importing the solution")
+                reply = worker.request(Load(str(solution.path), cached), clock, "importing the solution")
                 if not isinstance(reply, Loaded):
                     raise stop_for(reply)
             except CandidateStopped as stop:
@@ -227,22 +318,25 @@ class CandidateJudge:
                 raise
             self._loaded = reply
             self._keep(reply.built)
-        return self._worker
+        return worker
+
+    def _construct_command(self, exchange: Exchange, constants: dict[str, Any]) -> Construct:
+        assert self._loaded is not None
+        own = self._loaded.has_init_inputs and self._differs("get_init_inputs")
+        return Construct(exchange.total_bytes, own, () if own else exchange.args, encode_plain(constants))
 
     def _construct(
         self,
         worker: WorkerHandle,
         exchange: Exchange,
+        command: Construct,
         state: list[StateTensor],
-        constants: dict[str, Any],
         clock: Clock,
     ) -> dict[str, str]:
         """Make the candidate's instance; the reference's state names to the candidate's."""
         assert self._loaded is not None
-        own = self._loaded.has_init_inputs and self._differs("get_init_inputs")
-        args = () if own else exchange.args
         self._progress("constructing ModelNew")
-        command = Construct(exchange.total_bytes, own, args, encode_plain(constants))
+        exchange.settle()
         reply = worker.request(command, clock, "constructing ModelNew", exchange.descriptor)
         if not isinstance(reply, Constructed):
             raise stop_for(reply)
@@ -266,6 +360,16 @@ class CandidateJudge:
         """Whether the solution defines a function of the problem in another way."""
         own = problems.function_source(self._candidate.solution.source, function)
         return own is not None and own != problems.function_source(self._candidate.problem.source, function)
+
+    def _memory_words(self, case: str, constants: dict[str, Any], error: Exception) -> str:
+        """What a case would have needed, and what there is."""
+        size = size_of(self._candidate.problem, constants)
+        free, total = torch.cuda.mem_get_info(self._device)
+        needed = f"about {size.device_bytes / 2**30:.0f} GiB" if size is not None else "more than there is"
+        return (
+            f"case {case!r} needs {needed} of device memory for inputs, outputs, gradients and references; "
+            f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
+        )
 
     def _blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
         return EvaluationRecord(
@@ -321,6 +425,7 @@ class CandidateJudge:
             "outputs": _worst([result.outputs for result in results]),
             "gradients": _worst([result.gradients for result in results]),
             "trials": len(results),
+            "reference_pieces": results[-1].pieces,
         }
 
 

@@ -11,7 +11,8 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.handle import CandidateStopped
 from harness.records import Finding, Status
-from harness.wire.arena import Arena, Layout, create_shared_file, region_bytes
+from harness.wire import cuda_memory
+from harness.wire.arena import Arena, Layout, create_shared_file, map_file, region_bytes
 from harness.wire.messages import Region, StateTensor, Value
 from harness.wire.values import UnsupportedValue, encode_plain
 
@@ -26,9 +27,11 @@ class Exchange:
         outputs: Tensors of the outputs' shapes and dtypes.
         leaves: Differentiable leaves of the reference by name; their gradients cross.
         input_names: Names of the differentiable inputs by position.
+        device: Where the arena is to lie.
 
     Raises:
         ProblemError: An argument cannot cross.
+        DeviceMemoryError: The device has not enough memory left for the arena.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Exchange:
         outputs: Sequence[torch.Tensor],
         leaves: dict[str, torch.Tensor],
         input_names: dict[int, str],
+        device: torch.device,
     ):
         layout = Layout()
         self._named: dict[int, str] = {}
@@ -57,19 +61,24 @@ class Exchange:
             self._name(layout.add(tensor.shape, tensor.dtype), f"output {index}")
             for index, tensor in enumerate(outputs)
         )
-        self.cotangents = tuple(
-            self._name(layout.add(tensor.shape, tensor.dtype), f"the gradient of output {index}")
-            for index, tensor in enumerate(outputs)
-        )
+        # A cotangent replaces the output it belongs to, of which the judge has its copy by then.
+        self.cotangents = self.outputs
         self.gradients = {
             name: self._name(layout.add(leaf.shape, leaf.dtype), f"the gradient of {name}")
             for name, leaf in leaves.items()
         }
         self.input_names = input_names
         self._guards = layout.guards()
-        self.total_bytes = layout.total_bytes
-        self.descriptor = create_shared_file(self.total_bytes)
-        self._arena = Arena(self.descriptor, self.total_bytes)
+        self._memory: cuda_memory.SharedDeviceMemory | None = None
+        if device.type == "cuda":
+            self._memory, self.descriptor = cuda_memory.create(device.index, layout.total_bytes)
+            self.total_bytes = self._memory.mapped_bytes
+            self._arena = Arena(self._memory.tensor())
+        else:
+            self.total_bytes = layout.total_bytes
+            self.descriptor = create_shared_file(self.total_bytes)
+            self._arena = Arena(map_file(self.descriptor, self.total_bytes))
+        self._device = device
         for start, end in self._guards:
             self._arena.fill(start, end)
         for value, region in zip(args, self.args, strict=True):
@@ -77,8 +86,16 @@ class Exchange:
                 self._arena.tensor(region.region).copy_(value)
 
     def close(self) -> None:
-        """Close the descriptor; the mapping goes with the object."""
+        """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
         os.close(self.descriptor)
+        if self._memory is not None:
+            del self._arena
+            self._memory.close()
+
+    def settle(self) -> None:
+        """Wait until everything written lies in the arena, before the worker is told to read it."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def write_inputs(self, inputs: Sequence[Any]) -> tuple[Value, ...]:
         """Write a draw's inputs into their regions.
@@ -104,6 +121,10 @@ class Exchange:
     def write(self, region: Region, tensor: torch.Tensor) -> None:
         """Write a tensor into its region."""
         self._arena.tensor(region).copy_(tensor.detach())
+
+    def write_normal(self, region: Region) -> None:
+        """Fill a region with standard normal values."""
+        self._arena.tensor(region).normal_()
 
     def poison(self, regions: Sequence[Region]) -> None:
         """Fill regions with NaN, so that what the candidate leaves unwritten cannot pass."""
@@ -155,6 +176,7 @@ class Exchange:
 
 def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Bit for bit, so that NaN equals itself and -0 differs from 0."""
-    mine = first.contiguous().view(-1).view(torch.uint8)
-    theirs = second.detach().contiguous().view(-1).view(torch.uint8)
-    return bool(torch.equal(mine, theirs))
+    mine, theirs = (tensor.detach().contiguous().view(-1).view(torch.uint8) for tensor in (first, second))
+    whole = mine.numel() // 8 * 8  # compared as words: an eighth of the elements
+    words = torch.equal(mine[:whole].view(torch.int64), theirs[:whole].view(torch.int64))
+    return words and torch.equal(mine[whole:], theirs[whole:])

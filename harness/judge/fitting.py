@@ -17,6 +17,8 @@ MAX_ELEMENTS = 1 << 22
 #: Bytes a judged element costs at the peak: float64 and float32 references, gradients, and the arena (8 + 4 bytes
 #: each for value, gradient, cotangent and saved tensors, with the candidate's copies beside them).
 PEAK_BYTES_PER_ELEMENT = 160
+#: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate and baseline.
+DEVICE_BYTES_PER_ELEMENT = 26
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,19 @@ class Size:
 
     Attributes:
         elements: Elements of inputs, outputs and parameters.
-        peak_bytes: Estimated peak of judging it.
     """
 
     elements: int
 
     @property
     def peak_bytes(self) -> int:
-        """Estimated peak of judging the case, in bytes."""
+        """Estimated peak of judging the case on the CPU, in bytes."""
         return self.elements * PEAK_BYTES_PER_ELEMENT
+
+    @property
+    def device_bytes(self) -> int:
+        """Estimated peak of judging the case on a GPU, in bytes."""
+        return self.elements * DEVICE_BYTES_PER_ELEMENT
 
 
 def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
@@ -66,6 +72,11 @@ def available_memory() -> int:
     except OSError:
         pass
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of memory that are free for use where a device's tensors lie."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
 
 
 def why_not(size: Size | None, available: int) -> str | None:

@@ -206,6 +206,8 @@ class Reference:
         with seeded(seed), torch.set_grad_enabled(self._differentiate):
             try:
                 result = model(*arguments)
+            except torch.OutOfMemoryError:
+                raise
             except Exception as error:
                 what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
                 raise failure(self._problem, what, error) from error

@@ -116,14 +116,7 @@ def _forward(
 ) -> list[torch.Tensor]:
     """Have the candidate run forward; private copies of its outputs."""
     exchange = setting.exchange
-    inputs = exchange.write_inputs(draw.inputs)
-    ours = {**dict(draw.model.named_parameters()), **dict(draw.model.named_buffers())}
-    state = []
-    for name, theirs in setting.names.items():
-        exchange.write(exchange.state[name], ours[name])
-        state.append((theirs, exchange.state[name]))
-    exchange.poison(exchange.outputs)
-    command = Forward(inputs, tuple(state), exchange.outputs, bool(setting.leaves), thread_order, seed)
+    command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves))
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
         raise stop_for(reply)
@@ -131,6 +124,32 @@ def _forward(
     exchange.check_untouched(draw.inputs)
     _check_form(exchange.outputs, reply, bool(setting.leaves))
     return [exchange.take(region) for region in exchange.outputs]
+
+
+def backward_command(setting: Setting) -> Backward:
+    """The command that differentiates with what lies in the cotangents' regions."""
+    exchange = setting.exchange
+    positions = {name: position for position, name in exchange.input_names.items()}
+    regions = {name: exchange.gradients[name] for name in setting.leaves}
+    return Backward(
+        exchange.cotangents,
+        tuple((positions[name], region) for name, region in regions.items() if name in positions),
+        tuple((setting.names[name], region) for name, region in regions.items() if name not in positions),
+    )
+
+
+def forward_command(setting: Setting, draw: Draw, seed: int, thread_order: str, differentiate: bool) -> Forward:
+    """Write a draw's inputs and state into the arena; the command that runs forward on them."""
+    exchange = setting.exchange
+    inputs = exchange.write_inputs(draw.inputs)
+    ours = {**dict(draw.model.named_parameters()), **dict(draw.model.named_buffers())}
+    state = []
+    for name, theirs in setting.names.items():
+        exchange.write(exchange.state[name], ours[name])
+        state.append((theirs, exchange.state[name]))
+    exchange.poison(exchange.outputs)
+    exchange.settle()
+    return Forward(inputs, tuple(state), exchange.outputs, differentiate, thread_order, seed)
 
 
 def _check_form(expected: Sequence[Region], reply: Outputs, differentiate: bool) -> None:
@@ -193,12 +212,12 @@ def _backward(
     exchange = setting.exchange
     for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
         exchange.write(region, tensor)
-    positions = {name: position for position, name in exchange.input_names.items()}
     wanted = {name: exchange.gradients[name] for name in setting.leaves}
     exchange.poison(list(wanted.values()))
-    of_inputs = tuple((positions[name], region) for name, region in wanted.items() if name in positions)
-    of_state = tuple((setting.names[name], region) for name, region in wanted.items() if name not in positions)
-    reply = worker.request(Backward(exchange.cotangents, of_inputs, of_state), clock, "running backward")
+    exchange.settle()
+    positions = {name: position for position, name in exchange.input_names.items()}
+    command = backward_command(setting)
+    reply = worker.request(command, clock, "running backward")
     if not isinstance(reply, Gradients):
         raise stop_for(reply)
     check_reports(reply.reports)

@@ -36,18 +36,30 @@ def print_table(records: Sequence[EvaluationRecord]) -> None:
             f"[{colour}]{record.status}[/{colour}]",
             share_text(record.outputs),
             share_text(record.gradients),
-            "emulated" if record.device == "cpu" else "-",
+            speed_text(record),
             f"{record.total_s:.1f} s",
         )
     console.print(table)
     if any(record.device == "cpu" for record in records):
         console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
+    if any(record.speedup for record in records):
+        console.print("speed: median of forward, then of forward with backward, and the speedup over eager PyTorch")
     for record in records:
         if record.message and record.status is not Status.PASSED:
             console.print(f"\n[bold]{escape(record.solution)}[/bold] {record.case}: {record.status}")
             console.print(escape(record.message))
             for finding in record.findings:
                 console.print(escape(f"  {finding.kind}: {finding.message}"))
+
+
+def speed_text(record: EvaluationRecord) -> str:
+    """Forward and forward with backward, as ``5.31 ms 1.68x, 14.6 ms 1.36x``; ``emulated`` on the CPU."""
+    if record.device == "cpu":
+        return "emulated"
+    if not record.speedup:
+        return "-"
+    times = {"forward": record.forward_ms, "forward_backward": record.forward_backward_ms}
+    return ", ".join(f"{times[name]:.3g} ms {ratio:.2f}x" for name, ratio in record.speedup.items())
 
 
 def share_text(reports: Sequence[TensorReport]) -> str:

@@ -1,7 +1,7 @@
 """The exchange arena: one block of shared memory that holds every tensor that crosses, and nothing else.
 
-On the CPU it is an anonymous shared file that the judge makes and both sides map. Regions are separated by guard
-bands, which the judge fills and verifies.
+On the CPU it is an anonymous shared file that the judge makes and both sides map; on a GPU it is shared device memory
+(``cuda_memory``). Regions are separated by guard bands, which the judge fills and verifies.
 """
 
 from __future__ import annotations
@@ -87,15 +87,23 @@ def create_shared_file(size: int) -> int:
     return descriptor
 
 
-class Arena:
-    """A mapping of the shared file, seen as tensors."""
+def map_file(descriptor: int, size: int) -> torch.Tensor:
+    """A shared file's bytes as a uint8 tensor of shape (size,); the mapping lives as long as the tensor."""
+    return torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
 
-    def __init__(self, descriptor: int, size: int):
-        self._map = mmap.mmap(descriptor, size)
-        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+class Arena:
+    """A mapping of the shared memory, seen as tensors.
+
+    Args:
+        memory: All of it, uint8 of shape (bytes,), on the device that the tensors are to lie on.
+    """
+
+    def __init__(self, memory: torch.Tensor):
+        self._bytes = memory
 
     def tensor(self, region: Region) -> torch.Tensor:
-        """The tensor that lies in a region: dense, on the CPU, sharing the arena's memory."""
+        """The tensor that lies in a region: dense, sharing the arena's memory."""
         count = region_bytes(region.shape, region.dtype)
         part = self._bytes[region.offset : region.offset + count]
         # .data: a version counter of its own, or writing one region would look like writing all of them.

@@ -122,6 +122,26 @@ class Backward:
     state_gradients: tuple[tuple[str, Region], ...]
 
 
+@dataclass(frozen=True)
+class LoadReference:
+    """Take the problem's own ``Model`` under these constants: this worker is the baseline, and trusted."""
+
+    problem: str
+    constants: str
+
+
+@dataclass(frozen=True)
+class Time:
+    """Time one call on the inputs of the last ``Forward``; without ``backward`` a forward under ``no_grad``."""
+
+    backward: Backward | None
+
+
+@dataclass(frozen=True)
+class Release:
+    """Drop the instance and all device memory."""
+
+
 # ----------------------------------------------------------------- worker to judge
 
 
@@ -199,8 +219,20 @@ class Failed:
     reports: tuple[Report, ...]
 
 
-Command = Load | Construct | Forward | Backward
-Reply = Ready | Building | Loaded | Constructed | Outputs | Gradients | Failed
+@dataclass(frozen=True)
+class Timed:
+    """What the worker claims that a call took, in milliseconds."""
+
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class Released:
+    """Done."""
+
+
+Command = Load | LoadReference | Construct | Forward | Backward | Time | Release
+Reply = Ready | Building | Loaded | Constructed | Outputs | Gradients | Timed | Released | Failed
 
 COMMANDS: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Command)}
 REPLIES: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Reply)}

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from harness.wire.arena import Arena, dtype_name
-from harness.wire.messages import Backward, Forward, OutputTensor, Region, Value, input_key
+from harness.wire.messages import Backward, Forward, OutputTensor, Region, Time, Value, input_key
 from harness.wire.values import decode_plain
+from harness.worker import clock
 
 MODULE_NAME = "solution"
 _STRUCTURES = {torch.Tensor: "tensor", torch.nn.Parameter: "tensor", tuple: "tuple", list: "list"}
@@ -121,14 +122,37 @@ class Instance:
             self.forward()
         assert self._outputs is not None
         outputs, self._outputs = self._outputs, None
+        leaves, cotangents = self._backward_arguments(command)
+        return self._differentiate(outputs, leaves, cotangents)
+
+    def timed(self, command: Time, device: torch.device) -> float:
+        """Milliseconds that one call took by CUDA events: a forward without gradients, or with its backward."""
+        if command.backward is None:
+            with torch.no_grad():
+                return clock.timed(lambda: self.model(*self._arguments), device)
+        leaves, cotangents = self._backward_arguments(command.backward)
+
+        def step() -> Any:
+            result = self.model(*self._arguments)
+            outputs = [result] if isinstance(result, torch.Tensor) else list(result)
+            return self._differentiate(outputs, leaves, cotangents)
+
+        return clock.timed(step, device)
+
+    def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+        """The leaves to differentiate, by name, and the cotangents."""
         parameters = dict(self.model.named_parameters())
         leaves = {input_key(position): self._inputs[position] for position, _ in command.input_gradients}
         leaves.update((name, parameters[name]) for name, _ in command.state_gradients if name in parameters)
-        leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        return wanted, [self._arena.tensor(region) for region in command.cotangents]
+
+    @staticmethod
+    def _differentiate(
+        outputs: Sequence[torch.Tensor], leaves: dict[str, torch.Tensor], cotangents: Sequence[torch.Tensor]
+    ) -> dict[str, torch.Tensor | None]:
         pairs = [
-            (output, self._arena.tensor(region))
-            for output, region in zip(outputs, command.cotangents, strict=True)
-            if output.requires_grad
+            (output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if output.requires_grad
         ]
         results = torch.autograd.grad(
             [output for output, _ in pairs],
@@ -152,15 +176,15 @@ def structure_of(result: Any) -> str:
     return _STRUCTURES.get(type(result), f"{type(result).__name__}" if result is not None else "None")
 
 
-def describe_output(tensor: Any) -> OutputTensor:
+def describe_output(tensor: Any, device: torch.device) -> OutputTensor:
     """Shape and dtype of one returned item, and what keeps it from being copied."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return OutputTensor((), type(tensor).__name__, False, f"a {type(tensor).__name__}, not a torch.Tensor")
     fault = ""
     if tensor.layout is not torch.strided:
         fault = f"has layout {tensor.layout}, expected a dense tensor"
-    elif tensor.device.type != "cpu":
-        fault = f"lies on device {tensor.device}, where the inputs do not"
+    elif tensor.device != device:
+        fault = f"lies on device {tensor.device}, expected {device}"
     return OutputTensor(tuple(tensor.shape), dtype_name(tensor.dtype), tensor.requires_grad, fault)
 
 

@@ -11,15 +11,12 @@ import os
 import socket
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils import cpp_extension
 
-from harness.emulator.device import emulated_cuda
-from harness.emulator.inline import InlineLoader
-from harness.emulator.session import EmulatorSession, ThreadOrder
-from harness.emulator.toolchain import RuntimeLibraries
+from harness import problems
 from harness.wire import channel
 from harness.wire.arena import Arena
 from harness.wire.messages import (
@@ -33,11 +30,16 @@ from harness.wire.messages import (
     Gradients,
     Load,
     Loaded,
+    LoadReference,
     Outputs,
     OutputTensor,
     Ready,
+    Release,
+    Released,
     Reply,
     Report,
+    Time,
+    Timed,
     decode,
     encode,
 )
@@ -53,6 +55,17 @@ from harness.worker.candidate import (
     store,
     structure_of,
 )
+from harness.worker.platforms import Loader, platform_for
+
+_STAGES = {
+    Load: "import",
+    LoadReference: "import",
+    Construct: "ModelNew",
+    Forward: "forward",
+    Backward: "backward",
+    Time: "timed calls",
+    Release: "release",
+}
 
 
 class Worker:
@@ -66,9 +79,8 @@ class Worker:
     def __init__(self, ours: socket.socket, settings: dict[str, Any]):
         self._channel = ours
         self._build_folder = Path(settings["build_folder"])
-        libraries = settings["libraries"]
-        self._emulator = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
-        self._loader: InlineLoader | None = None
+        self.platform = platform_for(settings["device"], settings["libraries"])
+        self._loader: Loader | None = None
         self._announced: set[str] = set()
         self._solution = ""
         self._module: ModuleType | None = None
@@ -87,7 +99,7 @@ class Worker:
             self._send(self._answer(command, descriptor))
 
     def _answer(self, command: Any, descriptor: int | None) -> Reply:
-        stage = {Load: "import", Construct: "ModelNew", Forward: "forward", Backward: "backward"}[type(command)]
+        stage = _STAGES[type(command)]
         try:
             if isinstance(command, Load):
                 return self._load(command)
@@ -96,34 +108,39 @@ class Worker:
                 return self._construct(command, descriptor)
             if isinstance(command, Forward):
                 return self._forward(command)
-            return self._backward(command)
+            if isinstance(command, Backward):
+                return self._backward(command)
+            if isinstance(command, Time):
+                return self._time(command)
+            if isinstance(command, LoadReference):
+                return self._load_reference(command)
+            return self._release()
         except BaseException as error:  # the candidate's boundary: whatever it raises is an answer
-            kind = failures.kind_of(error, "runtime" if stage in ("forward", "backward") else "load")
+            kind = failures.kind_of(error, "load" if stage in ("import", "ModelNew") else "runtime")
             message = failures.describe(error, self._solution)
             return Failed(kind, stage, message, failures.build_log(error), self._reports())
 
     def _load(self, command: Load) -> Loaded:
         self._solution = command.solution
-        self._loader = InlineLoader(
+        self._loader = self.platform.loader(
             Path(command.solution),
-            Path(command.solution).read_text(encoding="utf-8-sig"),
             {key: Path(path) for key, path in command.cached.items()},
             self._build_folder,
             lambda event, name: self._send(Building(event, name)),
         )
-        # A solution that imports torch's loader finds the emulator's in its place.
+        # A solution that imports torch's loader finds the harness's in its place.
         cpp_extension.load_inline = self._loader.load_inline
         cpp_extension.load = self._loader.load
-        with emulated_cuda():
+        with self.platform.running():
             self._module = import_solution(command.solution)
         return Loaded(self._built(), hasattr(self._module, "get_init_inputs"), parameter_map(self._module))
 
     def _construct(self, command: Construct, descriptor: int) -> Constructed:
         assert self._module is not None
         self._instance = None
-        self._arena = arena = Arena(descriptor, command.arena_bytes)
-        os.close(descriptor)
-        with emulated_cuda():
+        self._arena = None
+        self._arena = arena = self.platform.arena(descriptor, command.arena_bytes)
+        with self.platform.running():
             if command.own_args:
                 args = own_init_args(self._module, decode_plain(command.constants))
             else:
@@ -131,34 +148,38 @@ class Worker:
                     arena.tensor(value.region).clone() if value.region else decode_plain(value.plain or "null")
                     for value in command.init_args
                 ]
-            model = self._module.ModelNew(*args)
+            model = self._module.ModelNew(*args).to(self.platform.device)
+            self.platform.synchronize()
         self._instance = Instance(model, arena)
         return Constructed(tuple(describe_state(model)), self._built())
 
     def _forward(self, command: Forward) -> Outputs:
         assert self._instance is not None
         assert self._arena is not None
-        self._emulator.set_thread_order(cast(ThreadOrder, command.thread_order), command.order_seed)
+        self.platform.set_thread_order(command.thread_order, command.order_seed)
         self._instance.set_state(command.state)
         self._instance.prepare(command)
-        with emulated_cuda():
+        with self.platform.running():
             result = self._instance.forward()
+            self.platform.synchronize()
         structure = structure_of(result)
         items = [result] if structure == "tensor" else result if structure in ("tuple", "list") else []
         described: list[OutputTensor] = []
         for index, item in enumerate(items):
-            output = describe_output(item)
+            output = describe_output(item, self.platform.device)
             if not output.fault and index < len(command.outputs):
                 fault = store(self._arena, command.outputs[index], item)
                 output = OutputTensor(output.shape, output.dtype, output.differentiable, fault)
             described.append(output)
+        self.platform.synchronize()
         return Outputs(structure, tuple(described), self._reports(), self._built())
 
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
         assert self._arena is not None
-        with emulated_cuda():
+        with self.platform.running():
             gradients = self._instance.gradients(command)
+            self.platform.synchronize()
         wanted = {f"input:{position}": region for position, region in command.input_gradients}
         wanted.update(command.state_gradients)
         missing, faults = [], {}
@@ -168,7 +189,29 @@ class Worker:
                 missing.append(name)
             elif fault := store(self._arena, region, gradient):
                 faults[name] = f"the gradient has {fault}"
+        self.platform.synchronize()
         return Gradients(tuple(missing), faults, self._reports(), self._built())
+
+    def _time(self, command: Time) -> Timed:
+        assert self._instance is not None
+        with self.platform.running():
+            return Timed(self._instance.timed(command, self.platform.device))
+
+    def _load_reference(self, command: LoadReference) -> Loaded:
+        """Take the problem's own model for the candidate: this worker is the baseline, and trusted."""
+        problem = problems.read_problem(Path(command.problem))
+        self._solution = command.problem
+        module = ModuleType("reference")
+        vars(module)["ModelNew"] = problems.load(problem, decode_plain(command.constants)).model
+        self._module = module
+        return Loaded({}, False, {})
+
+    def _release(self) -> Released:
+        """Drop the instance and everything it holds on the device, and unmap the arena."""
+        self._instance = None
+        self._arena = None
+        self.platform.release()
+        return Released()
 
     def _reports(self) -> tuple[Report, ...]:
         return tuple(
@@ -180,7 +223,7 @@ class Worker:
                 str(report.get("remedy", "")),
                 json.dumps(report.get("accesses", [])),
             )
-            for report in self._emulator.take_reports()
+            for report in self.platform.take_reports()
         )
 
     def _built(self) -> dict[str, str]:
@@ -203,7 +246,7 @@ def main(arguments: list[str]) -> int:
     os.set_inheritable(ours.fileno(), False)
     worker = Worker(ours, settings)
     torch.manual_seed(0)
-    if settings["memory_bytes"] is not None:
+    if settings["memory_bytes"] is not None and worker.platform.limits_memory:
         limits.limit_memory(settings["memory_bytes"])
     with contextlib.suppress(channel.ChannelClosed):
         worker.serve()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from harness.wire import channel
-from harness.wire.arena import GUARD_BYTES, Arena, Layout, create_shared_file, region_bytes
+from harness.wire.arena import GUARD_BYTES, Arena, Layout, create_shared_file, map_file, region_bytes
 from harness.wire.messages import (
     COMMANDS,
     REPLIES,
@@ -115,7 +115,7 @@ def test_regions_share_memory_and_guards_show_what_is_written_past_them() -> Non
     first = layout.add((3, 5), torch.float32)
     second = layout.add((0,), torch.int64)
     third = layout.add((7,), torch.bool)
-    arena = Arena(create_shared_file(layout.total_bytes), layout.total_bytes)
+    arena = Arena(map_file(create_shared_file(layout.total_bytes), layout.total_bytes))
     for start, end in layout.guards():
         assert end - start >= GUARD_BYTES
         arena.fill(start, end)

@@ -1,0 +1,196 @@
+"""Building for a GPU through torch's own ``load_inline``, each build in a folder of its own.
+
+torch guards a build folder with a lock file that outlives a killed process. Here no folder is ever shared or met
+again: it lies in the worker's private folder, and only the finished library leaves it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import cpp_extension
+
+from harness import __version__
+from harness.emulator.diagnostics import BuildFailed
+from harness.errors import ToolchainError
+
+_REMEDY = (
+    "install the CUDA toolkit (and set CUDA_HOME if it is not in /usr/local/cuda), or nvcc from PyPI: "
+    "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl, of the major version that torch was built for"
+)
+
+
+def cuda_home() -> Path | None:
+    """The CUDA toolkit's folder, the one that holds ``bin/nvcc``; None where there is none.
+
+    Looked for in ``CUDA_HOME`` and ``CUDA_PATH``, beside ``nvcc`` on the path, in ``/usr/local/cuda``, and among the
+    packages of PyPI (``nvidia-cuda-nvcc``).
+    """
+    places = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    on_path = shutil.which("nvcc")
+    if on_path:
+        places.append(Path(on_path).resolve().parent.parent)
+    places.append(Path("/usr/local/cuda"))
+    packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
+    places += [*sorted(packages.glob("cu[0-9]*"), reverse=True), packages / "cuda_nvcc"]
+    return next((place for place in places if (place / "bin" / "nvcc").is_file()), None)
+
+
+def missing_nvcc() -> str:
+    """What to tell a user who has no nvcc."""
+    return f"no nvcc was found, which compiles CUDA source for the GPU; {_REMEDY}"
+
+
+def nvcc_version() -> str:
+    """Nvcc's version line.
+
+    Raises:
+        ToolchainError: There is no nvcc, or it does not run.
+    """
+    home = cuda_home()
+    if home is None:
+        raise ToolchainError(missing_nvcc())
+    command = [str(home / "bin" / "nvcc"), "--version"]
+    try:
+        finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ToolchainError(f"{command[0]} does not run: {error}; {_REMEDY}") from None
+    return next((line for line in finished.stdout.splitlines() if "release" in line), finished.stdout.strip())
+
+
+class CudaLoader:
+    """Takes the place of ``load_inline`` and ``load`` for one solution.
+
+    Args:
+        solution: The solution file, for messages.
+        cached: Libraries that are built already, by build key.
+        out_dir: Where new libraries are put, and built.
+        on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
+        capability: The GPU's compute capability; code is generated for it alone.
+
+    Attributes:
+        built: The libraries that this loader has built, by build key.
+    """
+
+    def __init__(
+        self,
+        solution: Path,
+        cached: Mapping[str, Path],
+        out_dir: Path,
+        on_build: Callable[[str, str], None],
+        capability: tuple[int, int],
+    ):
+        self.built: dict[str, Path] = {}
+        self._solution = solution
+        self._cached = cached
+        self._out_dir = out_dir
+        self._on_build = on_build
+        self._capability = capability
+        self._torch_load_inline = cpp_extension.load_inline
+        self._torch_load = cpp_extension.load
+
+    def load_inline(self, *positional: Any, **options: Any) -> Any:
+        """As torch's; the library comes from the cache where its key is known."""
+        arguments = inspect.signature(self._torch_load_inline).bind(*positional, **options).arguments
+        return self._load(self._key(arguments), self._torch_load_inline, arguments)
+
+    def load(self, *positional: Any, **options: Any) -> Any:
+        """As torch's; the content of the source files is part of the key."""
+        arguments = inspect.signature(self._torch_load).bind(*positional, **options).arguments
+        sources = arguments["sources"]
+        files = [sources] if isinstance(sources, str) else list(sources)
+        texts = [Path(file).read_text(encoding="utf-8", errors="replace") for file in files]
+        return self._load(self._key({**arguments, "texts": texts}), self._torch_load, arguments)
+
+    def _load(self, key: str, build: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        name = arguments["name"]
+        is_module = arguments.get("is_python_module", True)
+        known = self.built.get(key) or self._cached.get(key)
+        if known is not None:
+            return _open(name, known, is_module)
+        folder = self._out_dir / key[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._prepare_environment(name)
+        arguments.update(build_directory=str(folder), verbose=False)
+        self._on_build("begin", name)
+        try:
+            result = build(**arguments)
+        except (RuntimeError, OSError, ValueError, TypeError) as error:
+            raise self._failed(name, error) from error
+        finally:
+            self._on_build("end", name)
+        library = next(folder.glob("*.so"), None)
+        if library is not None:
+            kept = self._out_dir / f"{key}.so"
+            shutil.copyfile(library, kept)
+            self.built[key] = kept
+        return result
+
+    def _prepare_environment(self, name: str) -> None:
+        """Point torch at nvcc and at the GPU's own architecture."""
+        home = cuda_home()
+        if home is None:
+            raise BuildFailed(f"{name}: {missing_nvcc()}")
+        os.environ["CUDA_HOME"] = str(home)
+        cpp_extension.CUDA_HOME = str(home)
+        major, minor = self._capability
+        os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # ninja
+        self._link_runtime(home)
+
+    def _link_runtime(self, home: Path) -> None:
+        """Give the linker a ``libcudart.so`` where the toolkit (as on PyPI) has only the versioned one."""
+        folders = [home / "lib64", home / "lib"]
+        if any((folder / "libcudart.so").exists() for folder in folders):
+            return
+        versioned = next((path for folder in folders for path in sorted(folder.glob("libcudart.so.*"))), None)
+        if versioned is None:
+            return
+        links = self._out_dir / "lib"
+        links.mkdir(exist_ok=True)
+        if not (links / "libcudart.so").exists():
+            (links / "libcudart.so").symlink_to(versioned)
+        os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(links), os.environ.get("LIBRARY_PATH")]))
+
+    def _key(self, arguments: Mapping[str, Any]) -> str:
+        """The build key: sources, flags, versions, architecture."""
+        told = {
+            "arguments": {key: repr(value) for key, value in sorted(arguments.items()) if key != "verbose"},
+            "versions": [__version__, torch.__version__, torch.version.cuda, str(cuda_home())],
+            "device": list(self._capability),
+            "mode": "cuda",
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    def _failed(self, name: str, error: Exception) -> BuildFailed:
+        output = getattr(error.__cause__, "stdout", None)  # of the compiler that torch ran
+        log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
+        lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
+        telling = "\n".join(lines[:8]) or str(error).strip()[:2000]
+        return BuildFailed(f"{name} does not build:\n{telling}", log)
+
+
+def _open(name: str, library: Path, is_module: bool) -> Any:
+    """Load a finished library as ``load_inline`` would have."""
+    if not is_module:
+        torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+        return str(library)
+    loader = importlib.machinery.ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_file_location(name, library, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

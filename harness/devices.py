@@ -1,0 +1,38 @@
+"""Which device an evaluation runs on."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from harness.errors import DeviceError, UsageError
+
+
+def choose(wanted: str) -> torch.device:
+    """The device that ``--device`` means.
+
+    Args:
+        wanted: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        UsageError: It is none of these.
+        DeviceError: There is no such GPU.
+    """
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    match = re.fullmatch(r"auto|cuda(?::(\d+))?", wanted)
+    if match is None:
+        raise UsageError(f"--device {wanted!r}: it must be auto, cpu, cuda or cuda:N")
+    index = int(match[1] or 0)
+    if not torch.cuda.is_available():
+        build = "has no CUDA" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda}"
+        raise DeviceError(
+            f"--device {wanted}: torch finds no GPU (this torch {torch.__version__} {build}); "
+            "use --device cpu, or install a CUDA build of torch and a driver"
+        )
+    if index >= torch.cuda.device_count():
+        raise DeviceError(f"--device {wanted}: there are {torch.cuda.device_count()} GPUs, counted from 0")
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device

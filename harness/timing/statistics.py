@@ -1,0 +1,50 @@
+"""Medians and spreads of raw samples. Milliseconds throughout; nothing is rounded here."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One side's latency in one direction.
+
+    Attributes:
+        median_ms: Median of the samples.
+        low_ms: First quartile.
+        high_ms: Third quartile.
+        window_ms: Median of the judge's own clock around the same calls, messages included: an upper bound.
+        samples_ms: The raw samples, in the order they were taken.
+    """
+
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    window_ms: float
+    samples_ms: tuple[float, ...]
+
+
+def latency(samples_ms: Sequence[float], windows_ms: Sequence[float]) -> Latency:
+    """Median and quartiles of samples.
+
+    Raises:
+        ValueError: There are fewer than two samples.
+    """
+    if len(samples_ms) < 2:
+        raise ValueError("a latency needs at least two samples")
+    low, median, high = statistics.quantiles(samples_ms, n=4, method="inclusive")
+    return Latency(median, low, high, statistics.median(windows_ms), tuple(samples_ms))
+
+
+def speedup(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> float:
+    """Median of the paired ratios baseline / candidate; above 1 the candidate is faster.
+
+    Raises:
+        ValueError: The series differ in length or are empty.
+    """
+    ratios = [theirs / mine for mine, theirs in zip(candidate_ms, baseline_ms, strict=True)]
+    if not ratios:
+        raise ValueError("a speedup needs at least one pair")
+    return statistics.median(ratios)

@@ -1,0 +1,170 @@
+"""What a device means inside the worker: how a solution builds, runs and is asked for faults there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+
+from harness.build.cuda import CudaLoader
+from harness.emulator.device import emulated_cuda
+from harness.emulator.inline import InlineLoader
+from harness.emulator.session import EmulatorSession, ThreadOrder
+from harness.emulator.toolchain import RuntimeLibraries
+from harness.wire import cuda_memory
+from harness.wire.arena import Arena, map_file
+
+
+class Loader(Protocol):
+    """What takes the place of torch's ``load_inline`` and ``load``; ``built`` maps build keys to libraries."""
+
+    built: dict[str, Path]
+
+    @property
+    def load_inline(self) -> Callable[..., Any]:
+        """As ``torch.utils.cpp_extension.load_inline``."""
+
+    @property
+    def load(self) -> Callable[..., Any]:
+        """As ``torch.utils.cpp_extension.load``."""
+
+
+class Platform(Protocol):
+    """A device, as the worker sees it.
+
+    Attributes:
+        device: Where inputs lie and outputs must.
+        limits_memory: Whether a limit on the address space bounds the candidate's memory.
+    """
+
+    device: torch.device
+    limits_memory: bool
+
+    def loader(
+        self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
+    ) -> Loader:
+        """The loader for one solution."""
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which the candidate's code runs."""
+
+    def set_thread_order(self, order: str, seed: int) -> None:
+        """Choose the order of threads for later launches, where the device lets us."""
+
+    def synchronize(self) -> None:
+        """Wait for everything that runs on the device; a fault of a kernel is raised here."""
+
+    def take_reports(self) -> list[dict[str, Any]]:
+        """Faults that were seen since the last call."""
+
+    def arena(self, descriptor: int, size: int) -> Arena:
+        """Map the judge's arena; the descriptor is closed."""
+
+    def release(self) -> None:
+        """Give unused memory back, and unmap the arena."""
+
+
+class EmulatedPlatform:
+    """The CPU: CUDA source on the emulator.
+
+    Args:
+        libraries: The emulator's runtime libraries by name.
+    """
+
+    device = torch.device("cpu")
+    limits_memory = True
+
+    def __init__(self, libraries: Mapping[str, str]):
+        self._session = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
+
+    def loader(
+        self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
+    ) -> Loader:
+        """The emulator's loader."""
+        return InlineLoader(solution, solution.read_text(encoding="utf-8-sig"), cached, out_dir, on_build)
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """``cuda`` means the emulated device."""
+        return emulated_cuda()
+
+    def set_thread_order(self, order: str, seed: int) -> None:
+        """Tell the runtime."""
+        self._session.set_thread_order(cast(ThreadOrder, order), seed)
+
+    def synchronize(self) -> None:
+        """Nothing: the emulator's launches are synchronous."""
+
+    def take_reports(self) -> list[dict[str, Any]]:
+        """What the runtime saw."""
+        return self._session.take_reports()
+
+    def arena(self, descriptor: int, size: int) -> Arena:
+        """Map the shared file."""
+        try:
+            return Arena(map_file(descriptor, size))
+        finally:
+            os.close(descriptor)
+
+    def release(self) -> None:
+        """Nothing: memory goes with the last tensor over it."""
+
+
+class CudaPlatform:
+    """A GPU.
+
+    Args:
+        index: Its index among the visible ones.
+    """
+
+    limits_memory = False  # CUDA reserves address space far beyond what it uses
+
+    def __init__(self, index: int):
+        self.device = torch.device("cuda", index)
+        torch.cuda.set_device(self.device)
+        torch.zeros(1, device=self.device)
+        self._memory: cuda_memory.SharedDeviceMemory | None = None
+
+    def loader(
+        self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
+    ) -> Loader:
+        """Torch's own loader, in folders of this worker's."""
+        return CudaLoader(solution, cached, out_dir, on_build, torch.cuda.get_device_capability(self.device))
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing special: this is a GPU."""
+        return contextlib.nullcontext()
+
+    def set_thread_order(self, order: str, seed: int) -> None:
+        """Nothing: the hardware decides."""
+
+    def synchronize(self) -> None:
+        """Wait for the whole device."""
+        torch.cuda.synchronize(self.device)
+
+    def take_reports(self) -> list[dict[str, Any]]:
+        """Nothing: a GPU reports faults as errors."""
+        return []
+
+    def arena(self, descriptor: int, size: int) -> Arena:
+        """Map the judge's device memory, in place of the last case's."""
+        self.release()
+        self._memory = cuda_memory.attach(self.device.index, descriptor, size)
+        return Arena(self._memory.tensor())
+
+    def release(self) -> None:
+        """Unmap the arena and empty torch's cache."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+        torch.cuda.empty_cache()
+
+
+def platform_for(device: str, libraries: Mapping[str, str]) -> Platform:
+    """The platform of ``cpu`` or ``cuda:N``."""
+    if device == "cpu":
+        return EmulatedPlatform(libraries)
+    return CudaPlatform(torch.device(device).index or 0)
