@@ -19,7 +19,7 @@ from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline
 from harness.judge.comparison import TrialResult
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
-from harness.judge.exchange import Exchange
+from harness.judge.exchange import Exchange, Form
 from harness.judge.fitting import free_memory, size_of
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.matching import MatchError, match_state
@@ -174,7 +174,6 @@ class CandidateJudge:
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
             input_names(first), self._device,
         )  # fmt: skip
-        del outputs
         with contextlib.closing(exchange):
             worker = self._ready_worker(clock)
             construct = self._construct_command(exchange, constants)
@@ -186,8 +185,8 @@ class CandidateJudge:
                 fields |= self._time(setting, worker, clock, module, first, construct, case, constants)
             return fields
 
-    def _shape(self, reference: Reference, first: Draw, case: str) -> tuple[list[torch.Tensor], tuple[str, ...]]:
-        """Outputs as meta tensors, and the leaves that the reference differentiates; from one eager run."""
+    def _shape(self, reference: Reference, first: Draw, case: str) -> tuple[list[Form], tuple[str, ...]]:
+        """The outputs' forms, and the leaves that the reference differentiates; from one eager run."""
         graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"))
         leaves: tuple[str, ...] = ()
         if any(output.requires_grad for output in graph.outputs):
@@ -195,7 +194,7 @@ class CandidateJudge:
                 torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        return [torch.empty_like(output, device="meta") for output in graph.outputs], leaves
+        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,6 +17,13 @@ from harness.wire.messages import Region, StateTensor, Value
 from harness.wire.values import UnsupportedValue, encode_plain
 
 
+class Form(NamedTuple):
+    """Shape and dtype of a tensor that does not exist yet."""
+
+    shape: Sequence[int]
+    dtype: torch.dtype
+
+
 class Exchange:
     """Regions for everything that crosses in one case, in one arena.
 
@@ -24,7 +31,7 @@ class Exchange:
         args: The constructor's arguments.
         inputs: A draw of the inputs; later draws must have the same shapes and dtypes.
         state: The reference's state.
-        outputs: Tensors of the outputs' shapes and dtypes.
+        outputs: The outputs' shapes and dtypes.
         leaves: Differentiable leaves of the reference by name; their gradients cross.
         input_names: Names of the differentiable inputs by position.
         device: Where the arena is to lie.
@@ -39,7 +46,7 @@ class Exchange:
         args: Sequence[Any],
         inputs: Sequence[Any],
         state: Sequence[StateTensor],
-        outputs: Sequence[torch.Tensor],
+        outputs: Sequence[Form],
         leaves: dict[str, torch.Tensor],
         input_names: dict[int, str],
         device: torch.device,

@@ -24,7 +24,7 @@ from harness.wire.messages import Time, Timed
 WARM_UP_CALLS = 2
 MIN_PAIRS = 10
 MAX_PAIRS = 50
-BUDGET_S = 1.5
+BUDGET_S = 0.8
 
 
 @dataclass

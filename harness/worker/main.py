@@ -6,6 +6,7 @@ It runs untrusted code in its own process and is not trusted either: nothing it 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import socket
@@ -18,7 +19,7 @@ from torch.utils import cpp_extension
 
 from harness import problems
 from harness.wire import channel
-from harness.wire.arena import Arena
+from harness.wire.arena import Arena, region_bytes
 from harness.wire.messages import (
     COMMANDS,
     Backward,
@@ -159,6 +160,7 @@ class Worker:
         self.platform.set_thread_order(command.thread_order, command.order_seed)
         self._instance.set_state(command.state)
         self._instance.prepare(command)
+        self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self.platform.running():
             result = self._instance.forward()
             self.platform.synchronize()
@@ -245,6 +247,7 @@ def main(arguments: list[str]) -> int:
     ours = socket.socket(fileno=int(arguments[0]))
     os.set_inheritable(ours.fileno(), False)
     worker = Worker(ours, settings)
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # torch's first backward would, for seconds
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:
         limits.limit_memory(settings["memory_bytes"])

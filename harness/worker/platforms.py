@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -58,6 +58,9 @@ class Platform(Protocol):
     def synchronize(self) -> None:
         """Wait for everything that runs on the device; a fault of a kernel is raised here."""
 
+    def poison(self, sizes: Sequence[int]) -> None:
+        """Have new memory of these sizes (bytes) read as NaN, not as an earlier answer."""
+
     def take_reports(self) -> list[dict[str, Any]]:
         """Faults that were seen since the last call."""
 
@@ -97,6 +100,9 @@ class EmulatedPlatform:
 
     def synchronize(self) -> None:
         """Nothing: the emulator's launches are synchronous."""
+
+    def poison(self, sizes: Sequence[int]) -> None:
+        """Nothing: the emulator's allocator poisons all new memory."""
 
     def take_reports(self) -> list[dict[str, Any]]:
         """What the runtime saw."""
@@ -144,6 +150,11 @@ class CudaPlatform:
     def synchronize(self) -> None:
         """Wait for the whole device."""
         torch.cuda.synchronize(self.device)
+
+    def poison(self, sizes: Sequence[int]) -> None:
+        """Fill blocks of these sizes and hand them back to torch's cache, which gives them out next."""
+        blocks = [torch.empty(size, dtype=torch.uint8, device=self.device).fill_(0xFF) for size in sizes]
+        del blocks
 
     def take_reports(self) -> list[dict[str, Any]]:
         """Nothing: a GPU reports faults as errors."""

@@ -7,6 +7,7 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
+#include <cassert>
 #include <cuda_runtime.h>
 
 __device__ float block_sum(float value, float* scratch) {
@@ -78,6 +79,8 @@ __global__ void affine_gradient_kernel(const float* dy, const float* x, const fl
     if (threadIdx.x == 0) { dweight[channel] = dw; dbias[channel] = db; }
 }
 
+extern "C" const char* words(int code) { return cudaGetErrorString(static_cast<cudaError_t>(code)); }
+
 extern "C" int forward(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd,
                        int samples, int channels, int groups, int spatial, float eps) {
     int count = channels / groups * spatial;
@@ -105,6 +108,14 @@ library = ctypes.CDLL(
 )
 
 
+library.words.restype = ctypes.c_char_p
+
+
+def check(code):
+    if code != 0:
+        raise RuntimeError(f"CUDA error: {library.words(code).decode()}")
+
+
 def pointers(*tensors):
     return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
 
@@ -118,7 +129,7 @@ class GroupNorm(torch.autograd.Function):
         mean = torch.empty(samples * groups, device=x.device)
         rstd = torch.empty_like(mean)
         sizes = [samples, channels, groups, x[0, 0].numel()]
-        library.forward(*pointers(x, weight, bias, y, mean, rstd), *sizes, ctypes.c_float(eps))
+        check(library.forward(*pointers(x, weight, bias, y, mean, rstd), *sizes, ctypes.c_float(eps)))
         ctx.save_for_backward(x, weight, mean, rstd)
         ctx.sizes = sizes
         return y
@@ -128,7 +139,7 @@ class GroupNorm(torch.autograd.Function):
         x, weight, mean, rstd = ctx.saved_tensors
         dy = dy.contiguous()
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        library.backward(*pointers(dy, x, weight, mean, rstd, dx, dweight, dbias), *ctx.sizes)
+        check(library.backward(*pointers(dy, x, weight, mean, rstd, dx, dweight, dbias), *ctx.sizes))
         return dx, dweight, dbias, None, None
 
 
