@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import re
-
-import torch
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def guess(wanted: str) -> str:
+    """What ``--device`` most likely means, told without importing torch: ``cpu`` or ``cuda:N``.
+
+    Raises:
+        UsageError: It is no device.
+    """
+    match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", wanted)
+    if match is None:
+        raise UsageError(f"--device {wanted!r}: it must be auto, cpu, cuda or cuda:N")
+    if wanted == "cpu" or (wanted == "auto" and not Path("/dev/nvidiactl").exists()):
+        return "cpu"
+    return f"cuda:{match[1] or 0}"
 
 
 def choose(wanted: str) -> torch.device:
@@ -19,12 +36,12 @@ def choose(wanted: str) -> torch.device:
         UsageError: It is none of these.
         DeviceError: There is no such GPU.
     """
+    import torch
+
+    likely = guess(wanted)
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
-    match = re.fullmatch(r"auto|cuda(?::(\d+))?", wanted)
-    if match is None:
-        raise UsageError(f"--device {wanted!r}: it must be auto, cpu, cuda or cuda:N")
-    index = int(match[1] or 0)
+    index = int(likely.partition(":")[2] or 0)
     if not torch.cuda.is_available():
         build = "has no CUDA" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda}"
         raise DeviceError(

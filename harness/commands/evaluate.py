@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 from tqdm import tqdm
 
 from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, EXIT_USAGE, ProblemError, UsageError
-from harness.problems import CUSTOM_CASE, parse_setting
+from harness.executors.plan import Choice, plan
+from harness.judge.handle import Limits
+from harness.problems import parse_setting
 from harness.records import EvaluationRecord, Status
 from harness.solutions import Candidate, select
+
+if TYPE_CHECKING:
+    from harness.judge.evaluation import Policy, Surroundings
+    from harness.judge.handle import Workers
 
 
 @click.command("evaluate")
@@ -74,39 +80,68 @@ def command(
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
     candidates = select(project_root(), selectors, problem)
     constants = dict(parse_setting(text) for text in settings)
-    return _evaluate(candidates, device, cases, constants, timeout, build_timeout, forward_only, seed, as_json)
+    choice = Choice(cases, constants)
+    limits = Limits(timeout, build_timeout)
+    return _evaluate(candidates, choice, limits, device, forward_only, seed, as_json)
 
 
 def _evaluate(
     candidates: list[Candidate],
+    choice: Choice,
+    limits: Limits,
     wanted_device: str,
-    cases: tuple[str, ...],
-    constants: dict[str, Any],
-    timeout: float,
-    build_timeout: float,
     forward_only: bool,
     seed: str | None,
     as_json: bool,
 ) -> int:
     from harness import devices
-    from harness.build.cache import BuildCache
-    from harness.executors import local
-    from harness.judge.draws import new_secret
-    from harness.judge.evaluation import Policy
-    from harness.judge.fitting import available_memory
+    from harness.executors.tools import tools_for
+    from harness.judge.handle import Workers
+    from harness.memory import available_memory
     from harness.paths import harness_home
+
+    likely = devices.guess(wanted_device)
+    tools = tools_for(likely, harness_home())
+    # Workers import torch while this process does; so they start first, on the device that is most likely meant.
+    with contextlib.ExitStack() as stack:
+        workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
+        rivals = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, None)))
+        workers.start_ahead()
+        if likely != "cpu":
+            rivals.start_ahead()
+        device = str(devices.choose(wanted_device))
+        if device == likely:
+            from harness.judge.draws import new_secret
+            from harness.judge.evaluation import Policy, Surroundings
+
+            surroundings = Surroundings.of_this_machine(harness_home(), tools.compiler, device)
+            policy = Policy(device, seed or new_secret(), limits, forward_only)
+            return _judge(candidates, choice, policy, surroundings, workers, rivals, as_json)
+    return _evaluate(candidates, choice, limits, device, forward_only, seed, as_json)
+
+
+def _judge(
+    candidates: list[Candidate],
+    choice: Choice,
+    policy: Policy,
+    surroundings: Surroundings,
+    workers: Workers,
+    rivals: Workers,
+    as_json: bool,
+) -> int:
+    from harness.executors import local
+    from harness.judge.baseline import Baseline
     from harness.report.table import print_table
 
-    device = devices.choose(wanted_device)
-    jobs, bad_problem = _jobs(candidates, cases, constants, device.type == "cpu")
-    home = harness_home()
-    surroundings = _surroundings(device.type, home, BuildCache(home / "builds"))
-    memory = available_memory() // 2
-    policy = Policy(str(device), seed or new_secret(), timeout, build_timeout, forward_only, memory)
+    jobs, bad_problem = plan(candidates, choice, policy.device == "cpu")
     records: list[EvaluationRecord] = []
     total = sum(len(job.cases) for job in jobs)
-    with tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False) as bar:
-        for outcome in local.run(jobs, policy, surroundings, bar.set_description_str):
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
+        baseline = None
+        if policy.device != "cpu":
+            baseline = stack.enter_context(contextlib.closing(Baseline(rivals.take())))
+        for outcome in local.run(jobs, policy, surroundings, workers, baseline, bar.set_description_str):
             bar.update()
             if isinstance(outcome, ProblemError):
                 bad_problem = True
@@ -118,76 +153,6 @@ def _evaluate(
     if not as_json and records:
         print_table(records)
     return exit_code(records, bad_problem)
-
-
-def _surroundings(device_type: str, home: Path, cache: Any) -> Any:
-    """What workers need on a device: the emulator's runtime on the CPU, nvcc on a GPU.
-
-    Raises:
-        ToolchainError: A compiler is missing.
-    """
-    from harness import environment
-    from harness.judge.evaluation import Surroundings
-
-    if device_type == "cpu":
-        from harness.emulator.toolchain import build_runtime, find_compiler
-
-        compiler = find_compiler()
-        libraries = build_runtime(home / "emulator")
-        paths = {"core": str(libraries.core), "torch": str(libraries.torch)}
-        return Surroundings(cache, home / "logs", paths, environment.describe(compiler.version))
-    from harness.build.cuda import nvcc_version
-
-    return Surroundings(cache, home / "logs", {}, environment.describe(nvcc_version()) | environment.describe_gpu())
-
-
-def _jobs(
-    candidates: list[Candidate], cases: tuple[str, ...], constants: dict[str, Any], on_cpu: bool
-) -> tuple[list[Any], bool]:
-    """The candidates with their cases; and whether a problem turned out bad on the way."""
-    from harness.executors.local import Job
-
-    chosen: dict[Path, tuple[tuple[str, dict[str, Any]], ...]] = {}
-    bad_problem = False
-    jobs = []
-    for candidate in candidates:
-        problem = candidate.problem
-        if problem.path not in chosen:
-            try:
-                if constants:
-                    problem.check_constants(constants, "--set")
-                    chosen[problem.path] = ((CUSTOM_CASE, constants),)
-                elif cases:
-                    chosen[problem.path] = tuple((name, problem.case(name)) for name in cases)
-                elif on_cpu:
-                    chosen[problem.path] = _fitting(candidate)
-                else:
-                    chosen[problem.path] = tuple(problem.cases.items())
-            except ProblemError as error:
-                bad_problem = True
-                chosen[problem.path] = ()
-                print(f"error: {error}", file=sys.stderr)
-        if chosen[problem.path]:
-            jobs.append(Job(candidate, chosen[problem.path]))
-    return jobs, bad_problem
-
-
-def _fitting(candidate: Candidate) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Every case of a problem that fits the CPU; what is left out is said on stderr."""
-    from harness.judge.fitting import available_memory, size_of, why_not
-
-    problem = candidate.problem
-    kept = []
-    for name, constants in problem.cases.items():
-        reason = why_not(size_of(problem, constants), available_memory())
-        if reason is None:
-            kept.append((name, constants))
-        else:
-            print(
-                f"{problem.name}: case {name!r} is left out on the CPU: {reason}; force it with --case {name}",
-                file=sys.stderr,
-            )
-    return tuple(kept)
 
 
 def exit_code(records: list[EvaluationRecord], bad_problem: bool) -> int:

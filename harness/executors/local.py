@@ -5,41 +5,47 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.errors import ProblemError
-from harness.judge.baseline import opened
+from harness.executors.plan import Job
+from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
+from harness.judge.handle import Workers
 from harness.records import EvaluationRecord
-from harness.solutions import Candidate
-
-
-@dataclass(frozen=True)
-class Job:
-    """A candidate with the cases it is to be judged on: (name, constants) each."""
-
-    candidate: Candidate
-    cases: tuple[tuple[str, dict[str, Any]], ...]
 
 
 def run(
-    jobs: Sequence[Job], policy: Policy, surroundings: Surroundings, progress: Callable[[str], None]
+    jobs: Sequence[Job],
+    policy: Policy,
+    surroundings: Surroundings,
+    workers: Workers,
+    baseline: Baseline | None,
+    progress: Callable[[str], None],
 ) -> Iterator[EvaluationRecord | ProblemError]:
     """Judge all jobs in order; a bad candidate or problem never affects the next.
+
+    Args:
+        jobs: What to judge.
+        policy: How.
+        surroundings: The machine.
+        workers: Where workers come from; one is started ahead while there are more candidates.
+        baseline: Eager's worker on a GPU.
+        progress: Called with a word for what happens now.
 
     Yields:
         For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
     """
-    with opened(policy.device) as baseline:
-        for job in jobs:
-            name = job.candidate.solution.name
-            judge = CandidateJudge(job.candidate, policy, surroundings, _Prefixed(name, progress), baseline)
-            with contextlib.closing(judge):
-                for case, constants in job.cases:
-                    try:
-                        yield judge.evaluate(case, constants)
-                    except ProblemError as error:
-                        yield error
+    for number, job in enumerate(jobs, start=1):
+        name = job.candidate.solution.name
+        judge = CandidateJudge(job.candidate, policy, surroundings, workers, _Prefixed(name, progress), baseline)
+        with contextlib.closing(judge):
+            for case, constants in job.cases:
+                try:
+                    yield judge.evaluate(case, constants)
+                except ProblemError as error:
+                    yield error
+                if number < len(jobs):
+                    workers.start_ahead()
 
 
 @dataclass(frozen=True)

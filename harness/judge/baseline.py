@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from harness.errors import HarnessError
@@ -19,11 +18,11 @@ class Baseline:
     """A worker that runs references; one serves a whole batch.
 
     Args:
-        device: ``cuda:N``.
+        worker: A fresh worker; closed with this object.
     """
 
-    def __init__(self, device: str):
-        self._worker = WorkerHandle(device, {}, None)
+    def __init__(self, worker: WorkerHandle):
+        self._worker = worker
         self._started = False
 
     def side(
@@ -59,10 +58,3 @@ class Baseline:
             raise HarnessError(f"the eager baseline failed ({type(command).__name__}): {message}")
         checked: Reply = reply
         return checked
-
-
-def opened(device: str) -> contextlib.AbstractContextManager[Baseline | None]:
-    """A baseline for a GPU, none for the CPU, closed at the end of the block."""
-    if device == "cpu":
-        return contextlib.nullcontext(None)
-    return contextlib.closing(Baseline(device))

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from harness import problems
+from harness import environment, problems
 from harness.build.cache import BuildCache
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline
@@ -21,7 +21,7 @@ from harness.judge.comparison import TrialResult
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.fitting import free_memory, size_of
-from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.handle import CandidateStopped, Clock, Limits, WorkerHandle, Workers
 from harness.judge.matching import MatchError, match_state
 from harness.judge.reference import Reference, differentiable_leaves, input_names
 from harness.judge.series import Side, measure, summary
@@ -53,35 +53,37 @@ class Policy:
     Attributes:
         device: ``cpu``.
         secret: What all seeds derive from, in hex.
-        run_limit_s: Seconds that a candidate may run on one case.
-        build_limit_s: Seconds that a candidate's builds may take.
+        limits: Seconds that a candidate may run and build.
         forward_only: Judge outputs alone.
-        memory_bytes: Memory that a candidate may allocate; None for no limit.
     """
 
     device: str
     secret: str
-    run_limit_s: float = 60.0
-    build_limit_s: float = 300.0
+    limits: Limits
     forward_only: bool = False
-    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where builds are kept, what workers load, what records say of the machine.
+    """Where builds are kept, and what records say of the machine.
 
     Attributes:
         cache: Built libraries.
         log_folder: Where the full output of failed builds goes.
-        libraries: The emulator's runtime libraries by name.
         environment: Versions and processor, for records.
     """
 
     cache: BuildCache
     log_folder: Path
-    libraries: dict[str, str]
     environment: dict[str, str]
+
+    @classmethod
+    def of_this_machine(cls, home: Path, compiler: str, device: str) -> Surroundings:
+        """The surroundings under a ``HARNESS_HOME``; ``compiler`` is the version of what builds for the device."""
+        versions = environment.describe(compiler)
+        if device != "cpu":
+            versions |= environment.describe_gpu()
+        return cls(BuildCache(home / "builds"), home / "logs", versions)
 
 
 class CandidateJudge:
@@ -91,6 +93,7 @@ class CandidateJudge:
         candidate: The solution and its problem.
         policy: How to judge.
         surroundings: The machine.
+        workers: Where workers come from.
         progress: Called with a word for what happens now.
         baseline: Eager's worker, to be timed against; None where speed is not measured.
     """
@@ -100,6 +103,7 @@ class CandidateJudge:
         candidate: Candidate,
         policy: Policy,
         surroundings: Surroundings,
+        workers: Workers,
         progress: Callable[[str], None] = lambda _: None,
         baseline: Baseline | None = None,
     ):
@@ -108,6 +112,7 @@ class CandidateJudge:
         self._candidate = candidate
         self._policy = policy
         self._surroundings = surroundings
+        self._workers = workers
         self._progress = progress
         self._worker: WorkerHandle | None = None
         self._loaded: Loaded | None = None
@@ -132,7 +137,7 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         started = time.monotonic()
-        clock = Clock(self._policy.run_limit_s, self._policy.build_limit_s, build_s=self._build_s)
+        clock = Clock(*self._policy.limits, build_s=self._build_s)
         build_before = self._build_s
         record = self._blank(case, constants)
         try:
@@ -292,9 +297,7 @@ class CandidateJudge:
         return summary(found)
 
     def _start_worker(self) -> WorkerHandle:
-        self._progress("starting a worker")
-        libraries, memory = self._surroundings.libraries, self._policy.memory_bytes
-        self._worker = WorkerHandle(self._policy.device, libraries, memory)
+        self._worker = self._workers.take()
         self._loaded = None
         return self._worker
 
@@ -304,6 +307,7 @@ class CandidateJudge:
             raise self._never_loads
         worker = self._worker or self._start_worker()
         if self._loaded is None:
+            self._progress("starting a worker")
             worker.start()
             self._progress("building")
             solution = self._candidate.solution

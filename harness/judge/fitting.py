@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from harness import problems
 from harness.judge.draws import seeded
+from harness.memory import available_memory
 from harness.problems import Problem
 
 #: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
@@ -60,18 +60,6 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
     tensors = [value for value in (*inputs, *outputs) if isinstance(value, torch.Tensor)]
     count = sum(tensor.numel() for tensor in tensors)
     return Size(count + sum(parameter.numel() for parameter in model.parameters()))
-
-
-def available_memory() -> int:
-    """Bytes of memory that are free for use."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - a kernel file, not a path of ours
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_memory(device: torch.device) -> int:

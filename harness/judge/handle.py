@@ -20,6 +20,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import harness
 from harness.errors import HarnessError
@@ -71,6 +72,13 @@ class CandidateStopped(Exception):
         self.rule = rule
         self.findings = findings
         self.build_log = build_log
+
+
+class Limits(NamedTuple):
+    """Seconds that a candidate may run on one case, and that all its builds may take."""
+
+    run_s: float
+    build_s: float
 
 
 @dataclass
@@ -302,6 +310,41 @@ class WorkerHandle:
             "PYTHONUNBUFFERED": "1",
             "PYTHONWARNINGS": "ignore:Failed to initialize NumPy:UserWarning",
         }
+
+
+class Workers:
+    """Starts workers, one ahead of need: a worker imports torch while the judge still works on something else.
+
+    Args:
+        device: ``cpu`` or ``cuda:N``.
+        libraries: The emulator's runtime libraries, by name.
+        memory_bytes: How much memory a candidate may allocate.
+    """
+
+    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None):
+        self.device = device
+        self._libraries = libraries
+        self._memory_bytes = memory_bytes
+        self._ahead: WorkerHandle | None = None
+
+    def start_ahead(self) -> None:
+        """Start the worker that the next ``take`` will hand out, unless there is one."""
+        if self._ahead is None:
+            self._ahead = self._start()
+
+    def take(self) -> WorkerHandle:
+        """A fresh worker, which the caller closes; it may still be starting."""
+        worker, self._ahead = self._ahead or self._start(), None
+        return worker
+
+    def close(self) -> None:
+        """End the worker that was started ahead and never taken."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+    def _start(self) -> WorkerHandle:
+        return WorkerHandle(self.device, self._libraries, self._memory_bytes)
 
 
 def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:

@@ -157,7 +157,7 @@ GPU_WORDS = {
     "segfault": "illegal memory access",
     "misaligned": "misaligned address",
     "device_assert": "assert",
-    "launch_too_large": "invalid configuration argument",
+    "launch_too_large": "CUDA error: invalid argument",  # CUDA 13's words on an H200
     "memory": "out of memory",
     "endless_kernel": "--timeout",
     "build_error": "flaot",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.build.cache import BuildCache
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
+from harness.judge.handle import Limits, Workers
 from harness.problems import read_problem
 from harness.records import Status
 from harness.solutions import Candidate, read_solution
@@ -20,8 +21,11 @@ def test_a_worker_that_cannot_start_is_the_harness_fault_and_says_why(tmp_path: 
         read_solution(REPOSITORY / "tests" / "faults" / "group_norm.py", "plain"),
     )
     nowhere = str(tmp_path / "libcuemu.so")
-    surroundings = Surroundings(BuildCache(tmp_path), tmp_path, {"core": nowhere, "torch": nowhere}, {})
-    with contextlib.closing(CandidateJudge(candidate, Policy("cpu", "00"), surroundings)) as judge:
+    surroundings = Surroundings(BuildCache(tmp_path), tmp_path, {})
+    workers = Workers("cpu", {"core": nowhere, "torch": nowhere}, None)
+    with contextlib.closing(
+        CandidateJudge(candidate, Policy("cpu", "00", Limits(60, 300)), surroundings, workers)
+    ) as judge:
         record = judge.evaluate("odd", candidate.problem.case("odd"))
     assert record.status is Status.HARNESS_ERROR
     assert nowhere in record.message

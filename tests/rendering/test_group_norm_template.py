@@ -15,10 +15,10 @@ from harness.rendering.values import Value
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS: list[dict[str, Value]] = [
     {},
-    {"fusion": "fused"},
-    {"threads": 1024, "vector_width": 1, "unroll": 8},
-    {"fusion": "fused", "threads": 32, "unroll": 1},
-    {"l2_chunk_mib": 24, "tiles_per_block": 2},
+    {"fusion": "two_kernels"},
+    {"fusion": "two_kernels", "threads": 512, "vector_width": 1, "unroll": 8},
+    {"threads": 32, "unroll": 1},
+    {"fusion": "two_kernels", "tiles_per_block": 2},
 ]
 
 
@@ -53,8 +53,7 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     "settings",
     [
         {"vector_width": 4, "unroll": 8, "threads": 1024},
-        {"fusion": "fused", "tiles_per_block": 4},
-        {"fusion": "fused", "l2_chunk_mib": 24},
+        {"fusion": "fused", "tiles_per_block": 8},
         {"threads": 100},
         {"fusion": "one_kernel"},
     ],
@@ -66,4 +65,4 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
 
 
 def test_default_solution_is_a_variant_of_the_template() -> None:
-    assert find_template(REPOSITORY, "group_norm").default_variant().name == "two_kernels"
+    assert find_template(REPOSITORY, "group_norm").default_variant().name == "fused"

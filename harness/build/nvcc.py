@@ -1,0 +1,54 @@
+"""Where nvcc is; found without importing torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from harness.errors import ToolchainError
+
+_REMEDY = (
+    "install the CUDA toolkit (and set CUDA_HOME if it is not in /usr/local/cuda), or nvcc from PyPI: "
+    "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl, of the major version that torch was built for"
+)
+
+
+def cuda_home() -> Path | None:
+    """The CUDA toolkit's folder, the one that holds ``bin/nvcc``; None where there is none.
+
+    Looked for in ``CUDA_HOME`` and ``CUDA_PATH``, beside ``nvcc`` on the path, in ``/usr/local/cuda``, and among the
+    packages of PyPI (``nvidia-cuda-nvcc``).
+    """
+    places = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    on_path = shutil.which("nvcc")
+    if on_path:
+        places.append(Path(on_path).resolve().parent.parent)
+    places.append(Path("/usr/local/cuda"))
+    packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
+    places += [*sorted(packages.glob("cu[0-9]*"), reverse=True), packages / "cuda_nvcc"]
+    return next((place for place in places if (place / "bin" / "nvcc").is_file()), None)
+
+
+def missing_nvcc() -> str:
+    """What to tell a user who has no nvcc."""
+    return f"no nvcc was found, which compiles CUDA source for the GPU; {_REMEDY}"
+
+
+def nvcc_version() -> str:
+    """Nvcc's version line.
+
+    Raises:
+        ToolchainError: There is no nvcc, or it does not run.
+    """
+    home = cuda_home()
+    if home is None:
+        raise ToolchainError(missing_nvcc())
+    command = [str(home / "bin" / "nvcc"), "--version"]
+    try:
+        finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ToolchainError(f"{command[0]} does not run: {error}; {_REMEDY}") from None
+    return next((line for line in finished.stdout.splitlines() if "release" in line), finished.stdout.strip())

@@ -1,0 +1,84 @@
+"""Which cases each candidate is judged on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ProblemError
+from harness.problems import CUSTOM_CASE, Problem
+from harness.solutions import Candidate
+
+Cases = tuple[tuple[str, dict[str, Any]], ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user chose.
+
+    Attributes:
+        cases: Names of cases; none means all that fit the device.
+        constants: Constants that make one case of its own; exclude ``cases``.
+    """
+
+    cases: tuple[str, ...]
+    constants: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A candidate with the cases it is to be judged on: (name, constants) each."""
+
+    candidate: Candidate
+    cases: Cases
+
+
+def plan(candidates: Sequence[Candidate], choice: Choice, on_cpu: bool) -> tuple[list[Job], bool]:
+    """The candidates with their cases; and whether a problem turned out bad on the way (told on stderr).
+
+    Raises:
+        UsageError: A case or constant is unknown.
+    """
+    chosen: dict[Path, Cases] = {}
+    bad_problem = False
+    for candidate in candidates:
+        problem = candidate.problem
+        if problem.path not in chosen:
+            try:
+                chosen[problem.path] = _cases(problem, choice, on_cpu)
+            except ProblemError as error:
+                bad_problem = True
+                chosen[problem.path] = ()
+                print(f"error: {error}", file=sys.stderr)
+    jobs = [Job(candidate, chosen[candidate.problem.path]) for candidate in candidates]
+    return [job for job in jobs if job.cases], bad_problem
+
+
+def _cases(problem: Problem, choice: Choice, on_cpu: bool) -> Cases:
+    if choice.constants:
+        problem.check_constants(choice.constants, "--set")
+        return ((CUSTOM_CASE, choice.constants),)
+    if choice.cases:
+        return tuple((name, problem.case(name)) for name in choice.cases)
+    return _fitting(problem) if on_cpu else tuple(problem.cases.items())
+
+
+def _fitting(problem: Problem) -> Cases:
+    """Every case of a problem that fits the CPU; what is left out is said on stderr."""
+    from harness.judge.fitting import size_of, why_not
+    from harness.memory import available_memory
+
+    kept = []
+    for name, constants in problem.cases.items():
+        reason = why_not(size_of(problem, constants), available_memory())
+        if reason is None:
+            kept.append((name, constants))
+        else:
+            print(
+                f"{problem.name}: case {name!r} is left out on the CPU: {reason}; force it with --case {name}",
+                file=sys.stderr,
+            )
+    return tuple(kept)

@@ -1,0 +1,40 @@
+"""What must be there before anything can be built on a device; found without importing torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What builds and runs solutions.
+
+    Attributes:
+        libraries: The emulator's runtime libraries by name; empty on a GPU.
+        compiler: Version line of the compiler that builds solutions.
+    """
+
+    libraries: dict[str, str]
+    compiler: str
+
+
+def tools_for(device: str, home: Path) -> Tools:
+    """The tools of a device; the emulator's runtime is built where it is not yet.
+
+    Args:
+        device: ``cpu`` or ``cuda:N``.
+        home: ``HARNESS_HOME``.
+
+    Raises:
+        ToolchainError: A compiler is missing, or the runtime cannot be built or kept.
+    """
+    if device == "cpu":
+        from harness.emulator.toolchain import build_runtime, find_compiler
+
+        compiler = find_compiler()
+        libraries = build_runtime(home / "emulator")
+        return Tools({"core": str(libraries.core), "torch": str(libraries.torch)}, compiler.version)
+    from harness.build.nvcc import nvcc_version
+
+    return Tools({}, nvcc_version())
