@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.errors import ToolchainError
 
+USUAL_PLACE = Path("/usr/local/cuda")
 _REMEDY = (
     "install the CUDA toolkit (and set CUDA_HOME if it is not in /usr/local/cuda), or nvcc from PyPI: "
     "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl, of the major version that torch was built for"
@@ -26,7 +27,7 @@ def cuda_home() -> Path | None:
     on_path = shutil.which("nvcc")
     if on_path:
         places.append(Path(on_path).resolve().parent.parent)
-    places.append(Path("/usr/local/cuda"))
+    places.append(USUAL_PLACE)
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     places += [*sorted(packages.glob("cu[0-9]*"), reverse=True), packages / "cuda_nvcc"]
     return next((place for place in places if (place / "bin" / "nvcc").is_file()), None)

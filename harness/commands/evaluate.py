@@ -137,10 +137,12 @@ def _judge(
     records: list[EvaluationRecord] = []
     total = sum(len(job.cases) for job in jobs)
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
         baseline = None
         if policy.device != "cpu":
             baseline = stack.enter_context(contextlib.closing(Baseline(rivals.take())))
+        if not as_json:
+            stack.callback(print_table, records)  # also of what is finished when the run is interrupted
+        bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
         for outcome in local.run(jobs, policy, surroundings, workers, baseline, bar.set_description_str):
             bar.update()
             if isinstance(outcome, ProblemError):
@@ -150,8 +152,6 @@ def _judge(
             records.append(outcome)
             if as_json:
                 print(outcome.to_json(), flush=True)
-    if not as_json and records:
-        print_table(records)
     return exit_code(records, bad_problem)
 
 

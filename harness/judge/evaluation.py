@@ -15,7 +15,7 @@ import torch
 
 from harness import environment, problems
 from harness.build.cache import BuildCache
-from harness.errors import HarnessError, ProblemError
+from harness.errors import DeviceError, HarnessError, ProblemError
 from harness.judge.baseline import Baseline
 from harness.judge.comparison import TrialResult
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
@@ -135,6 +135,7 @@ class CandidateJudge:
 
         Raises:
             ProblemError: The problem is malformed or its reference does not run.
+            DeviceError: After a failure of the candidate, the GPU does not work any more.
         """
         started = time.monotonic()
         clock = Clock(*self._policy.limits, build_s=self._build_s)
@@ -154,6 +155,7 @@ class CandidateJudge:
         log = self._worker.log.text() if self._worker is not None else ""
         if record.status is not Status.PASSED:
             self.close()
+            check_device(self._device)
         return replace(
             record,
             build_s=clock.build_s - build_before,
@@ -430,6 +432,23 @@ class CandidateJudge:
             "trials": len(results),
             "reference_pieces": results[-1].pieces,
         }
+
+
+def check_device(device: torch.device) -> None:
+    """Verify that a GPU still computes; nothing on the CPU.
+
+    Raises:
+        DeviceError: It does not.
+    """
+    if device.type == "cpu":
+        return
+    try:
+        total = int(torch.ones(1 << 20, dtype=torch.int32, device=device).sum())
+        torch.cuda.synchronize(device)
+    except RuntimeError as error:
+        raise DeviceError(f"{device} does not work any more after a candidate failed on it: {error}") from None
+    if total != 1 << 20:
+        raise DeviceError(f"{device} computes wrong sums after a candidate failed on it; restart or replace it")
 
 
 def _worst(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]:

@@ -15,10 +15,12 @@ _PLAIN_WIDTH = 120
 
 
 def print_table(records: Sequence[EvaluationRecord]) -> None:
-    """Print one row per record on stdout, then the messages of those that did not pass.
+    """Print one row per record on stdout, then the messages of those that did not pass; nothing for no record.
 
     Colour only on a terminal; ``NO_COLOR`` is respected.
     """
+    if not records:
+        return
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("solution", overflow="fold")

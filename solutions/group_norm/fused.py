@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
-# parameters: {"fusion":"fused","l2_chunk_mib":0,"threads":512,"tiles_per_block":8,"unroll":2,"vector_width":4}
-# digest: sha256:b956a88b9f271994b40716c448ef1102dab3ae860b77b638072034169fe63e57
+# parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
+# digest: sha256:bc3b62f6837d659d90cdb47c6146d0853d2afcba95c9f753c80408cb3cd6e47d
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -14,9 +14,11 @@ Replaces: ``torch.nn.GroupNorm`` and its backward (``native_group_norm``, ``nati
 
 Why that should be faster: one launch reads a group, reduces it and normalises it; where a group fits the caches its
 second reading never leaves the chip, and small inputs pay for one launch instead of two.
+Measured on one H200, 112 x 64 x 512 x 512 in 8 groups, with threads 1024 and unroll 2: forward 5.67 ms, with backward
+14.43 ms; eager PyTorch takes 9.04 and 19.89 ms (medians of 7).
 
-Forward:   normalise_groups grid (batch * groups), block (32 .. 512)
-Backward:  group_gradients  grid (batch * groups), block (32 .. 512)
+Forward:   normalise_groups grid (batch * groups), block (32 .. 1024)
+Backward:  group_gradients  grid (batch * groups), block (32 .. 1024)
            affine_gradients grid (channels / 32), block (32, 32)
 
 Every reduction has a fixed order (no atomics): the same input gives the same bits.
@@ -71,11 +73,11 @@ CUDA_SOURCE = r"""
 
 namespace OP_NAMESPACE {
 
-constexpr int kThreads = 512;       // of a block that streams a long row or group
+constexpr int kThreads = 1024;       // of a block that streams a long row or group
 constexpr int kVectorWidth = 4;     // floats a load, where alignment allows
 constexpr int kBatch = 8;          // floats a thread holds of one tile
 
-// What every launcher needs: a status that names the kernel, the device of the tensors, and a grid within CUDA's limits.
+// What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
 // Makes a device current for one scope; a negative index leaves the current one.
 class CurrentDevice {

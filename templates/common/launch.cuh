@@ -1,4 +1,4 @@
-// What every launcher needs: a status that names the kernel, the device of the tensors, and a grid within CUDA's limits.
+// What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
 // Makes a device current for one scope; a negative index leaves the current one.
 class CurrentDevice {

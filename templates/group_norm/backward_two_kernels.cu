@@ -1,4 +1,4 @@
-// Backward: sums over parts of each row, then the two means of each group, then dx row by row.
+// Backward: sums over parts of each row, then the two means of each group, then dx, one block a tile of a row.
 
 struct GroupMeans {
   float dy;       // mean(dy * weight)
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Grid (groups): adds each row's parts in order, and the rows of the group into its means.
 __global__ void __launch_bounds__(kThreads)
-    group_means(const RowSums* part_sums, const float* weight, int64_t first_row, int64_t groups, int64_t channels,
+    group_means(const RowSums* part_sums, const float* weight, int64_t groups, int64_t channels,
                 int64_t channels_per_group, int64_t spatial, int64_t parts, RowSums* row_sums, GroupMeans* means) {
   __shared__ double scratch[kMaxWarps];
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
         row_dy_xhat += sums.dy_xhat;
       }
       row_sums[row] = {static_cast<float>(row_dy), static_cast<float>(row_dy_xhat)};
-      const double row_weight = weight[(first_row + row) % channels];
+      const double row_weight = weight[row % channels];
       group_dy += row_weight * row_dy;
       group_dy_xhat += row_weight * row_dy_xhat;
     }
@@ -66,18 +66,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Grid (rows * parts).
+// Grid (rows * tiles).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     input_gradient_rows(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
-                        const GroupMeans* means, int64_t first_row, int64_t rows, int64_t channels,
-                        int64_t channels_per_group, int64_t spatial, Parts parts, float* dx) {
-  for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
-    const int64_t row = item / parts.count;
-    const int64_t begin = (item - row * parts.count) * parts.length;
+                        const GroupMeans* means, int64_t rows, int64_t channels, int64_t channels_per_group,
+                        int64_t spatial, Parts tiles, float* dx) {
+  for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
+    const int64_t row = item / tiles.count;
+    const int64_t begin = (item - row * tiles.count) * tiles.length;
     const int64_t left = spatial - begin;
-    const int64_t length = left < parts.length ? left : parts.length;
-    const int64_t channel = (first_row + row) % channels;
+    const int64_t length = left < tiles.length ? left : tiles.length;
+    const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
     const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
                                     means[group].dy_xhat};
@@ -89,12 +89,12 @@ __global__ void __launch_bounds__(kThreads)
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
     input_gradient_elements(const float* dy, const float* x, const float* weight, const float* mean,
-                            const float* rstd, const GroupMeans* means, int64_t first_row, int64_t rows,
-                            int64_t channels, int64_t channels_per_group, int64_t spatial, float* dx) {
+                            const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
+                            int64_t channels_per_group, int64_t spatial, float* dx) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
     const int64_t row = i / spatial;
-    const int64_t channel = (first_row + row) % channels;
+    const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
     const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
                                     means[group].dy_xhat};
@@ -114,8 +114,9 @@ int64_t backward_scratch(const Shape& shape) {
   return floats_per_pair * (rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups);
 }
 
-LaunchStatus launch_row_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
+LaunchStatus launch_row_sums(const float* dy, const float* x, const float* mean, const float* rstd,
                              const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
+  const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows, kThreads));
@@ -137,27 +138,26 @@ LaunchStatus launch_row_sums(const float* dy, const float* x, const float* mean,
 }
 
 LaunchStatus launch_input_gradient(const float* dy, const float* x, const float* weight, const float* mean,
-                                   const float* rstd, const GroupMeans* means, int64_t first_row, int64_t rows,
-                                   const Shape& shape, float* dx, cudaStream_t stream) {
+                                   const float* rstd, const GroupMeans* means, const Shape& shape, float* dx,
+                                   cudaStream_t stream) {
+  const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, weight, mean, rstd, means, first_row, rows,
-                                                             shape.channels, channels_per_group, shape.spatial, dx);
+    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows, shape.channels,
+                                                             channels_per_group, shape.spatial, dx);
     return launched("input_gradient_elements");
   }
-  const Parts parts = parts_of(shape.spatial);
-  const unsigned blocks = grid_for(rows * parts.count);
+  const Parts tiles = tiles_of(shape.spatial);
+  const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) &&
       reads_as_float4(dx, shape.spatial)) {
-    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, first_row,
-                                                                      rows, shape.channels, channels_per_group,
-                                                                      shape.spatial, parts, dx);
+    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
+        dy, x, weight, mean, rstd, means, rows, shape.channels, channels_per_group, shape.spatial, tiles, dx);
   } else {
-    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, first_row, rows,
-                                                           shape.channels, channels_per_group, shape.spatial, parts,
-                                                           dx);
+    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows, shape.channels,
+                                                           channels_per_group, shape.spatial, tiles, dx);
   }
   return launched("input_gradient_rows");
 }
@@ -167,33 +167,24 @@ LaunchStatus launch_backward(const float* dy, const float* x, const float* weigh
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  const int64_t channels_per_group = shape.channels / shape.groups;
-  const int64_t group_length = channels_per_group * shape.spatial;
   const int64_t groups = shape.samples * shape.groups;
+  const int64_t rows = shape.samples * shape.channels;
+  const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t parts = row_parts(shape.spatial).count;
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
-  RowSums* part_sums = row_sums + groups * channels_per_group;
-  GroupMeans* means = reinterpret_cast<GroupMeans*>(part_sums + groups * channels_per_group * parts);
-  // Both passes read dy and x: half as many groups fit as in the forward.
-  const int64_t group_bytes = 2 * group_length * static_cast<int64_t>(sizeof(float));
-  const int64_t chunk = group_length == 0 ? groups : groups_per_chunk(groups, group_bytes);
-  for (int64_t first = 0; first < groups; first += chunk) {
-    const int64_t count = groups - first < chunk ? groups - first : chunk;
-    const int64_t first_row = first * channels_per_group;
-    const int64_t rows = count * channels_per_group;
-    const int64_t offset = first * group_length;
-    LaunchStatus status = launch_row_sums(dy + offset, x + offset, mean + first, rstd + first, rows, shape,
-                                          part_sums, stream);
+  RowSums* part_sums = row_sums + rows;
+  GroupMeans* means = reinterpret_cast<GroupMeans*>(part_sums + rows * parts);
+  if (groups > 0) {
+    LaunchStatus status = launch_row_sums(dy, x, mean, rstd, shape, part_sums, stream);
     if (status.kernel != nullptr) return status;
-    group_means<<<grid_for(count), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
-        part_sums, weight, first_row, count, shape.channels, channels_per_group, shape.spatial, parts,
-        row_sums + first_row, means);
+    group_means<<<grid_for(groups), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
+        part_sums, weight, groups, shape.channels, channels_per_group, shape.spatial, parts, row_sums, means);
     status = launched("group_means");
     if (status.kernel != nullptr) return status;
-    if (dx == nullptr || group_length == 0) continue;
-    status = launch_input_gradient(dy + offset, x + offset, weight, mean + first, rstd + first, means, first_row,
-                                   rows, shape, dx + offset, stream);
-    if (status.kernel != nullptr) return status;
+    if (dx != nullptr && shape.spatial > 0) {
+      status = launch_input_gradient(dy, x, weight, mean, rstd, means, shape, dx, stream);
+      if (status.kernel != nullptr) return status;
+    }
   }
   return launch_affine_gradients(row_sums, shape, dweight, dbias, stream);
 }

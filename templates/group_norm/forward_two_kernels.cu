@@ -1,5 +1,5 @@
 // Forward: a group is cut into parts, one block a part, so that even one long group fills the device;
-// its parts' moments are merged in order, and then every row is normalised.
+// its parts' moments are merged in order, and then every row is normalised, one block a tile.
 
 // Work cut into equal parts of whole tiles; the last may be shorter.
 struct Parts {
@@ -7,7 +7,7 @@ struct Parts {
   int64_t length;
 };
 
-// No more than this many: they are merged by one block.
+// No more than this many where they are reduced: they are merged by one block.
 constexpr int64_t kMaxParts = 256;
 
 inline Parts parts_of(int64_t length) {
@@ -18,11 +18,11 @@ inline Parts parts_of(int64_t length) {
   return {count < 1 ? 1 : count, part};
 }
 
-// Groups whose input the two passes handle at a time.
-inline int64_t groups_per_chunk(int64_t groups, int64_t group_bytes) {
-  if (kL2ChunkBytes == 0) return groups;
-  const int64_t fitting = kL2ChunkBytes / group_bytes;
-  return fitting < 1 ? 1 : (fitting < groups ? fitting : groups);
+// One tile a part, for passes that write: the blocks at work then write one dense stretch of memory, with longer parts
+// many scattered ones. normalise_rows, 112 x 64 x 512 x 512 on an H200: 3.7 ms, and 5.5 with four tiles a block.
+inline Parts tiles_of(int64_t length) {
+  const int64_t tile = static_cast<int64_t>(kThreads) * kBatch;
+  return {ceil_div(length, tile), tile};
 }
 
 __device__ inline void write_statistics(const Moments& group, float group_length, float eps, float* mean,
@@ -68,18 +68,18 @@ __global__ void merge_moments(const Moments* moments, int64_t groups, int64_t gr
   }
 }
 
-// Grid (rows * parts). `first_row` is the row that x begins with.
+// Grid (rows * tiles).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     normalise_rows(const float* x, const float* weight, const float* bias, const float* mean, const float* rstd,
-                   int64_t first_row, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
-                   Parts parts, float* y) {
-  for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
-    const int64_t row = item / parts.count;
-    const int64_t begin = (item - row * parts.count) * parts.length;
+                   int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, Parts tiles,
+                   float* y) {
+  for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
+    const int64_t row = item / tiles.count;
+    const int64_t begin = (item - row * tiles.count) * tiles.length;
     const int64_t left = spatial - begin;
-    const int64_t length = left < parts.length ? left : parts.length;
-    const int64_t channel = (first_row + row) % channels;
+    const int64_t length = left < tiles.length ? left : tiles.length;
+    const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
     const Normalise normalise = {mean[group], rstd[group] * weight[channel], bias[channel]};
     const int64_t offset = row * spatial + begin;
@@ -90,12 +90,11 @@ __global__ void __launch_bounds__(kThreads)
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
     normalise_elements(const float* x, const float* weight, const float* bias, const float* mean, const float* rstd,
-                       int64_t first_row, int64_t rows, int64_t channels, int64_t channels_per_group,
-                       int64_t spatial, float* y) {
+                       int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, float* y) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
     const int64_t row = i / spatial;
-    const int64_t channel = (first_row + row) % channels;
+    const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
     const Normalise normalise = {mean[group], rstd[group] * weight[channel], bias[channel]};
     y[i] = normalise(x[i]);
@@ -108,8 +107,10 @@ int64_t forward_scratch(const Shape& shape) {
   return parts == 1 ? 0 : shape.samples * shape.groups * parts * floats_per_moment;
 }
 
-LaunchStatus launch_statistics(const float* x, int64_t groups, int64_t group_length, float eps, float* mean,
-                               float* rstd, Moments* moments, cudaStream_t stream) {
+LaunchStatus launch_statistics(const float* x, const Shape& shape, float eps, float* mean, float* rstd,
+                               Moments* moments, cudaStream_t stream) {
+  const int64_t groups = shape.samples * shape.groups;
+  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   const Parts parts = parts_of(group_length);
   const unsigned blocks = grid_for(groups * parts.count);
   const unsigned threads = threads_for(group_length, kThreads);
@@ -127,47 +128,35 @@ LaunchStatus launch_statistics(const float* x, int64_t groups, int64_t group_len
 }
 
 LaunchStatus launch_normalise(const float* x, const float* weight, const float* bias, const float* mean,
-                              const float* rstd, int64_t first_row, int64_t rows, const Shape& shape, float* y,
-                              cudaStream_t stream) {
+                              const float* rstd, const Shape& shape, float* y, cudaStream_t stream) {
+  const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, weight, bias, mean, rstd, first_row, rows,
-                                                        shape.channels, channels_per_group, shape.spatial, y);
+    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
+                                                        channels_per_group, shape.spatial, y);
     return launched("normalise_elements");
   }
-  const Parts parts = parts_of(shape.spatial);
-  const unsigned blocks = grid_for(rows * parts.count);
+  const Parts tiles = tiles_of(shape.spatial);
+  const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
-    normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, first_row, rows,
-                                                                 shape.channels, channels_per_group, shape.spatial,
-                                                                 parts, y);
+    normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
+                                                                 channels_per_group, shape.spatial, tiles, y);
   } else {
-    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, first_row, rows, shape.channels,
-                                                      channels_per_group, shape.spatial, parts, y);
+    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
+                                                      channels_per_group, shape.spatial, tiles, y);
   }
   return launched("normalise_rows");
 }
 
 LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, float* scratch, int device, void* stream) {
+                            float* y, float* mean, float* rstd, float* scratch, int device, void* stream_handle) {
   if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
-  const int64_t channels_per_group = shape.channels / shape.groups;
-  const int64_t group_length = channels_per_group * shape.spatial;
-  const int64_t groups = shape.samples * shape.groups;
-  const int64_t chunk = groups_per_chunk(groups, group_length * static_cast<int64_t>(sizeof(float)));
-  for (int64_t first = 0; first < groups; first += chunk) {
-    const int64_t count = groups - first < chunk ? groups - first : chunk;
-    const float* chunk_x = x + first * group_length;
-    LaunchStatus status = launch_statistics(chunk_x, count, group_length, eps, mean + first, rstd + first,
-                                            reinterpret_cast<Moments*>(scratch), static_cast<cudaStream_t>(stream));
-    if (status.kernel != nullptr) return status;
-    status = launch_normalise(chunk_x, weight, bias, mean + first, rstd + first, first * channels_per_group,
-                              count * channels_per_group, shape, y + first * group_length,
-                              static_cast<cudaStream_t>(stream));
-    if (status.kernel != nullptr) return status;
-  }
-  return {nullptr, nullptr};
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const LaunchStatus status =
+      launch_statistics(x, shape, eps, mean, rstd, reinterpret_cast<Moments*>(scratch), stream);
+  if (status.kernel != nullptr) return status;
+  return launch_normalise(x, weight, bias, mean, rstd, shape, y, stream);
 }

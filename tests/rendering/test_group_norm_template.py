@@ -65,4 +65,4 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
 
 
 def test_default_solution_is_a_variant_of_the_template() -> None:
-    assert find_template(REPOSITORY, "group_norm").default_variant().name == "fused"
+    assert find_template(REPOSITORY, "group_norm").default_variant().name == "two_kernels"
