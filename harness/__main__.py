@@ -15,6 +15,7 @@ from harness import __version__
 from harness.errors import EXIT_INTERRUPTED, HarnessError
 
 COMMANDS = {
+    "doctor": "Check what this machine has for judging, and say how to get what is missing.",
     "evaluate": "Build, run and judge solutions against their problems.",
     "render": "Render templates into solution files.",
 }

@@ -22,8 +22,8 @@ import torch
 from torch.utils import cpp_extension
 
 from harness import __version__
+from harness.build.errors import BuildFailed
 from harness.build.nvcc import cuda_home, missing_nvcc
-from harness.emulator.diagnostics import BuildFailed
 
 
 class CudaLoader:

@@ -30,7 +30,9 @@ def cuda_home() -> Path | None:
     places.append(USUAL_PLACE)
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     places += [*sorted(packages.glob("cu[0-9]*"), reverse=True), packages / "cuda_nvcc"]
-    return next((place for place in places if (place / "bin" / "nvcc").is_file()), None)
+    found = [place for place in places if (place / "bin" / "nvcc").is_file()]
+    # A wrapper in /usr/local/bin is an nvcc without a toolkit around it: one with headers comes first.
+    return next((place for place in found if (place / "include" / "cuda_runtime.h").is_file()), next(iter(found), None))
 
 
 def missing_nvcc() -> str:

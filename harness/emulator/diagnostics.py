@@ -12,46 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.build.errors import BuildError, BuildFailed, Unsupported
+
 _SHOWN_ERRORS = 3
 _MARKER = "cuemu-unsupported:"
 _SOURCE_LABELS = ("<cuda_sources", "<cpp_sources", "<functions")
-
-
-class BuildError(Exception):
-    """A candidate's source did not become a library: the candidate's fault, not the harness's."""
-
-
-class BuildFailed(BuildError):
-    """The compiler or the linker refused the source, or the arguments of the build make no sense.
-
-    Attributes:
-        message: The first errors, each as ``file:line: error: …`` with its source line.
-        log: Everything the compiler printed.
-    """
-
-    def __init__(self, message: str, log: str = ""):
-        super().__init__(message)
-        self.message = message
-        self.log = log
-
-
-class Unsupported(BuildError):
-    """The source uses something that this device cannot run.
-
-    Attributes:
-        construct: What it is, such as ``inline PTX``.
-        file: The file that uses it; the solution's own where that is known.
-        line: The line in that file; None when unknown.
-        remedy: What the author can do.
-    """
-
-    def __init__(self, construct: str, file: str, line: int | None, remedy: str):
-        place = file if line is None else f"{file}:{line}"
-        super().__init__(f"{place}: {construct} is not supported on the CPU emulator: {remedy}")
-        self.construct = construct
-        self.file = file
-        self.line = line
-        self.remedy = remedy
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.emulator.diagnostics import BuildFailed, SourceLocator
+from harness.build.errors import BuildFailed
+from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, SourceFile, build_key, build_library
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness import __version__ as harness_version
+from harness.build.errors import BuildFailed
 from harness.emulator.compiler import (
     EMULATOR,
     INCLUDE,
@@ -27,14 +28,7 @@ from harness.emulator.compiler import (
     python_include,
     torch_paths,
 )
-from harness.emulator.diagnostics import (
-    BuildFailed,
-    Diagnostic,
-    SourceLocator,
-    build_error,
-    diagnostics,
-    is_own,
-)
+from harness.emulator.diagnostics import Diagnostic, SourceLocator, build_error, diagnostics, is_own
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.processes import Finished, run_together, scratch_folder
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from harness.emulator.diagnostics import BuildError, BuildFailed, Unsupported
+from harness.build.errors import BuildError, BuildFailed, Unsupported
 
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
 _NO_BACKWARD_WORDS = "must implement either the backward or vjp method"

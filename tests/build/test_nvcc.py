@@ -16,6 +16,8 @@ def toolkit(folder: Path, version: str = "release 13.0, V13.0.88") -> Path:
     program = folder / "bin" / "nvcc"
     program.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, {version}'\n")
     program.chmod(0o755)
+    (folder / "include").mkdir()
+    (folder / "include" / "cuda_runtime.h").touch()
     return folder
 
 
@@ -50,6 +52,15 @@ def test_pypi_then_the_usual_place_then_the_path_then_the_environment(
     monkeypatch.setenv("CUDA_HOME", str(chosen))
     assert nvcc.cuda_home() == chosen
     assert "12.9" in nvcc.nvcc_version()
+
+
+def test_a_wrapper_without_a_toolkit_around_it_comes_last(empty_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = toolkit(empty_machine / "wrapper")
+    (wrapper / "include" / "cuda_runtime.h").unlink()
+    monkeypatch.setenv("PATH", str(wrapper / "bin"))
+    assert nvcc.cuda_home() == wrapper
+    usual = toolkit(empty_machine / "usual")
+    assert nvcc.cuda_home() == usual
 
 
 def test_an_nvcc_that_does_not_run_is_told(empty_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.emulator.diagnostics import BuildFailed, Place, SourceLocator, Unsupported, build_error
+from harness.build.errors import BuildFailed, Unsupported
+from harness.emulator.diagnostics import Place, SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.inline import InlineLoader
 from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler

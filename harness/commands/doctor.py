@@ -1,0 +1,60 @@
+"""``doctor``: what this machine has for judging, what it lacks, and how to get that."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.errors import EXIT_HARNESS, EXIT_PASSED
+
+if TYPE_CHECKING:
+    from harness.doctor import Check, Diagnosis
+
+_NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
+
+
+@click.command("doctor")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu (the CUDA emulator), cuda or cuda:N.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
+def command(device: str, as_json: bool) -> int:
+    """Check what this machine has for judging, and say how to get what is missing.
+
+    Looks at versions, compilers, packages, memory and disk, and builds and runs a small kernel. What the chosen device
+    cannot do without is MISSING and ends the program with 3; what only another device needs is absent.
+
+    \b
+    Examples:
+      python -m harness doctor
+      python -m harness doctor --device cuda:0 --json
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    from harness.doctor import examine
+
+    diagnosis = examine(device)
+    if as_json:
+        checks = [asdict(check) for check in diagnosis.checks]
+        print(json.dumps({"device": diagnosis.device, "ok": diagnosis.ok, "checks": checks}))
+    else:
+        print(table(diagnosis))
+    return EXIT_PASSED if diagnosis.ok else EXIT_HARNESS
+
+
+def table(diagnosis: Diagnosis) -> str:
+    """One aligned line per check, then whether the device can judge."""
+    width = max(len(check.name) for check in diagnosis.checks)
+    lines = [f"{_word(check):7}  {check.name:{width}}  {_details(check)}" for check in diagnosis.checks]
+    missing = [check.name for check in diagnosis.checks if check.ok is False]
+    lines.append(f"{diagnosis.device}: " + (f"does not work, for want of {', '.join(missing)}" if missing else "works"))
+    return "\n".join(lines)
+
+
+def _word(check: Check) -> str:
+    return {True: "ok", False: "MISSING", None: "absent"}[check.ok]
+
+
+def _details(check: Check) -> str:
+    if check.ok:
+        return check.found
+    return f"{check.found} (for {_NEEDS[check.needed_for]}): {check.remedy}"
