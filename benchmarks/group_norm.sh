@@ -13,7 +13,9 @@ say doctor
 timed python3 -m harness doctor --device cuda:0
 for solution in fused two_kernels; do
     say "$solution, full size, cold, then warm"
-    timed python3 -m harness evaluate group_norm/$solution --device cuda:0 --case full
+    timed python3 -m harness evaluate group_norm/$solution --device cuda:0 --case full --json > "$HARNESS_HOME.json"
+    grep '^exit' "$HARNESS_HOME.json"
+    grep '^{' "$HARNESS_HOME.json" | python3 benchmarks/figures.py
     timed python3 -m harness evaluate group_norm/$solution --device cuda:0 --case full
 done
 say "figures of both, full size"

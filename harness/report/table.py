@@ -11,7 +11,7 @@ from rich.table import Table
 
 from harness.records import EvaluationRecord, Status, TensorReport
 
-_PLAIN_WIDTH = 120
+_PLAIN_WIDTH = 160
 
 
 def print_table(records: Sequence[EvaluationRecord]) -> None:
@@ -24,11 +24,11 @@ def print_table(records: Sequence[EvaluationRecord]) -> None:
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("solution", overflow="fold")
-    table.add_column("case", overflow="fold")
+    table.add_column("case")
     table.add_column("status")
-    table.add_column("output error / budget", justify="right")
-    table.add_column("gradients error / budget", justify="right")
-    table.add_column("speed", justify="right")
+    table.add_column("output", justify="right", no_wrap=True)
+    table.add_column("gradients", justify="right", no_wrap=True)
+    table.add_column("speed", justify="right", no_wrap=True)
     table.add_column("time", justify="right")
     for record in records:
         colour = "green" if record.status is Status.PASSED else "red"
@@ -42,6 +42,7 @@ def print_table(records: Sequence[EvaluationRecord]) -> None:
             f"{record.total_s:.1f} s",
         )
     console.print(table)
+    console.print("output, gradients: largest error over its budget (above 1 fails), and the tensor that had it")
     if any(record.device == "cpu" for record in records):
         console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
     if any(record.speedup for record in records):

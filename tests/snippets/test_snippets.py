@@ -73,10 +73,11 @@ SNIPPETS = [
 each_snippet = pytest.mark.parametrize("snippet", [pytest.param(snippet, id=snippet.name) for snippet in SNIPPETS])
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 @each_snippet
-def test_passes_in_every_case(snippet: Snippet, harness: Callable[..., Any]) -> None:
+def test_passes_in_every_case(snippet: Snippet, device: str, harness: Callable[..., Any]) -> None:
     solution, problem = FOLDER / f"{snippet.name}.py", FOLDER / "problems" / f"{snippet.name}.py"
-    ran = harness("evaluate", solution, "--problem", problem, "--json")
+    ran = harness("evaluate", solution, "--problem", problem, "--device", device, "--json")
     assert ran.code == 0, ran.out + ran.err
     assert {row["case"] for row in ran.rows} == snippet.cases
     for row in ran.rows:
