@@ -6,6 +6,8 @@ Subcommands are imported only when they are called, so that ``--help`` and ``ren
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 import warnings
 
@@ -52,10 +54,16 @@ def run() -> int:
     """Run the command line and return the exit code (see ``harness.errors``)."""
     # torch prints this at import where NumPy is not installed; nothing here needs NumPy.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # no message is lost to a terminal's encoding
     try:
         result = main.main(prog_name="python -m harness", standalone_mode=False)
     except click.exceptions.Abort:
         print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

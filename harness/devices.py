@@ -53,3 +53,23 @@ def choose(wanted: str) -> torch.device:
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device
+
+
+def check_device(name: str) -> None:
+    """Verify that a GPU still computes; nothing on the CPU.
+
+    Raises:
+        DeviceError: It does not.
+    """
+    if name == "cpu":
+        return
+    import torch
+
+    device = torch.device(name)
+    try:
+        total = int(torch.ones(1 << 20, dtype=torch.int32, device=device).sum())
+        torch.cuda.synchronize(device)
+    except RuntimeError as error:
+        raise DeviceError(f"{device} does not work any more after a candidate failed on it: {error}") from None
+    if total != 1 << 20:
+        raise DeviceError(f"{device} computes wrong sums after a candidate failed on it; restart or replace it")

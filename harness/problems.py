@@ -69,10 +69,6 @@ class Problem:
                 hint = suggestion(name, self.constants - {"CASES", "PRECISION"})
                 raise UsageError(f"{where}: {self.path.name} has no constant {name!r}.{hint}")
 
-    def functions_source(self, function: str) -> str | None:
-        """A normal form of one of the file's functions, None where it has none of that name."""
-        return function_source(self.source, function)
-
 
 @dataclass(frozen=True)
 class ProblemModule:
@@ -152,7 +148,7 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
     sys.modules[module.__name__] = module  # dataclasses and pickling look classes up by module name
     try:
         exec(compile(tree, str(problem.path), "exec", dont_inherit=True), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProblemError(f"{_place(problem, error)}: the problem's body failed: {_words(error)}") from error
     return module
 

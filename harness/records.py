@@ -167,7 +167,7 @@ class EvaluationRecord:
 
     def to_json(self) -> str:
         """The record as one line of JSON; non-finite numbers as strings (``"inf"``, ``"nan"``)."""
-        return json.dumps(_plain(dataclasses.asdict(self)), ensure_ascii=False, allow_nan=False)
+        return json.dumps(_plain(dataclasses.asdict(self)), allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

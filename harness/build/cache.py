@@ -53,7 +53,7 @@ class BuildCache:
             return False
         try:
             descriptor = os.open(built, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
+        except (OSError, ValueError):  # a name with a NUL is no path at all
             return False
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_LIBRARY_BYTES:

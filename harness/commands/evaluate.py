@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import click
 from tqdm import tqdm
 
-from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, EXIT_USAGE, ProblemError, UsageError
+from harness.errors import (
+    EXIT_HARNESS,
+    EXIT_NOT_PASSED,
+    EXIT_PASSED,
+    EXIT_USAGE,
+    ProblemError,
+    ToolchainError,
+    UsageError,
+)
 from harness.executors.plan import Choice, plan
 from harness.judge.handle import Limits
 from harness.problems import parse_setting
@@ -101,7 +109,11 @@ def _evaluate(
     from harness.paths import harness_home
 
     likely = devices.guess(wanted_device)
-    tools = tools_for(likely, harness_home())
+    try:
+        tools = tools_for(likely, harness_home())
+    except ToolchainError:
+        likely = str(devices.choose(wanted_device))  # a driver without a torch for it: not this device after all
+        tools = tools_for(likely, harness_home())
     # Workers import torch while this process does; so they start first, on the device that is most likely meant.
     with contextlib.ExitStack() as stack:
         workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
@@ -139,7 +151,7 @@ def _judge(
     with contextlib.ExitStack() as stack:
         baseline = None
         if policy.device != "cpu":
-            baseline = stack.enter_context(contextlib.closing(Baseline(rivals.take())))
+            baseline = stack.enter_context(contextlib.closing(Baseline(rivals)))
         if not as_json:
             stack.callback(print_table, records)  # also of what is finished when the run is interrupted
         bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
@@ -156,8 +168,11 @@ def _judge(
 
 
 def exit_code(records: list[EvaluationRecord], bad_problem: bool) -> int:
-    """The program's exit code: a bad problem before a failed harness before a candidate that did not pass."""
-    if bad_problem:
+    """The program's exit code: a bad problem before a failed harness before a candidate that did not pass.
+
+    Where nothing was judged nothing has passed: that is wrong usage.
+    """
+    if bad_problem or not records:
         return EXIT_USAGE
     if any(record.status is Status.HARNESS_ERROR for record in records):
         return EXIT_HARNESS

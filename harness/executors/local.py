@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.plan import Job
 from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.judge.handle import Workers
-from harness.records import EvaluationRecord
+from harness.records import EvaluationRecord, Status
 
 
 def run(
@@ -34,6 +35,9 @@ def run(
 
     Yields:
         For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
+
+    Raises:
+        DeviceError: After a candidate failed, the GPU does not work any more.
     """
     for number, job in enumerate(jobs, start=1):
         name = job.candidate.solution.name
@@ -41,9 +45,13 @@ def run(
         with contextlib.closing(judge):
             for case, constants in job.cases:
                 try:
-                    yield judge.evaluate(case, constants)
+                    record = judge.evaluate(case, constants)
                 except ProblemError as error:
                     yield error
+                    continue
+                yield record
+                if record.status is not Status.PASSED:
+                    check_device(policy.device)
                 if number < len(jobs):
                     workers.start_ahead()
 

@@ -53,6 +53,10 @@ def plan(candidates: Sequence[Candidate], choice: Choice, on_cpu: bool) -> tuple
                 bad_problem = True
                 chosen[problem.path] = ()
                 print(f"error: {error}", file=sys.stderr)
+    for path, cases in chosen.items():
+        if not cases and not bad_problem:
+            print(f"error: no case of {path} is left to judge; choose one with --case or --set", file=sys.stderr)
+            bad_problem = True
     jobs = [Job(candidate, chosen[candidate.problem.path]) for candidate in candidates]
     return [job for job in jobs if job.cases], bad_problem
 

@@ -2,59 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from harness.errors import HarnessError
-from harness.judge.handle import Clock, WorkerHandle
-from harness.judge.series import Side
+from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
+from harness.judge.series import BaselineError, Side
 from harness.problems import Problem
-from harness.wire.messages import Command, Construct, Forward, LoadReference, Release, Reply
-from harness.wire.values import encode_plain
+from harness.wire.messages import Command, Construct, Failed, Forward, LoadReference, Release
 
 LIMIT_S = 300.0
 
+__all__ = ["Baseline", "BaselineError"]
+
 
 class Baseline:
-    """A worker that runs references; one serves a whole batch.
+    """A worker that runs references; one serves a whole batch, and a fresh one follows where it failed.
 
     Args:
-        worker: A fresh worker; closed with this object.
+        workers: Where its worker comes from.
     """
 
-    def __init__(self, worker: WorkerHandle):
-        self._worker = worker
-        self._started = False
+    def __init__(self, workers: Workers):
+        self._workers = workers
+        self._worker: WorkerHandle | None = None
 
-    def side(
-        self, problem: Problem, constants: dict[str, Any], construct: Construct, descriptor: int, forward: Forward
-    ) -> Side:
+    def side(self, problem: Problem, constants: str, construct: Construct, descriptor: int, forward: Forward) -> Side:
         """Make the problem's model under a case and give it a draw's state and inputs.
 
+        Args:
+            problem: The problem.
+            constants: The case's constants, encoded.
+            construct: What makes the instance.
+            descriptor: The arena's.
+            forward: The draw.
+
         Raises:
-            HarnessError: The reference does not run there.
+            BaselineError: The reference does not run there.
         """
-        if not self._started:
+        if self._worker is None:
+            self._worker = self._workers.take()
             self._worker.start()
-            self._started = True
         clock = Clock(LIMIT_S, LIMIT_S)
-        self._ask(LoadReference(str(problem.path.resolve()), encode_plain(constants)), clock)
+        self._ask(LoadReference(str(problem.path.resolve()), constants), clock)
         self._ask(construct, clock, descriptor)
         self._ask(forward, clock)
-        return Side(self._worker, clock)
+        return Side(self._worker, clock, is_candidate=False)
 
     def release(self) -> None:
-        """Give its memory back."""
-        if self._started:
+        """Give its memory back; a worker that cannot is ended."""
+        if self._worker is None:
+            return
+        try:
             self._ask(Release(), Clock(LIMIT_S, LIMIT_S))
+        except BaselineError:
+            self.close()
 
     def close(self) -> None:
         """End the worker."""
-        self._worker.close()
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
-    def _ask(self, command: Command, clock: Clock, descriptor: int | None = None) -> Reply:
-        reply: Any = self._worker.request(command, clock, "running the baseline", descriptor)
-        message = getattr(reply, "message", None)
-        if message is not None:
-            raise HarnessError(f"the eager baseline failed ({type(command).__name__}): {message}")
-        checked: Reply = reply
-        return checked
+    def _ask(self, command: Command, clock: Clock, descriptor: int | None = None) -> None:
+        assert self._worker is not None
+        try:
+            reply = self._worker.request(command, clock, "running the baseline", descriptor)
+        except CandidateStopped as stop:
+            raise BaselineError(f"eager PyTorch: {stop.message}") from None
+        if isinstance(reply, Failed):
+            raise BaselineError(f"eager PyTorch: {reply.message}")

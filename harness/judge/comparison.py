@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from harness.errors import ProblemError
 from harness.judge.draws import Draw
 from harness.judge.equivalence import (
     FLOORS,
+    MAX_FACTOR,
     NO_ERROR,
     Errors,
     Slices,
@@ -132,7 +134,7 @@ class Comparison:
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
         sums = _Sums()
         for piece in self._exact.pieces:
-            exact = _named(names, self._exact.graph(piece).outputs)
+            exact = self._exact_outputs(names, received, piece)
             mine = {name: _rows(tensor, piece) for name, tensor in zip(names, received, strict=True)}
             self._add(sums, exact, mine, _first_row(piece))
             for number, (graph, order) in enumerate(self._eager_runs(piece)):
@@ -193,6 +195,22 @@ class Comparison:
             self._whole_runs = list(runs)
         return self._whole_runs
 
+    def _exact_outputs(
+        self, names: Sequence[str], received: Sequence[torch.Tensor], piece: slice | None
+    ) -> dict[str, torch.Tensor]:
+        """A piece of the exact outputs, in the form that the first draw had.
+
+        Raises:
+            ProblemError: The reference's form changes from draw to draw, or is one that cannot be judged.
+        """
+        outputs = self._exact.graph(piece).outputs
+        forms = [tuple(_rows(tensor, piece).shape) for tensor in received]
+        if [tuple(output.shape) for output in outputs] != forms:
+            raise ProblemError("the number or shapes of the reference's outputs change from draw to draw")
+        if any(output.is_complex() for output in outputs):
+            raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
+        return _named(names, outputs)
+
     def _split(
         self, gradients: Mapping[str, torch.Tensor | None], totals: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
@@ -217,7 +235,7 @@ class Comparison:
             sums.scale.setdefault(name, []).append(scale)
             if name not in mine:
                 continue
-            part = deviation(mine[name], wanted)
+            part = deviation(_real(mine[name]), wanted)
             sums.received.setdefault(name, []).append(part)
             largest = float(part.maximum.max())
             if largest > sums.words.get(name, (0.0, ""))[0] and not self._fits(part, scale):
@@ -229,7 +247,7 @@ class Comparison:
         """Add the deviations of one eager run."""
         for name, tensor in found.items():
             if name in exact:
-                part = deviation(tensor.detach(), exact[name].to(torch.float64))
+                part = deviation(_real(tensor.detach()), exact[name].to(torch.float64))
                 sums.eager.setdefault((name, number), []).append(part)
 
     def _book(self, cotangent: str, judged: Mapping[str, _Judged], sums: _Sums) -> None:
@@ -252,7 +270,12 @@ class Comparison:
             note, cotangent = judged.note
             self._result.words[name] = note
             return replace(blank, note=note, cotangent=cotangent)
-        assert judged.scale is not None
+        if judged.scale is None:
+            raise ProblemError(f"the reference differentiates {name} in one draw and not in another")
+        if judged.scale.rms == 0 and "" in judged.received and judged.scale.elements and _is_floating(judged.dtype):
+            raise ProblemError(
+                f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
+            )
         yardstick = NO_ERROR
         for part in judged.eager:
             yardstick = yardstick.worst(_finite(relative(part, judged.scale)))
@@ -271,14 +294,15 @@ class Comparison:
         self, blank: TensorReport, judged: _Judged, error: Slices, errors: Errors, yardstick: Errors
     ) -> TensorReport:
         assert judged.scale is not None
+        largest = float(error.maximum.max())
         if judged.scale.rms == 0 and blank.cotangent:
-            finite = bool(torch.isfinite(error.maximum).all())
-            return replace(
-                blank, ok=finite, note="the reference's gradient is zero for every cotangent: it says nothing"
-            )
-        if not getattr(torch, judged.dtype).is_floating_point:
-            same = float(error.maximum.max()) <= max((float(part.maximum.max()) for part in judged.eager), default=0.0)
-            return replace(blank, ok=same, note="" if same else "differs; it must be equal")
+            # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
+            eager = max((float(part.maximum.max()) for part in judged.eager), default=0.0)
+            bound = max(MAX_FACTOR * eager if math.isfinite(eager) else 0.0, FLOORS[self._precision].maximum)
+            note = "the reference's gradient is zero for every cotangent: it says little"
+            return replace(blank, ok=largest <= bound, note=note)
+        if not _is_floating(judged.dtype):
+            return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
         verdict = judge(errors, yardstick, FLOORS[self._precision])
         if not verdict.ok:
             lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
@@ -306,6 +330,15 @@ def _rows(tensor: torch.Tensor, piece: slice | None) -> torch.Tensor:
 
 def _first_row(piece: slice | None) -> int:
     return 0 if piece is None else int(piece.start)
+
+
+def _is_floating(dtype: str) -> bool:
+    return bool(getattr(torch, dtype).is_floating_point)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Integers and truth values as float64; floating tensors as they are."""
+    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
 
 
 def _badness(report: TensorReport) -> tuple[bool, float]:

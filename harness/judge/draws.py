@@ -123,6 +123,8 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
             raise failure(problem, "Model(*get_init_inputs())", error) from error
         if not isinstance(model, torch.nn.Module):
             raise ProblemError(f"{problem.path}: Model is no torch.nn.Module")
+        if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+            raise ProblemError(f"{problem.path}: Model has lazy parameters, whose shapes are unknown before a forward")
         state = describe_state(model)
         model = model.to(device)
         redraw_constant_parameters(model)
@@ -151,7 +153,8 @@ def redraw_constant_parameters(model: torch.nn.Module) -> None:
     """Replace, in place, every floating parameter whose elements are all equal (an affine's ones and zeros).
 
     A candidate that ignores such a parameter, or indexes it wrongly, would otherwise pass. The new values are the
-    old one plus a normal draw of spread 0.5.
+    old one plus a normal draw of spread 0.5; a single number (a temperature, a slope) keeps its sign instead and
+    changes by up to a half.
     """
     with torch.no_grad():
         for parameter in model.parameters():
@@ -160,4 +163,7 @@ def redraw_constant_parameters(model: torch.nn.Module) -> None:
                 and parameter.numel()
                 and bool((parameter == parameter.flatten()[0]).all())
             ):
-                parameter.add_(torch.randn_like(parameter), alpha=AFFINE_SPREAD)
+                if parameter.numel() == 1 and bool(parameter != 0):
+                    parameter.mul_(1 + AFFINE_SPREAD * (2 * torch.rand_like(parameter) - 1))
+                else:
+                    parameter.add_(torch.randn_like(parameter), alpha=AFFINE_SPREAD)

@@ -15,8 +15,8 @@ import torch
 
 from harness import environment, problems
 from harness.build.cache import BuildCache
-from harness.errors import DeviceError, HarnessError, ProblemError
-from harness.judge.baseline import Baseline
+from harness.errors import HarnessError, ProblemError
+from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.comparison import TrialResult
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
@@ -38,7 +38,7 @@ from harness.records import EvaluationRecord, Finding, Status, TensorReport
 from harness.solutions import Candidate
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Backward, Construct, Constructed, Load, Loaded, Outputs, StateTensor, Time
-from harness.wire.values import encode_plain
+from harness.wire.values import UnsupportedValue, encode_plain
 
 TRIALS = 5
 #: Share of the free memory that a float64 evaluation of the reference may take.
@@ -135,7 +135,6 @@ class CandidateJudge:
 
         Raises:
             ProblemError: The problem is malformed or its reference does not run.
-            DeviceError: After a failure of the candidate, the GPU does not work any more.
         """
         started = time.monotonic()
         clock = Clock(*self._policy.limits, build_s=self._build_s)
@@ -152,10 +151,10 @@ class CandidateJudge:
         except HarnessError as error:
             record = replace(record, status=Status.HARNESS_ERROR, message=str(error))
         self._build_s = clock.build_s
+        self._keep()
         log = self._worker.log.text() if self._worker is not None else ""
         if record.status is not Status.PASSED:
             self.close()
-            check_device(self._device)
         return replace(
             record,
             build_s=clock.build_s - build_before,
@@ -175,7 +174,7 @@ class CandidateJudge:
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
         memory = free_memory(self._device)
         reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE)
-        outputs, leaves = self._shape(reference, first, case)
+        outputs, leaves, is_sequence = self._shape(reference, first, case)
         exchange = Exchange(
             args, first.inputs, first.state, outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
@@ -185,15 +184,18 @@ class CandidateJudge:
             worker = self._ready_worker(clock)
             construct = self._construct_command(exchange, constants)
             names = self._construct(worker, exchange, construct, first.state, clock)
-            setting = Setting(exchange, reference, names, leaves, problem.precision, f"{secret}:{case}")
+            setting = Setting(exchange, reference, names, leaves, is_sequence, problem.precision, f"{secret}:{case}")
             results = self._trials(setting, worker, clock, module, args, first, case)
             fields = self._summary(results)
             if fields["status"] is Status.PASSED and self._baseline is not None:
-                fields |= self._time(setting, worker, clock, module, first, construct, case, constants)
+                try:
+                    fields |= self._time(setting, worker, clock, module, first, construct, case, constants)
+                except BaselineError as error:
+                    fields["message"] = f"speed was not measured: {error}"
             return fields
 
-    def _shape(self, reference: Reference, first: Draw, case: str) -> tuple[list[Form], tuple[str, ...]]:
-        """The outputs' forms, and the leaves that the reference differentiates; from one eager run."""
+    def _shape(self, reference: Reference, first: Draw, case: str) -> tuple[list[Form], tuple[str, ...], bool]:
+        """The outputs' forms, the leaves that are differentiated, whether outputs are a sequence; from an eager run."""
         graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"))
         leaves: tuple[str, ...] = ()
         if any(output.requires_grad for output in graph.outputs):
@@ -201,7 +203,7 @@ class CandidateJudge:
                 torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves
+        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.is_sequence
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
@@ -244,7 +246,13 @@ class CandidateJudge:
             if order == failed_order:
                 continue
             self._progress(f"trial {trial + 1} again, threads in {order} order")
-            if not run_trial(setting, worker, clock, drawn, trial, order).failed:
+            try:
+                passes = not run_trial(setting, worker, clock, drawn, trial, order).failed
+            except CandidateStopped as stop:
+                if stop.status is Status.TIMEOUT:
+                    return  # the wrong result that is there already says more
+                raise
+            if passes:
                 message = (
                     f"the result depends on the order in which threads run: right in {order} order, wrong in "
                     f"{failed_order} order"
@@ -273,10 +281,6 @@ class CandidateJudge:
         own = {name: name for name in setting.names}
         of_eager = replace(command, state=tuple((name, setting.exchange.state[name]) for name in own))
         construct = replace(construct, own_args=False, init_args=setting.exchange.args)
-        rival = self._baseline.side(problem, constants, construct, setting.exchange.descriptor, of_eager)
-        reply = worker.request(command, clock, "running forward")
-        if not isinstance(reply, Outputs):
-            raise stop_for(reply)
         choose = random.Random(derive_seed(self._policy.secret, case, "timing"))
         directions: list[tuple[str, Backward | None, Backward | None]] = [("forward", None, None)]
         if setting.leaves:
@@ -284,6 +288,11 @@ class CandidateJudge:
             directions.append(("forward_backward", of_candidate, of_baseline))
         found = []
         try:
+            told = self._encoded(constants)
+            rival = self._baseline.side(problem, told, construct, setting.exchange.descriptor, of_eager)
+            reply = worker.request(command, clock, "running forward")
+            if not isinstance(reply, Outputs):
+                raise stop_for(reply)
             for name, mine, theirs in directions:
 
                 def renew(pair: int, name: str = name) -> None:
@@ -292,7 +301,7 @@ class CandidateJudge:
 
                 for region in setting.exchange.cotangents:
                     setting.exchange.write_normal(region)
-                sides = (Side(worker, clock), Side(rival.worker, rival.clock))
+                sides = (Side(worker, clock), Side(rival.worker, rival.clock, is_candidate=False))
                 found.append((name, measure(sides, (Time(mine), Time(theirs)), renew, self._device, choose)))
         finally:
             self._baseline.release()
@@ -322,13 +331,13 @@ class CandidateJudge:
                 self._never_loads = stop
                 raise
             self._loaded = reply
-            self._keep(reply.built)
         return worker
 
     def _construct_command(self, exchange: Exchange, constants: dict[str, Any]) -> Construct:
         assert self._loaded is not None
         own = self._loaded.has_init_inputs and self._differs("get_init_inputs")
-        return Construct(exchange.total_bytes, own, () if own else exchange.args, encode_plain(constants))
+        told = self._encoded(constants) if own else encode_plain({})
+        return Construct(exchange.total_bytes, own, () if own else exchange.args, told)
 
     def _construct(
         self,
@@ -345,14 +354,16 @@ class CandidateJudge:
         reply = worker.request(command, clock, "constructing ModelNew", exchange.descriptor)
         if not isinstance(reply, Constructed):
             raise stop_for(reply)
-        self._keep(reply.built)
         try:
             return match_state(state, reply.state, self._loaded.parameter_map)
         except MatchError as error:
             raise CandidateStopped(Status.LOAD_ERROR, str(error)) from None
 
-    def _keep(self, built: dict[str, str]) -> None:
-        assert self._worker is not None
+    def _keep(self) -> None:
+        """Copy what the worker has built since the last time into the cache."""
+        if self._worker is None:
+            return
+        built, self._worker.built = self._worker.built, {}
         for key, name in built.items():
             path = self._worker.build_folder / Path(name).name
             try:
@@ -365,6 +376,17 @@ class CandidateJudge:
         """Whether the solution defines a function of the problem in another way."""
         own = problems.function_source(self._candidate.solution.source, function)
         return own is not None and own != problems.function_source(self._candidate.problem.source, function)
+
+    def _encoded(self, constants: dict[str, Any]) -> str:
+        """Constants for a worker.
+
+        Raises:
+            ProblemError: A worker cannot be told one of them.
+        """
+        try:
+            return encode_plain(constants)
+        except UnsupportedValue as error:
+            raise ProblemError(f"{self._candidate.problem.path}: the case's constants: {error}") from None
 
     def _memory_words(self, case: str, constants: dict[str, Any], error: Exception) -> str:
         """What a case would have needed, and what there is."""
@@ -399,7 +421,7 @@ class CandidateJudge:
             path = folder / f"{self._candidate.solution.digest[:16]}.log"
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                path.write_text(stop.build_log)
+                path.write_text(stop.build_log, encoding="utf-8", errors="replace")
                 build_log = str(path)
             except OSError as error:
                 logger.warning("cannot write the build log %s: %s", path, error)
@@ -434,23 +456,6 @@ class CandidateJudge:
         }
 
 
-def check_device(device: torch.device) -> None:
-    """Verify that a GPU still computes; nothing on the CPU.
-
-    Raises:
-        DeviceError: It does not.
-    """
-    if device.type == "cpu":
-        return
-    try:
-        total = int(torch.ones(1 << 20, dtype=torch.int32, device=device).sum())
-        torch.cuda.synchronize(device)
-    except RuntimeError as error:
-        raise DeviceError(f"{device} does not work any more after a candidate failed on it: {error}") from None
-    if total != 1 << 20:
-        raise DeviceError(f"{device} computes wrong sums after a candidate failed on it; restart or replace it")
-
-
 def _worst(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]:
     """For each tensor the report with the largest share of its budget, a failing one before all others."""
     return tuple(
@@ -463,7 +468,7 @@ def _explain(report: TensorReport, result: TrialResult) -> str:
     kind = "gradient of " if report.cotangent else ""
     words = result.words.get(report.name, report.note)
     if report.share is None:
-        return f"{kind}{report.name}{where}: {words}"
+        return f"{kind}{report.name}{where}: {'; '.join(dict.fromkeys(filter(None, (report.note, words))))}"
     lower = result.lower_class.get(report.name)
     precision = f"; its precision is of class {lower}, which this problem does not allow" if lower else ""
     return (

@@ -137,7 +137,7 @@ class WorkerHandle:
     """A worker process for one candidate.
 
     Args:
-        device: ``cpu``.
+        device: ``cpu`` or ``cuda:N``.
         libraries: The emulator's runtime libraries, by name.
         memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
     """
@@ -147,6 +147,7 @@ class WorkerHandle:
         self.build_folder = self.folder / "build"
         self.build_folder.mkdir()
         self.log = CutLog()
+        self.built: dict[str, str] = {}
         self._channel, theirs = socket.socketpair()
         limit = struct.pack("@ll", SEND_LIMIT_S, 0)  # a worker that stops reading must not stop the judge
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -226,19 +227,18 @@ class WorkerHandle:
     def _next(self, clock: Clock, stage: str) -> Reply:
         building = False
         while True:
-            started = time.monotonic()
-            message = self._wait(clock.left(building))
-            clock.spend(building, time.monotonic() - started)
-            if message is None:
-                if clock.left(building) > 0:
-                    continue
+            if clock.left(building) <= 0:
                 limit = clock.build_limit_s if building else clock.run_limit_s
                 doing, option = ("building", "--build-timeout") if building else (stage, "--timeout")
                 raise CandidateStopped(Status.TIMEOUT, f"still {doing} after {limit:g} s ({option}); it was stopped")
+            started = time.monotonic()
+            message = self._wait(clock.left(building))
+            clock.spend(building, time.monotonic() - started)
             if isinstance(message, Building):
                 building = message.event == "begin"
-                continue
-            return message
+            elif message is not None:
+                self.built.update(getattr(message, "built", {}))
+                return message
 
     def _wait(self, seconds: float) -> Reply | None:
         """The next message; None when the time is up or only output has arrived."""
@@ -274,7 +274,8 @@ class WorkerHandle:
             return CandidateStopped(Status.CHEATED, "the candidate closed the worker's channel", rule="protocol")
         self._drain()
         if code < 0:
-            name = signal.Signals(-code).name
+            known = {number.value: number.name for number in signal.Signals}
+            name = known.get(-code, str(-code))
             hint = " (the system may have run out of memory)" if name == "SIGKILL" else ""
             return CandidateStopped(Status.CRASHED, f"the process was ended by signal {name}{hint}")
         return CandidateStopped(
@@ -353,7 +354,7 @@ def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
     for report in reports:
         try:
             accesses = json.loads(report.accesses)
-        except ValueError:
+        except (ValueError, RecursionError):
             accesses = []
         kept = tuple(item for item in accesses if isinstance(item, dict)) if isinstance(accesses, list) else ()
         result.append(Finding(report.kind, report.kernel, report.line, kept, report.remedy, report.message))

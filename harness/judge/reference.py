@@ -34,10 +34,12 @@ class Graph:
     Attributes:
         outputs: The output tensors, in order.
         leaves: Differentiable inputs and parameters by name.
+        is_sequence: Whether they came in a tuple or list.
     """
 
     outputs: list[torch.Tensor]
     leaves: dict[str, torch.Tensor]
+    is_sequence: bool
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
         """Gradients of the outputs against these cotangents, by leaf; None for a leaf that does not matter."""
@@ -121,6 +123,17 @@ class Reference:
         """
         return self.run(draw, seed, None, None)
 
+    def check_forms(self, draw: Draw, seed: int, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Verify that the outputs still have these shapes.
+
+        Raises:
+            ProblemError: They do not: the reference's form changes from draw to draw.
+        """
+        if [tuple(output.shape) for output in self.eager(draw, seed).outputs] != list(shapes):
+            raise ProblemError(
+                f"{self._problem.path}: the number or shapes of the reference's outputs change from draw to draw"
+            )
+
     def eager_runs(self, draw: Draw, seed: int, piece: slice | None) -> Iterator[tuple[Graph, torch.Tensor | None]]:
         """At least three eager evaluations of a piece of the batch that differ in the order of their sums.
 
@@ -185,7 +198,7 @@ class Reference:
         """
         model = copy.deepcopy(draw.model)
         if dtype is not None:
-            model = model.to(dtype)
+            model = _in_dtype(model, dtype)
         batch = batch_of(draw)
         names = input_names(draw)
         leaves: dict[str, torch.Tensor] = {}
@@ -199,11 +212,12 @@ class Reference:
                 argument = argument[rows.to(argument.device) if isinstance(rows, torch.Tensor) else rows]
             if position in names:
                 argument = argument.to(dtype) if dtype is not None else argument
-                leaves[names[position]] = argument.detach().requires_grad_(self._differentiate)
-                argument = leaves[names[position]]
-            arguments.append(argument)
+                leaf = argument.detach().requires_grad_(self._differentiate)
+                leaves[names[position]] = argument = leaf
+            # A copy: a reference that works in place must not change the draw.
+            arguments.append(argument.clone())
         leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
-        with seeded(seed), torch.set_grad_enabled(self._differentiate):
+        with seeded(seed), torch.set_grad_enabled(self._differentiate), _default_dtype(dtype):
             try:
                 result = model(*arguments)
             except torch.OutOfMemoryError:
@@ -211,7 +225,7 @@ class Reference:
             except Exception as error:
                 what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
                 raise failure(self._problem, what, error) from error
-        return Graph(self._outputs(result), leaves)
+        return Graph(self._outputs(result), leaves, not isinstance(result, torch.Tensor))
 
     def _outputs(self, result: Any) -> list[torch.Tensor]:
         if isinstance(result, torch.Tensor):
@@ -264,6 +278,26 @@ def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
     first, second = first.detach(), second.detach()
     scale = float(second.abs().max())
     return float((first - second).abs().max()) <= INDEPENDENCE_TOLERANCE * max(scale, 1e-300)
+
+
+def _in_dtype(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """The model with parameters, buffers and floating tensors kept as plain attributes in another dtype."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                setattr(module, name, value.to(dtype))
+    return model.to(dtype)
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
+    """Let what a forward creates without naming a dtype have this one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 For each pair the judge draws fresh inputs, flushes the L2 cache, and asks both workers in random order. Times are the
 workers' CUDA events around one call, the device synchronised before and after; the judge's own clock around the
-message bounds each from above.
+message bounds each from above. These are claims: a candidate that replaces torch's events can still lie downwards.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ MAX_PAIRS = 50
 BUDGET_S = 0.8
 
 
+class BaselineError(Exception):
+    """The baseline failed, so that there is nothing to compare with; the candidate's verdict stands."""
+
+
 @dataclass
 class Side:
     """One of the two that are timed.
@@ -36,10 +40,12 @@ class Side:
         clock: The seconds it may still use.
         samples_ms: What its events said.
         windows_ms: What the judge's clock said.
+        is_candidate: Whether its failures are the candidate's.
     """
 
     worker: WorkerHandle
     clock: Clock
+    is_candidate: bool = True
     samples_ms: list[float] = field(default_factory=list)
     windows_ms: list[float] = field(default_factory=list)
 
@@ -85,7 +91,8 @@ def measure(
         choose: Decides who goes first.
 
     Raises:
-        CandidateStopped: A side failed, or claims more time than the judge saw pass.
+        CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
+        BaselineError: The baseline did.
     """
     buffers: dict[int, torch.Tensor] = {}
     both = list(zip(sides, commands, strict=True))
@@ -109,6 +116,15 @@ def measure(
 
 
 def _ask(side: Side, command: Time) -> tuple[float, float]:
+    try:
+        return _claim(side, command)
+    except CandidateStopped as stop:
+        if side.is_candidate:
+            raise
+        raise BaselineError(f"eager PyTorch: {stop.message}") from None
+
+
+def _claim(side: Side, command: Time) -> tuple[float, float]:
     started = time.perf_counter()
     reply: Any = side.worker.request(command, side.clock, "running timed calls")
     window = (time.perf_counter() - started) * 1e3

@@ -51,6 +51,7 @@ class Setting:
         reference: Evaluates the reference.
         names: The reference's parameter and buffer names to the candidate's.
         leaves: The leaves that the reference differentiates; empty where it differentiates nothing.
+        is_sequence: Whether the reference returns its outputs in a tuple or list.
         precision: The class under which errors are judged.
         secret: What seeds derive from.
     """
@@ -59,6 +60,7 @@ class Setting:
     reference: Reference
     names: Mapping[str, str]
     leaves: tuple[str, ...]
+    is_sequence: bool
     precision: PrecisionClass
     secret: str
 
@@ -73,7 +75,12 @@ def run_trial(
         ProblemError: The reference does not run.
     """
     seed = derive_seed(setting.secret, "trial", trial, "forward")
-    received = _forward(setting, worker, clock, draw, seed, thread_order)
+    try:
+        received = _forward(setting, worker, clock, draw, seed, thread_order)
+    except CandidateStopped as stop:
+        if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
+            setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
+        raise
     comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial)
     comparison.add_outputs(received)
     for name, cotangent in _cotangents(setting, received, trial):
@@ -122,7 +129,7 @@ def _forward(
         raise stop_for(reply)
     check_reports(reply.reports)
     exchange.check_untouched(draw.inputs)
-    _check_form(exchange.outputs, reply, bool(setting.leaves))
+    _check_form(exchange.outputs, reply, setting)
     return [exchange.take(region) for region in exchange.outputs]
 
 
@@ -152,14 +159,14 @@ def forward_command(setting: Setting, draw: Draw, seed: int, thread_order: str, 
     return Forward(inputs, tuple(state), exchange.outputs, differentiate, thread_order, seed)
 
 
-def _check_form(expected: Sequence[Region], reply: Outputs, differentiate: bool) -> None:
+def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) -> None:
     """Structure, shape, dtype and device of what the candidate returned."""
-    wanted = "a tensor" if len(expected) == 1 else f"{len(expected)} tensors"
+    wanted = f"a sequence of {len(expected)}" if setting.is_sequence else "a tensor"
     if reply.structure not in ("tensor", "tuple", "list"):
         raise CandidateStopped(
             Status.WRONG_OUTPUT, f"forward returned {reply.structure}, where the reference returns {wanted}"
         )
-    if len(reply.tensors) != len(expected) or (reply.structure != "tensor" and len(expected) == 1):
+    if len(reply.tensors) != len(expected) or (reply.structure != "tensor") != setting.is_sequence:
         raise CandidateStopped(
             Status.WRONG_OUTPUT,
             f"forward returned a {reply.structure} of {len(reply.tensors)}, where the reference returns {wanted}",
@@ -175,7 +182,7 @@ def _check_form(expected: Sequence[Region], reply: Outputs, differentiate: bool)
         else:
             continue
         raise CandidateStopped(Status.WRONG_OUTPUT, message)
-    if differentiate and not any(tensor.differentiable for tensor in reply.tensors):
+    if setting.leaves and not any(tensor.differentiable for tensor in reply.tensors):
         raise CandidateStopped(
             Status.NO_GRADIENT,
             "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a backward",
@@ -215,13 +222,12 @@ def _backward(
     wanted = {name: exchange.gradients[name] for name in setting.leaves}
     exchange.poison(list(wanted.values()))
     exchange.settle()
-    positions = {name: position for position, name in exchange.input_names.items()}
-    command = backward_command(setting)
-    reply = worker.request(command, clock, "running backward")
+    reply = worker.request(backward_command(setting), clock, "running backward")
     if not isinstance(reply, Gradients):
         raise stop_for(reply)
     check_reports(reply.reports)
     exchange.check_untouched(draw.inputs)
+    positions = {name: position for position, name in exchange.input_names.items()}
     keys = {name: input_key(positions[name]) if name in positions else setting.names[name] for name in wanted}
     missing = [name for name, key in keys.items() if key in reply.missing]
     if len(missing) == len(wanted):

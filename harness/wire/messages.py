@@ -304,8 +304,10 @@ def _check(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             raise SchemaError(f"{where}: not an object")
         return _build(hint, value, where)
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)
     if type(value) is not hint:
         raise SchemaError(f"{where}: {type(value).__name__}, not {hint.__name__}")
+    if hint is str:  # half a surrogate pair is a string to Python and to nobody else
+        return value.encode("utf-8", "replace").decode()
     return value

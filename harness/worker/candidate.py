@@ -61,9 +61,12 @@ def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:
     Raises:
         ContractError: It returned neither a list nor a tuple.
     """
-    for name in constants.keys() & vars(module).keys():
-        setattr(module, name, constants[name])
-    args = module.get_init_inputs()
+    before = {name: getattr(module, name) for name in constants.keys() & vars(module).keys()}
+    vars(module).update({name: constants[name] for name in before})
+    try:
+        args = module.get_init_inputs()
+    finally:
+        vars(module).update(before)
     if not isinstance(args, list | tuple):
         raise ContractError(f"get_init_inputs() of the solution returned {type(args).__name__}, not a list")
     return list(args)
@@ -88,7 +91,7 @@ class Instance:
         self._outputs: list[torch.Tensor] | None = None
         self._command: Forward | None = None
 
-    def set_state(self, state: Sequence[tuple[str, Region]]) -> None:
+    def _set_state(self, state: Sequence[tuple[str, Region]]) -> None:
         """Copy parameters and buffers in place."""
         named = {**dict(self.model.named_buffers()), **dict(self.model.named_parameters())}
         with torch.no_grad():
@@ -105,6 +108,7 @@ class Instance:
     def forward(self) -> Any:
         """Call the candidate; returns what it returned."""
         assert self._command is not None
+        self._set_state(self._command.state)
         torch.manual_seed(self._command.order_seed)
         with torch.set_grad_enabled(self._command.differentiate):
             result = self.model(*self._arguments)
@@ -154,6 +158,8 @@ class Instance:
         pairs = [
             (output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if output.requires_grad
         ]
+        if not leaves or not pairs:
+            return {}
         results = torch.autograd.grad(
             [output for output, _ in pairs],
             list(leaves.values()),

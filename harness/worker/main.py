@@ -58,6 +58,8 @@ from harness.worker.candidate import (
 )
 from harness.worker.platforms import Loader, platform_for
 
+MAX_MESSAGE_CHARACTERS = 10_000
+MAX_LOG_CHARACTERS = 500_000
 _STAGES = {
     Load: "import",
     LoadReference: "import",
@@ -118,8 +120,8 @@ class Worker:
             return self._release()
         except BaseException as error:  # the candidate's boundary: whatever it raises is an answer
             kind = failures.kind_of(error, "load" if stage in ("import", "ModelNew") else "runtime")
-            message = failures.describe(error, self._solution)
-            return Failed(kind, stage, message, failures.build_log(error), self._reports())
+            message = failures.describe(error, self._solution)[:MAX_MESSAGE_CHARACTERS]
+            return Failed(kind, stage, message, failures.build_log(error)[:MAX_LOG_CHARACTERS], self._reports())
 
     def _load(self, command: Load) -> Loaded:
         self._solution = command.solution
@@ -158,7 +160,6 @@ class Worker:
         assert self._instance is not None
         assert self._arena is not None
         self.platform.set_thread_order(command.thread_order, command.order_seed)
-        self._instance.set_state(command.state)
         self._instance.prepare(command)
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self.platform.running():
