@@ -12,9 +12,10 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class CudaLoader:
         try:
             result = build(**arguments)
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            raise self._failed(name, error) from error
+            raise self._failed(name, error, folder) from error
         finally:
             self._on_build("end", name)
         library = next(folder.glob("*.so"), None)
@@ -130,12 +131,47 @@ class CudaLoader:
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
-    def _failed(self, name: str, error: Exception) -> BuildFailed:
+    def _failed(self, name: str, error: Exception, folder: Path) -> BuildFailed:
         output = getattr(error.__cause__, "stdout", None)  # of the compiler that torch ran
         log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
-        telling = "\n".join(lines[:8]) or str(error).strip()[:2000]
+        solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
+        telling = "\n".join(placed) or str(error).strip()[:2000]
         return BuildFailed(f"{name} does not build:\n{telling}", log)
+
+
+def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:
+    """A compiler's error line with the place in the solution instead of in the file that torch wrote.
+
+    Args:
+        line: As ``/folder/cuda.cu(24): error: ...`` or ``/folder/main.cpp:24:3: error: ...``.
+        folder: The build folder.
+        name: The solution's file name.
+        solution: Its lines.
+
+    Returns:
+        The line as it was where it names no file of the folder, or the source line is not in the solution.
+    """
+    match = re.match(rf"{re.escape(str(folder))}/(\S+?)(?:\((\d+)\)|:(\d+)(?::\d+)?)(?=:)", line)
+    if match is None or not (folder / match[1]).is_file():
+        return line
+    written = (folder / match[1]).read_text(encoding="utf-8", errors="replace").splitlines()
+    number = int(match[2] or match[3])
+    if not 0 < number <= len(written):
+        return line
+    same = [at for at, text in enumerate(solution) if text.rstrip() == written[number - 1].rstrip()]
+    if not same:
+        return line
+
+    def likeness(at: int) -> int:
+        """How many lines around agree: the same line may stand in several kernels."""
+        offsets = [offset for offset in range(-5, 6) if 0 <= at + offset < len(solution)]
+        around = [offset for offset in offsets if 0 <= number - 1 + offset < len(written)]
+        return sum(solution[at + offset].rstrip() == written[number - 1 + offset].rstrip() for offset in around)
+
+    place = max(same, key=likeness)
+    return f"{name}:{place + 1}{line[match.end() :]}\n    {solution[place].strip()}"
 
 
 def _open(name: str, library: Path, is_module: bool) -> Any:
