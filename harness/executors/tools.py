@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.errors import ToolchainError
+
+
+_GPU_PACKAGES = {"cuda-bindings": "cuda.bindings.driver", "numpy": "numpy"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ def tools_for(device: str, home: Path) -> Tools:
         home: ``HARNESS_HOME``.
 
     Raises:
-        ToolchainError: A compiler is missing, or the runtime cannot be built or kept.
+        ToolchainError: A compiler or a package is missing, or the runtime cannot be built or kept.
     """
     if device == "cpu":
         from harness.emulator.toolchain import build_runtime, find_compiler
@@ -35,6 +41,14 @@ def tools_for(device: str, home: Path) -> Tools:
         compiler = find_compiler()
         libraries = build_runtime(home / "emulator")
         return Tools({"core": str(libraries.core), "torch": str(libraries.torch)}, compiler.version)
+    for package, module in _GPU_PACKAGES.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ToolchainError(
+                f"{device}: the package {package} is missing ({error}), which passes tensors between processes on a "
+                'GPU; install what a GPU needs with pip install -e ".[gpu]", or use --device cpu'
+            ) from None
     from harness.build.nvcc import nvcc_version
 
     return Tools({}, nvcc_version())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from harness.build import nvcc
 from harness.errors import ToolchainError
+from harness.executors.tools import tools_for
 
 
 def toolkit(folder: Path, version: str = "release 13.0, V13.0.88") -> Path:
@@ -61,6 +64,12 @@ def test_a_wrapper_without_a_toolkit_around_it_comes_last(empty_machine: Path, m
     assert nvcc.cuda_home() == wrapper
     usual = toolkit(empty_machine / "usual")
     assert nvcc.cuda_home() == usual
+
+
+def test_a_gpu_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    with pytest.raises(ToolchainError, match=re.escape('pip install -e ".[gpu]"')):
+        tools_for("cuda:0", tmp_path)
 
 
 def test_an_nvcc_that_does_not_run_is_told(empty_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
