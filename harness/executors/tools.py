@@ -8,7 +8,6 @@ from pathlib import Path
 
 from harness.errors import ToolchainError
 
-
 _GPU_PACKAGES = {"cuda-bindings": "cuda.bindings.driver", "numpy": "numpy"}
 
 
