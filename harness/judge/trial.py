@@ -185,7 +185,8 @@ def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) ->
     if setting.leaves and not any(tensor.differentiable for tensor in reply.tensors):
         raise CandidateStopped(
             Status.NO_GRADIENT,
-            "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a backward",
+            "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a backward, "
+            "or have outputs alone judged with --forward-only",
         )
 
 
