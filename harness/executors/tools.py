@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,13 +41,19 @@ def tools_for(device: str, home: Path) -> Tools:
         libraries = build_runtime(home / "emulator")
         return Tools({"core": str(libraries.core), "torch": str(libraries.torch)}, compiler.version)
     for package, module in _GPU_PACKAGES.items():
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
+        if not _is_installed(module):
             raise ToolchainError(
-                f"{device}: the package {package} is missing ({error}), which passes tensors between processes on a "
-                'GPU; install what a GPU needs with pip install -e ".[gpu]", or use --device cpu'
-            ) from None
+                f"{device}: the package {package} is missing, which passes tensors between processes on a GPU; "
+                'install what a GPU needs with pip install -e ".[gpu]", or use --device cpu'
+            )
     from harness.build.nvcc import nvcc_version
 
     return Tools({}, nvcc_version())
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module could be imported; only its parents are."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
