@@ -49,7 +49,6 @@ class Errors(NamedTuple):
 
 
 NO_ERROR = Errors(0.0, 0.0, 0.0, 0.0)
-ALL_WRONG = Errors(math.inf, math.inf, math.inf, math.inf)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from harness.wire.messages import (
     Timed,
     decode,
     encode,
+    input_key,
 )
 from harness.wire.state import describe_state
 from harness.wire.values import decode_plain
@@ -183,7 +184,7 @@ class Worker:
         with self.platform.running():
             gradients = self._instance.gradients(command)
             self.platform.synchronize()
-        wanted = {f"input:{position}": region for position, region in command.input_gradients}
+        wanted = {input_key(position): region for position, region in command.input_gradients}
         wanted.update(command.state_gradients)
         missing, faults = [], {}
         for name, region in wanted.items():
