@@ -138,6 +138,7 @@ class Comparison:
             mine = {name: _rows(tensor, piece) for name, tensor in zip(names, received, strict=True)}
             self._add(sums, exact, mine, _first_row(piece))
             for number, (graph, order) in enumerate(self._eager_runs(piece)):
+                _check_forms(graph.outputs, list(exact.values()))
                 outputs = {name: unpermuted(one, order) for name, one in _named(names, graph.outputs).items()}
                 self._add_eager(sums, number, exact, outputs)
         self._book("", self._outputs, sums)
@@ -204,9 +205,7 @@ class Comparison:
             ProblemError: The reference's form changes from draw to draw, or is one that cannot be judged.
         """
         outputs = self._exact.graph(piece).outputs
-        forms = [tuple(_rows(tensor, piece).shape) for tensor in received]
-        if [tuple(output.shape) for output in outputs] != forms:
-            raise ProblemError("the number or shapes of the reference's outputs change from draw to draw")
+        _check_forms(outputs, [_rows(tensor, piece) for tensor in received])
         if any(output.is_complex() for output in outputs):
             raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
         return _named(names, outputs)
@@ -318,6 +317,16 @@ class Comparison:
             max_budget=verdict.max_budget,
             share=math.inf if math.isnan(verdict.share) else verdict.share,
         )
+
+
+def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
+    """Verify that an evaluation of the reference has the form that the others have.
+
+    Raises:
+        ProblemError: It does not: the form depends on values.
+    """
+    if [output.shape for output in outputs] != [tensor.shape for tensor in expected]:
+        raise ProblemError("the number or shapes of the reference's outputs change from draw to draw")
 
 
 def _named(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -121,7 +121,9 @@ class Reference:
         Raises:
             ProblemError: It does not run.
         """
-        return self.run(draw, seed, None, None)
+        graph = self.run(draw, seed, None, None)
+        self._notice_forms(graph, batch_of(draw))
+        return graph
 
     def check_forms(self, draw: Draw, seed: int, shapes: Sequence[tuple[int, ...]]) -> None:
         """Verify that the outputs still have these shapes.
@@ -145,25 +147,32 @@ class Reference:
         Yields:
             The evaluation, and the permutation of the piece that its inputs and outputs are in (None for none).
         """
-        yield self.run(draw, seed, None, piece), None
+        straight = self.run(draw, seed, None, piece)
+        yield straight, None
         count = batch_of(draw) if piece is None else piece.stop - piece.start
-        if count is None or not self._samples_are_independent(draw, seed):
-            for _ in range(1, EAGER_RUNS):
-                with _other_thread_count():
-                    yield self.run(draw, seed, None, piece), None
-            return
+        self._notice_forms(straight, count)
+        orders: list[torch.Tensor | None] = [None, None]
+        if count is not None and self._samples_are_independent(draw, seed):
+            generator = torch.Generator().manual_seed(seed)
+            orders = [torch.randperm(count, generator=generator), torch.arange(count - 1, -1, -1)]
         first = 0 if piece is None else piece.start
-        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-        yield self.run(draw, seed, None, first + order), order
-        with _other_thread_count():
-            order = torch.arange(count - 1, -1, -1)
-            yield self.run(draw, seed, None, first + order), order
+        for order, threads in zip(orders, (orders[0] is None, True), strict=True):
+            with _other_thread_count() if threads else contextlib.nullcontext():
+                yield self.run(draw, seed, None, piece if order is None else first + order), order
 
     def _samples_are_independent(self, draw: Draw, seed: int) -> bool:
-        """Whether a few samples evaluated together give what they give in two parts."""
+        """Whether a few samples evaluated together give what they give in two parts, and all outputs carry the batch.
+
+        A few samples say nothing about a form that depends on values (``x[x > 0]``): the whole runs do.
+        """
         if self._independent is None:
             self._independent = self._try_parts(draw, seed)
         return self._independent
+
+    def _notice_forms(self, graph: Graph, count: int | None) -> None:
+        """Outputs of another length than the batch: samples can be neither permuted nor cut, whatever a few gave."""
+        if any(output.dim() == 0 or output.shape[0] != count for output in graph.outputs):
+            self._independent = False
 
     def _try_parts(self, draw: Draw, seed: int) -> bool:
         count = min(batch_of(draw) or 0, 4)

@@ -82,6 +82,10 @@ PAIRS = [
     Pair("two_outputs", "return x.sin(), x.max(1).values", "return x.sin(), x.max(1).values", "PASSED"),
     Pair("second_output_wrong", "return x.sin(), x.cos()", "return x.sin(), x.cos() * 1.001", "WRONG_OUTPUT", "output[1]"),
     Pair("changing_form", "return x[x[:, 0] > 0]", "return x[x[:, 0] > 0]", "2", "change from draw to draw", inputs="torch.randn(40, 5)"),
+    # The same form in every draw, and whether a few samples keep theirs says nothing about all of them.
+    Pair("half_of_the_samples", "return x[x[:, 0] > x[:, 0].median()] * 2", "return x[x[:, 0] > x[:, 0].median()] * 2", "PASSED", inputs="torch.randn(40, 5)"),
+    Pair("positive_samples", "return x[x[:, 0] > 0] * 2", "return x[x[:, 0] > 0] * 2", "PASSED", inputs="torch.cat([torch.rand(20, 5) + 1, -torch.rand(20, 5)])"),
+    Pair("form_by_order", "return x[:, : int(x[0, 0]) + 1] * 2", "return x[:, : int(x[0, 0]) + 1] * 2", "2", "change from draw to draw", inputs="torch.cat([torch.ones(5, 5), 2 * torch.ones(5, 5)])"),
     Pair("odd_offset", "return x.sin()", "return x.sin()", "PASSED", inputs="torch.randn(n * 5 + 1)[1:].view(n, 5)"),
     Pair("scalar_input", "return x.sin()", "return x.sin()", "PASSED", inputs="torch.randn(())"),
     Pair("constant_in_forward", "return x @ torch.eye(5)", "return x @ torch.eye(5)", "PASSED"),
