@@ -10,16 +10,26 @@ import io
 import os
 import sys
 import warnings
+from pathlib import Path
 
 import click
 
 from harness import __version__
-from harness.errors import EXIT_INTERRUPTED, HarnessError
+from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError, suggestion
+from harness.settings import default_map, read_table
 
 COMMANDS = {
+    "cache": "Show or empty the build cache.",
+    "compare": "Compare solutions, records or runs by speed.",
+    "config": "Show the settings that count here, and where each comes from.",
     "doctor": "Check what this machine has for judging, and say how to get what is missing.",
     "evaluate": "Build, run and judge solutions against their problems.",
+    "export": "Write the store's records as JSON lines or CSV.",
+    "list": "List problems, templates, solutions, runs or records.",
+    "new": "Start a problem or a template from a skeleton that passes.",
     "render": "Render templates into solution files.",
+    "show": "Show everything about one record, with the command that repeats it.",
+    "validate": "Check a problem: structure, every case, determinism of its reference.",
 }
 
 
@@ -38,6 +48,18 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name.
+
+        Raises:
+            UsageError: There is none; the nearest name is told.
+        """
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise UsageError(f"no command {args[0]!r}.{suggestion(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of subcommands without importing any of them."""
         with formatter.section("Commands"):
@@ -46,8 +68,14 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="harness")
-def main() -> None:
-    """Judge generated CUDA kernels: correct in outputs and gradients, and how much faster."""
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Judge generated CUDA kernels: correct in outputs and gradients, and how much faster.
+
+    Settings come from flags, else from environment variables, else from [tool.harness] in pyproject.toml.
+    """
+    values = default_map(read_table(Path.cwd()))
+    context.default_map = dict.fromkeys(COMMANDS, values)
 
 
 def run() -> int:

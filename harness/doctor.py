@@ -29,7 +29,6 @@ from harness.build.nvcc import cuda_home, nvcc_version
 from harness.emulator.compiler import find_compiler, python_include
 from harness.errors import DeviceError, ToolchainError
 from harness.memory import available_memory
-from harness.paths import harness_home
 from harness.self_tests import run_probe
 
 NeededFor = Literal["cpu", "cuda", "both"]
@@ -81,11 +80,12 @@ class Diagnosis:
         return all(check.ok is not False for check in self.checks)
 
 
-def examine(wanted: str) -> Diagnosis:
+def examine(wanted: str, home: Path) -> Diagnosis:
     """Look at everything and run the self-tests.
 
     Args:
         wanted: The device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        home: ``HARNESS_HOME``.
 
     Raises:
         UsageError: It is none of these.
@@ -97,8 +97,8 @@ def examine(wanted: str) -> Diagnosis:
     checks += check_gpus(device, refusal) if torch.ok else []
     checks += [check_nvcc(torch_cuda), check_compiler(), check_headers(), check_ninja()]
     checks += [check_package("cuda-bindings", "cuda.bindings.driver"), check_package("numpy", "numpy")]
-    checks += [check_memory(), check_disk(harness_home())]
-    checks += [check_emulator(checks)]
+    checks += [check_memory(), check_disk(home)]
+    checks += [check_emulator(checks, home)]
     if device.startswith("cuda"):
         checks += check_gpu_work(device, checks)
     kind = "cpu" if device == "cpu" else "cuda"
@@ -341,11 +341,12 @@ def check_disk(home: Path) -> Check:
     return Check("HARNESS_HOME", good, f"{home}, writable, {_gib(free)} free", "" if good else remedy, "both")
 
 
-def check_emulator(checks: Sequence[Check]) -> Check:
+def check_emulator(checks: Sequence[Check], home: Path) -> Check:
     """Build the emulator's runtime in ``HARNESS_HOME`` and run a kernel on it.
 
     Args:
         checks: What was looked at before; where something is missing that it takes, it is not run.
+        home: ``HARNESS_HOME``.
     """
     name = "emulator self-test"
     if lacking := _lacking(checks, "torch", "C++ compiler", "HARNESS_HOME"):
@@ -353,7 +354,7 @@ def check_emulator(checks: Sequence[Check]) -> Check:
     from harness.emulator.toolchain import build_runtime
 
     try:
-        libraries = build_runtime(harness_home() / "emulator")
+        libraries = build_runtime(home / "emulator")
     except (ToolchainError, OSError) as error:
         return Check(name, False, "the runtime cannot be built", _one_line(str(error)), "cpu")
     paths = {"core": str(libraries.core), "torch": str(libraries.torch)}

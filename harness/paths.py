@@ -6,27 +6,56 @@ import os
 import sys
 from pathlib import Path
 
+from harness.errors import UsageError
 
-def project_root() -> Path:
-    """The folder with ``problems/``, ``templates/`` and ``solutions/``.
+
+def project_root(chosen: str | None = None) -> Path:
+    """The folder whose ``problems/``, ``templates/`` and ``solutions/`` are meant.
+
+    Args:
+        chosen: What ``--root``, ``$HARNESS_ROOT`` or the configuration names.
 
     Returns:
-        The current folder where it contains ``problems/``, else the folder above the ``harness`` package.
+        The chosen folder; else the current one where it contains ``problems/``; else what came with the harness.
+
+    Raises:
+        UsageError: The chosen folder has no ``problems/``.
     """
+    if chosen is not None:
+        root = Path(chosen).expanduser().absolute()
+        if not (root / "problems").is_dir():
+            raise UsageError(
+                f"--root {chosen}: there is no folder {root / 'problems'}; "
+                "make the first problem with `python -m harness new problem NAME --root FOLDER`"
+            )
+        return root
     current = Path.cwd()
-    if (current / "problems").is_dir():
-        return current
-    return Path(__file__).resolve().parent.parent
+    return current if (current / "problems").is_dir() else bundled_root()
 
 
-def harness_home() -> Path:
+def own_root(chosen: str | None = None) -> Path:
+    """The folder that new problems and templates go to: the chosen one, else the current one; it may be empty."""
+    return Path(chosen).expanduser().absolute() if chosen is not None else Path.cwd()
+
+
+def bundled_root() -> Path:
+    """The problems, templates and solutions that came with the harness: in the wheel, or in its checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "bundled"
+    return installed if installed.is_dir() else package.parent
+
+
+def harness_home(chosen: str | None = None) -> Path:
     """Where the build cache and the store are kept; nothing is created.
 
+    Args:
+        chosen: What ``--home`` or the configuration names.
+
     Returns:
-        ``$HARNESS_HOME`` where that is set, else ``kernel-harness`` in the platform's cache folder
-        (``~/Library/Caches`` on macOS, ``$XDG_CACHE_HOME`` or ``~/.cache`` elsewhere).
+        The chosen folder, else ``$HARNESS_HOME`` where that is set, else ``kernel-harness`` in the platform's cache
+        folder (``~/Library/Caches`` on macOS, ``$XDG_CACHE_HOME`` or ``~/.cache`` elsewhere).
     """
-    chosen = os.environ.get("HARNESS_HOME")
+    chosen = chosen or os.environ.get("HARNESS_HOME")
     if chosen:
         return Path(chosen).expanduser().absolute()
     if sys.platform == "darwin":

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.errors import EXIT_HARNESS, EXIT_PASSED
+from harness.paths import harness_home
+from harness.settings import option
 
 if TYPE_CHECKING:
     from harness.doctor import Check, Diagnosis
@@ -17,9 +19,10 @@ _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
 
 
 @click.command("doctor")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu (the CUDA emulator), cuda or cuda:N.")
+@option("device")
+@option("home")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
-def command(device: str, as_json: bool) -> int:
+def command(device: str, home: str | None, as_json: bool) -> int:
     """Check what this machine has for judging, and say how to get what is missing.
 
     Looks at versions, compilers, packages, memory and disk, and builds and runs a small kernel. What the chosen device
@@ -32,7 +35,7 @@ def command(device: str, as_json: bool) -> int:
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     from harness.doctor import examine
 
-    diagnosis = examine(device)
+    diagnosis = examine(device, harness_home(home))
     if as_json:
         checks = [asdict(check) for check in diagnosis.checks]
         print(json.dumps({"device": diagnosis.device, "ok": diagnosis.ok, "checks": checks}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,8 +21,10 @@ from harness.errors import (
 )
 from harness.executors.plan import Choice, plan
 from harness.judge.handle import Limits
+from harness.paths import harness_home, project_root
 from harness.problems import parse_setting
 from harness.records import EvaluationRecord, Status
+from harness.settings import option
 from harness.solutions import Candidate, select
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 @click.command("evaluate")
 @click.argument("selectors", nargs=-1)
 @click.option("--problem", help="Problem (name or file) that files named as selectors are to solve.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu (the CUDA emulator), cuda or cuda:N.")
+@option("device")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all that fit the device]")
 @click.option(
     "--set",
@@ -41,20 +44,11 @@ if TYPE_CHECKING:
     metavar="K=V",
     help="Replace a constant of the problem; makes one case of its own.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Seconds a candidate may run on one case.",
-)
-@click.option(
-    "--build-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=300.0,
-    show_default=True,
-    help="Seconds a candidate's builds may take.",
-)
+@option("timeout")
+@option("build-timeout")
+@option("fail-below")
+@option("root")
+@option("home")
 @click.option("--forward-only", is_flag=True, help="Judge outputs alone, no gradients.")
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
@@ -66,6 +60,9 @@ def command(
     settings: tuple[str, ...],
     timeout: float,
     build_timeout: float,
+    fail_below: float | None,
+    root: str | None,
+    home: str | None,
     forward_only: bool,
     seed: str | None,
     as_json: bool,
@@ -80,17 +77,15 @@ def command(
       python -m harness evaluate group_norm/fused --case odd
       python -m harness evaluate answer.py --problem group_norm --set batch_size=2 --json
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    from harness.paths import project_root
-
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
-    candidates = select(project_root(), selectors, problem)
+    candidates = select(project_root(root), selectors, problem)
     constants = dict(parse_setting(text) for text in settings)
     choice = Choice(cases, constants)
     limits = Limits(timeout, build_timeout)
-    return _evaluate(candidates, choice, limits, device, forward_only, seed, as_json)
+    return _evaluate(candidates, choice, limits, device, harness_home(home), forward_only, seed, as_json)
 
 
 def _evaluate(
@@ -98,6 +93,7 @@ def _evaluate(
     choice: Choice,
     limits: Limits,
     wanted_device: str,
+    home: Path,
     forward_only: bool,
     seed: str | None,
     as_json: bool,
@@ -106,14 +102,13 @@ def _evaluate(
     from harness.executors.tools import tools_for
     from harness.judge.handle import Workers
     from harness.memory import available_memory
-    from harness.paths import harness_home
 
     likely = devices.guess(wanted_device)
     try:
-        tools = tools_for(likely, harness_home())
+        tools = tools_for(likely, home)
     except ToolchainError:
         likely = str(devices.choose(wanted_device))  # a driver without a torch for it: not this device after all
-        tools = tools_for(likely, harness_home())
+        tools = tools_for(likely, home)
     # Workers import torch while this process does; so they start first, on the device that is most likely meant.
     with contextlib.ExitStack() as stack:
         workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
@@ -126,10 +121,10 @@ def _evaluate(
             from harness.judge.draws import new_secret
             from harness.judge.evaluation import Policy, Surroundings
 
-            surroundings = Surroundings.of_this_machine(harness_home(), tools.compiler, device)
+            surroundings = Surroundings.of_this_machine(home, tools.compiler, device)
             policy = Policy(device, seed or new_secret(), limits, forward_only)
             return _judge(candidates, choice, policy, surroundings, workers, rivals, as_json)
-    return _evaluate(candidates, choice, limits, device, forward_only, seed, as_json)
+    return _evaluate(candidates, choice, limits, device, home, forward_only, seed, as_json)
 
 
 def _judge(

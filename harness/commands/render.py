@@ -19,6 +19,7 @@ from harness.rendering.catalog import (
     solution_path,
 )
 from harness.rendering.parameters import Declaration
+from harness.settings import option
 
 
 @click.command(name="render")
@@ -34,29 +35,42 @@ from harness.rendering.parameters import Declaration
 @click.option("--variant", metavar="NAME", help="Start from this variant; default: the template's default variant.")
 @click.option("--name", metavar="NAME", help="Write solutions/<problem>/NAME.py.")
 @click.option("-o", "--output", metavar="FILE", help="Write this file; - is standard output.")
+@option("root")
 @click.option("--all", "everything", is_flag=True, help="Render every variant of every template.")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is missing, stale or edited.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; exit with 1 and show the difference where a file is missing, stale or edited.",
+)
 def command(
     template: str | None,
     assignments: tuple[str, ...],
     variant: str | None,
     name: str | None,
     output: str | None,
+    root: str | None,
     everything: bool,
     check: bool,
 ) -> int:
-    """Render TEMPLATE into solutions/<problem>/<variant>.py, or all templates with --all."""
-    root = project_root()
+    """Render TEMPLATE into solutions/<problem>/<variant>.py, or all templates with --all.
+
+    \b
+    Examples:
+      python -m harness render --all
+      python -m harness render group_norm -p threads=128 -o mine.py
+      python -m harness render --check
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    folder = project_root(root)
     if everything or (check and template is None):
         if template is not None or assignments or variant or name or output:
             raise UsageError("--all renders every variant as declared: give no template, -p, --variant, --name or -o.")
-        renderings: Iterable[Rendering] = list(render_all(root))
+        renderings: Iterable[Rendering] = list(render_all(folder))
     else:
         if template is None:
             raise UsageError("name a template, or give --all.")
         if name is not None and output is not None:
             raise UsageError("--name and -o both say where to write; give one of them.")
-        rendering = _one(root, find_template(root, template), _pairs(assignments), variant, name, output)
+        rendering = _one(folder, find_template(folder, template), _pairs(assignments), variant, name, output)
         if output == "-" and not check:
             click.echo(rendering.text, nl=False)
             return EXIT_PASSED
@@ -111,6 +125,7 @@ def _check(renderings: Iterable[Rendering]) -> int:
         click.echo(f"{freshness.value} {_shown(rendering.path)}", err=True)
         if freshness is not Freshness.FRESH:
             code = EXIT_NOT_PASSED
+            click.echo(rendering.diff(), nl=False)
     return code
 
 

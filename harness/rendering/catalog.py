@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -59,6 +60,19 @@ class Rendering:
         if stamp is None:
             return Freshness.UNSTAMPED
         return Freshness.STALE if stamp.intact else Freshness.EDITED
+
+    def diff(self) -> str:
+        """The unified difference from the file that is there to what it must contain; empty where there is none."""
+        try:
+            current = self.path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            current = ""
+        except OSError as error:
+            raise TemplateError(f"cannot read {self.path}: {error}") from None
+        lines = difflib.unified_diff(
+            current.splitlines(), self.text.splitlines(), str(self.path), "as the template renders it", lineterm=""
+        )
+        return "".join(f"{line}\n" for line in lines)
 
     def write(self) -> bool:
         """Put the file in its place, whole or not at all.

@@ -1,0 +1,148 @@
+"""What a user can set once: by flag, else by environment variable, else in ``pyproject.toml``, else the default.
+
+The table is ``[tool.harness]`` of the nearest ``pyproject.toml`` at or above the current folder that has one. The
+flags are click options, so that click itself decides between flag, variable, table and default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from harness.errors import UsageError, suggestion
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+SECTION = "tool.harness"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing to set.
+
+    Attributes:
+        name: Name of the flag (without dashes) and of the key in the table.
+        type: What it must be.
+        default: Its value where nobody sets it; None where the program decides (``help`` says how).
+        help: What it means, for ``--help`` and ``config --show``.
+        is_path: Whether a relative value in the table is relative to the table's file.
+    """
+
+    name: str
+    type: click.ParamType[Any]
+    default: Any
+    help: str
+    is_path: bool = False
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return f"HARNESS_{self.name.upper().replace('-', '_')}"
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "root",
+            click.STRING,
+            None,
+            "Folder with problems, templates and solutions. [default: the current folder where it has problems/, "
+            "else what came with the harness]",
+            is_path=True,
+        ),
+        Setting(
+            "home",
+            click.STRING,
+            None,
+            "Folder of the store and the build cache. [default: kernel-harness in the platform's cache folder]",
+            is_path=True,
+        ),
+        Setting("device", click.STRING, "auto", "auto, cpu (the CUDA emulator), cuda or cuda:N."),
+        Setting("timeout", click.FloatRange(min=0, min_open=True), 60.0, "Seconds a candidate may run on one case."),
+        Setting(
+            "build-timeout", click.FloatRange(min=0, min_open=True), 300.0, "Seconds a candidate's builds may take."
+        ),
+        Setting(
+            "fail-below",
+            click.FloatRange(min=0, min_open=True),
+            None,
+            "Exit with 1 where a measured speedup over eager is below this. [default: no bound]",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The ``[tool.harness]`` table.
+
+    Attributes:
+        path: The file it is in; None where there is none.
+        values: Its values by setting.
+    """
+
+    path: Path | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def option(name: str) -> Callable[[Function], Function]:
+    """The click option of a setting."""
+    setting = SETTINGS[name]
+    return click.option(
+        f"--{name}",
+        type=setting.type,
+        default=setting.default,
+        envvar=setting.variable,
+        show_default=setting.default is not None,
+        show_envvar=True,
+        help=setting.help,
+    )
+
+
+def read_table(start: Path) -> Table:
+    """The table that counts for a folder.
+
+    Raises:
+        UsageError: The file cannot be read, or the table holds an unknown key or a wrong value.
+    """
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            whole = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UsageError(f"cannot read {path}: {error}") from None
+        tools = whole.get("tool")
+        table = tools.get("harness") if isinstance(tools, dict) else None
+        if table is None:
+            continue
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: [{SECTION}] must be a table of settings")
+        return Table(path, {name: _checked(path, name, value) for name, value in table.items()})
+    return Table()
+
+
+def default_map(table: Table) -> dict[str, Any]:
+    """The table's values as click wants them: by the names of Python arguments."""
+    return {name.replace("-", "_"): value for name, value in table.values.items()}
+
+
+def _checked(path: Path, name: str, value: Any) -> Any:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise UsageError(f"{path}: [{SECTION}] has no setting {name!r}.{suggestion(name, SETTINGS)}")
+    wanted = str if setting.type is click.STRING else (int, float)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        kind = "a string" if wanted is str else "a number"
+        raise UsageError(f"{path}: [{SECTION}] {name} = {value!r}: it must be {kind}")
+    try:
+        converted = setting.type.convert(value, None, None)
+    except click.BadParameter as error:
+        raise UsageError(f"{path}: [{SECTION}] {name} = {value!r}: {error.message}") from None
+    return str(path.parent / Path(str(value)).expanduser()) if setting.is_path else converted
