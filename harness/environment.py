@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import torch
 
 from harness import __version__
+
+#: Folders of the package that no verdict depends on.
+_NO_PART_IN_VERDICTS = {"commands", "report", "rendering", "skeletons", "bundled", "__pycache__"}
 
 
 def describe(compiler: str) -> dict[str, str]:
@@ -19,6 +23,7 @@ def describe(compiler: str) -> dict[str, str]:
     """
     return {
         "harness": __version__,
+        "harness_code": code_digest(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "platform": platform.platform(),
@@ -26,6 +31,22 @@ def describe(compiler: str) -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "compiler": compiler,
     }
+
+
+def code_digest() -> str:
+    """The beginning of a sha256 of the code that verdicts depend on.
+
+    A changed judge is another judge, whatever its version says.
+    """
+    package = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        parts = path.relative_to(package).parts
+        if not path.is_file() or _NO_PART_IN_VERDICTS & set(parts) or any(part.startswith(".") for part in parts):
+            continue
+        digest.update(f"{'/'.join(parts)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def describe_gpu() -> dict[str, str]:

@@ -55,6 +55,16 @@ class ToolchainError(HarnessError):
     exit_code = EXIT_HARNESS
 
 
+class RecordError(HarnessError):
+    """A results file, or a line of one, is no evaluation record."""
+
+    exit_code = EXIT_USAGE
+
+
+class StoreError(HarnessError):
+    """The store of records cannot be opened, read or written."""
+
+
 class DeviceError(HarnessError):
     """The chosen device is missing, or does not work."""
 

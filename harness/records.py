@@ -9,10 +9,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import types
+import typing
 from dataclasses import dataclass, field
 from typing import Any
 
 RECORD_VERSION = 1
+_NON_FINITE = ("inf", "-inf", "nan")
 
 
 class Status(enum.StrEnum):
@@ -60,6 +63,9 @@ class TensorReport:
         trial: The trial, counted from 0, that had this (the largest) share.
         cotangent: For a gradient: ``normal``, ``ones`` or ``output``, whichever had the largest share.
         note: What a number cannot say (a shape that differs, a tensor that says nothing), or empty.
+        sensitivity: Relative L2 norm of what changes when elements within rounding of a branch take the other one;
+            that much was taken off the errors, slice by slice, before they met their budgets. None where no such
+            element remained.
     """
 
     name: str
@@ -74,6 +80,7 @@ class TensorReport:
     trial: int | None = None
     cotangent: str | None = None
     note: str = ""
+    sensitivity: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,14 @@ class EvaluationRecord:
         total_s: Seconds from command to verdict, references included.
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
+        policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``.
+        solution_path: Where the solution file lay.
+        problem_path: Where the problem file lay.
+        record: The record's own name in the store, 12 hex digits.
+        run: Name of the command that made it, ``run-`` and 8 hex digits; all its records share it.
+        created_at: When it was made, UTC, ISO 8601.
+        kinks: Over all trials, how many samples were ``redrawn`` because rounding could decide a branch in them, and
+            how many elements of that kind were ``remaining``; empty where the reference has no such branch.
     """
 
     problem: str
@@ -164,20 +179,90 @@ class EvaluationRecord:
     log: str = ""
     build_log: str | None = None
     version: int = RECORD_VERSION
+    policy: dict[str, Any] = field(default_factory=dict)
+    solution_path: str = ""
+    problem_path: str = ""
+    record: str = ""
+    run: str = ""
+    created_at: str = ""
+    kinks: dict[str, int] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """The record as one line of JSON; non-finite numbers as strings (``"inf"``, ``"nan"``)."""
-        return json.dumps(_plain(dataclasses.asdict(self)), allow_nan=False)
+    def to_json(self, **more: Any) -> str:
+        """The record as one line of JSON; non-finite numbers as strings (``"inf"``, ``"nan"``).
+
+        Args:
+            more: Further keys that are not the record's own, such as ``stored``.
+        """
+        return json.dumps(plain({**dataclasses.asdict(self), **more}), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> EvaluationRecord:
+        """The record that a line of JSON holds; keys that a record does not have are left out.
+
+        Raises:
+            ValueError: It is no record of this layout; the message says what is wrong with it.
+        """
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("this is no JSON") from None
+        if not isinstance(data, dict):
+            raise ValueError(f"an evaluation record is a JSON object, not {type(data).__name__}")
+        version = data.get("version")
+        if not isinstance(version, int):
+            raise ValueError("this is no evaluation record: it has no 'version'")
+        if version > RECORD_VERSION:
+            raise ValueError(f"the record has layout {version}, this harness knows {RECORD_VERSION}: upgrade it")
+        record: EvaluationRecord = _converted(data, cls, "record")
+        return record
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Replace what JSON cannot hold: non-finite floats, and constants of other types by their repr."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return repr(value)
+
+
+def _converted(value: Any, hint: Any, where: str) -> Any:
+    """A JSON value as the type that a field declares.
+
+    Raises:
+        ValueError: It is of another type; ``where`` names the field.
+    """
+    if hint is Any:
+        return value
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return None if value is None else _converted(value, arguments[0], where)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _converted_object(value, hint, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_converted(item, arguments[0], where) for item in value)
+    if (origin or hint) is dict and isinstance(value, dict):
+        kind = arguments[1] if arguments else Any
+        return {key: _converted(item, kind, f"{where}[{key!r}]") for key, item in value.items()}
+    if hint is float and not isinstance(value, bool) and (isinstance(value, int | float) or value in _NON_FINITE):
+        return float(value)
+    if isinstance(hint, enum.EnumType) and isinstance(value, str):
+        return hint(value)
+    if isinstance(hint, type) and type(value) is hint:
+        return value
+    raise ValueError(f"{where} is {type(value).__name__}, where {getattr(hint, '__name__', hint)} belongs")
+
+
+def _converted_object(value: dict[str, Any], hint: Any, where: str) -> Any:
+    hints = typing.get_type_hints(hint)
+    known = {}
+    for declared in dataclasses.fields(hint):
+        if declared.name in value:
+            known[declared.name] = _converted(value[declared.name], hints[declared.name], f"{where}.{declared.name}")
+        elif declared.default is dataclasses.MISSING and declared.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{where} has no {declared.name!r}")
+    return hint(**known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from harness.errors import (
     ToolchainError,
     UsageError,
 )
+from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, plan
 from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
@@ -26,6 +28,7 @@ from harness.problems import parse_setting
 from harness.records import EvaluationRecord, Status
 from harness.settings import option
 from harness.solutions import Candidate, select
+from harness.store import Store, new_run_name
 
 if TYPE_CHECKING:
     from harness.judge.evaluation import Policy, Surroundings
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 @option("timeout")
 @option("build-timeout")
 @option("fail-below")
+@click.option("--fresh", is_flag=True, help="Judge again what the store has an answer for.")
 @option("root")
 @option("home")
 @click.option("--forward-only", is_flag=True, help="Judge outputs alone, no gradients.")
@@ -61,6 +65,7 @@ def command(
     timeout: float,
     build_timeout: float,
     fail_below: float | None,
+    fresh: bool,
     root: str | None,
     home: str | None,
     forward_only: bool,
@@ -76,28 +81,56 @@ def command(
       python -m harness evaluate
       python -m harness evaluate group_norm/fused --case odd
       python -m harness evaluate answer.py --problem group_norm --set batch_size=2 --json
+      python -m harness evaluate --device cuda:0 --fail-below 1.2 --fresh
+
+    Every finished evaluation is in the store before it is shown; the same one asked again is answered from there.
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
-    candidates = select(project_root(root), selectors, problem)
-    constants = dict(parse_setting(text) for text in settings)
-    choice = Choice(cases, constants)
-    limits = Limits(timeout, build_timeout)
-    return _evaluate(candidates, choice, limits, device, harness_home(home), forward_only, seed, as_json)
+    order = Order(
+        candidates=select(project_root(root), selectors, problem),
+        choice=Choice(cases, dict(parse_setting(text) for text in settings)),
+        limits=Limits(timeout, build_timeout),
+        home=harness_home(home),
+        forward_only=forward_only,
+        seed=seed,
+        fresh=fresh,
+        fail_below=fail_below,
+        as_json=as_json,
+    )
+    return _evaluate(order, device)
 
 
-def _evaluate(
-    candidates: list[Candidate],
-    choice: Choice,
-    limits: Limits,
-    wanted_device: str,
-    home: Path,
-    forward_only: bool,
-    seed: str | None,
-    as_json: bool,
-) -> int:
+@dataclass(frozen=True)
+class Order:
+    """What the user asked for.
+
+    Attributes:
+        candidates: The solutions.
+        choice: On which cases.
+        limits: Seconds that a candidate may run and build.
+        home: ``HARNESS_HOME``.
+        forward_only: Judge outputs alone.
+        seed: The secret that the user named.
+        fresh: Judge again what is in the store.
+        fail_below: A speedup that is not enough.
+        as_json: JSON lines instead of the table.
+    """
+
+    candidates: list[Candidate]
+    choice: Choice
+    limits: Limits
+    home: Path
+    forward_only: bool
+    seed: str | None
+    fresh: bool
+    fail_below: float | None
+    as_json: bool
+
+
+def _evaluate(order: Order, wanted_device: str) -> int:
     from harness import devices
     from harness.executors.tools import tools_for
     from harness.judge.handle import Workers
@@ -105,12 +138,13 @@ def _evaluate(
 
     likely = devices.guess(wanted_device)
     try:
-        tools = tools_for(likely, home)
+        tools = tools_for(likely, order.home)
     except ToolchainError:
         likely = str(devices.choose(wanted_device))  # a driver without a torch for it: not this device after all
-        tools = tools_for(likely, home)
+        tools = tools_for(likely, order.home)
     # Workers import torch while this process does; so they start first, on the device that is most likely meant.
     with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Store(order.home, writable=True))
         workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
         rivals = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, None)))
         workers.start_ahead()
@@ -121,45 +155,62 @@ def _evaluate(
             from harness.judge.draws import new_secret
             from harness.judge.evaluation import Policy, Surroundings
 
-            surroundings = Surroundings.of_this_machine(home, tools.compiler, device)
-            policy = Policy(device, seed or new_secret(), limits, forward_only)
-            return _judge(candidates, choice, policy, surroundings, workers, rivals, as_json)
-    return _evaluate(candidates, choice, limits, device, home, forward_only, seed, as_json)
+            surroundings = Surroundings.of_this_machine(order.home, tools.compiler, device)
+            policy = Policy(device, order.seed or new_secret(), order.limits, order.forward_only)
+            ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
+            return _judge(order, policy, surroundings, workers, rivals, ledger)
+    return _evaluate(order, device)
 
 
 def _judge(
-    candidates: list[Candidate],
-    choice: Choice,
-    policy: Policy,
-    surroundings: Surroundings,
-    workers: Workers,
-    rivals: Workers,
-    as_json: bool,
+    order: Order, policy: Policy, surroundings: Surroundings, workers: Workers, rivals: Workers, ledger: Ledger
 ) -> int:
     from harness.executors import local
     from harness.judge.baseline import Baseline
     from harness.report.table import print_table
 
-    jobs, bad_problem = plan(candidates, choice, policy.device == "cpu")
-    records: list[EvaluationRecord] = []
+    if order.fail_below is not None and policy.device == "cpu":
+        raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
+    jobs, bad_problem = plan(order.candidates, order.choice, policy.device == "cpu")
+    verdicts: list[local.Verdict] = []
     total = sum(len(job.cases) for job in jobs)
     with contextlib.ExitStack() as stack:
         baseline = None
         if policy.device != "cpu":
             baseline = stack.enter_context(contextlib.closing(Baseline(rivals)))
-        if not as_json:
-            stack.callback(print_table, records)  # also of what is finished when the run is interrupted
+        if not order.as_json:
+            stack.callback(print_table, verdicts)  # also of what is finished when the run is interrupted
         bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
-        for outcome in local.run(jobs, policy, surroundings, workers, baseline, bar.set_description_str):
+        for outcome in local.run(jobs, policy, surroundings, workers, baseline, ledger, bar.set_description_str):
             bar.update()
             if isinstance(outcome, ProblemError):
                 bad_problem = True
                 tqdm.write(f"error: {outcome}", file=sys.stderr)
                 continue
-            records.append(outcome)
-            if as_json:
-                print(outcome.to_json(), flush=True)
-    return exit_code(records, bad_problem)
+            verdicts.append(outcome)
+            if order.as_json:
+                print(outcome.record.to_json(stored=outcome.stored), flush=True)
+    records = [verdict.record for verdict in verdicts]
+    slow = _too_slow(records, order.fail_below)
+    for record, direction, speedup in slow:
+        words = "was not measured" if speedup is None else f"is {speedup:.3g}"
+        print(
+            f"{record.solution} {record.case}: speedup {direction} {words}, below {order.fail_below}", file=sys.stderr
+        )
+    return exit_code(records, bad_problem) or (EXIT_NOT_PASSED if slow else EXIT_PASSED)
+
+
+def _too_slow(records: list[EvaluationRecord], bound: float | None) -> list[tuple[EvaluationRecord, str, float | None]]:
+    """The passed records with a direction below the bound, that direction and its speedup; fails closed."""
+    slow: list[tuple[EvaluationRecord, str, float | None]] = []
+    for record in records:
+        if bound is None or record.status is not Status.PASSED:
+            continue
+        if not record.speedup:
+            slow.append((record, "over eager", None))
+            continue
+        slow += [(record, name, value) for name, value in record.speedup.items() if not value >= bound]
+    return slow
 
 
 def exit_code(records: list[EvaluationRecord], bad_problem: bool) -> int:

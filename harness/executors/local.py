@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.devices import check_device
 from harness.errors import ProblemError
+from harness.executors.ledger import Ledger
 from harness.executors.plan import Job
 from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.judge.handle import Workers
 from harness.records import EvaluationRecord, Status
+
+
+class Verdict(NamedTuple):
+    """A record, and whether it was there before."""
+
+    record: EvaluationRecord
+    stored: bool
 
 
 def run(
@@ -21,9 +30,12 @@ def run(
     surroundings: Surroundings,
     workers: Workers,
     baseline: Baseline | None,
+    ledger: Ledger,
     progress: Callable[[str], None],
-) -> Iterator[EvaluationRecord | ProblemError]:
+) -> Iterator[Verdict | ProblemError]:
     """Judge all jobs in order; a bad candidate or problem never affects the next.
+
+    What the store knows already is taken from there; every other record is in the store before it is yielded.
 
     Args:
         jobs: What to judge.
@@ -31,12 +43,14 @@ def run(
         surroundings: The machine.
         workers: Where workers come from; one is started ahead while there are more candidates.
         baseline: Eager's worker on a GPU.
+        ledger: The store.
         progress: Called with a word for what happens now.
 
     Yields:
         For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
 
     Raises:
+        StoreError: A record could not be kept.
         DeviceError: After a candidate failed, the GPU does not work any more.
     """
     for number, job in enumerate(jobs, start=1):
@@ -44,12 +58,15 @@ def run(
         judge = CandidateJudge(job.candidate, policy, surroundings, workers, _Prefixed(name, progress), baseline)
         with contextlib.closing(judge):
             for case, constants in job.cases:
+                if kept := ledger.recall(judge.blank(case, constants)):
+                    yield Verdict(kept, stored=True)
+                    continue
                 try:
                     record = judge.evaluate(case, constants)
                 except ProblemError as error:
                     yield error
                     continue
-                yield record
+                yield Verdict(ledger.keep(job.candidate, record), stored=False)
                 if record.status is not Status.PASSED:
                     check_device(policy.device)
                 if number < len(jobs):

@@ -22,6 +22,7 @@ from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.fitting import free_memory, size_of
 from harness.judge.handle import CandidateStopped, Clock, Limits, WorkerHandle, Workers
+from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
 from harness.judge.reference import Reference, differentiable_leaves, input_names
 from harness.judge.series import Side, measure, summary
@@ -31,8 +32,10 @@ from harness.judge.trial import (
     backward_command,
     forward_command,
     run_trial,
+    settle,
     stop_for,
 )
+from harness.judge.watching import Watcher, Watching
 from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status, TensorReport
 from harness.solutions import Candidate
@@ -139,7 +142,7 @@ class CandidateJudge:
         started = time.monotonic()
         clock = Clock(*self._policy.limits, build_s=self._build_s)
         build_before = self._build_s
-        record = self._blank(case, constants)
+        record = self.blank(case, constants)
         try:
             record = replace(record, **self._judge(case, constants, clock))
         except CandidateStopped as stop:
@@ -174,7 +177,8 @@ class CandidateJudge:
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
         memory = free_memory(self._device)
         reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE)
-        outputs, leaves, is_sequence = self._shape(reference, first, case)
+        watcher = Watcher()
+        outputs, leaves, is_sequence = self._shape(reference, first, case, watcher)
         exchange = Exchange(
             args, first.inputs, first.state, outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
@@ -184,7 +188,14 @@ class CandidateJudge:
             worker = self._ready_worker(clock)
             construct = self._construct_command(exchange, constants)
             names = self._construct(worker, exchange, construct, first.state, clock)
-            setting = Setting(exchange, reference, names, leaves, is_sequence, problem.precision, f"{secret}:{case}")
+            kinks = None
+            if watcher.found:
+                kinks = Kinks(
+                    reference, problem.precision, lambda seed: draw_inputs(problem, module, seed, self._device)
+                )
+            setting = Setting(
+                exchange, reference, names, leaves, is_sequence, problem.precision, f"{secret}:{case}", kinks
+            )
             results = self._trials(setting, worker, clock, module, args, first, case)
             fields = self._summary(results)
             if fields["status"] is Status.PASSED and self._baseline is not None:
@@ -194,9 +205,11 @@ class CandidateJudge:
                     fields["message"] = f"speed was not measured: {error}"
             return fields
 
-    def _shape(self, reference: Reference, first: Draw, case: str) -> tuple[list[Form], tuple[str, ...], bool]:
+    def _shape(
+        self, reference: Reference, first: Draw, case: str, watcher: Watcher
+    ) -> tuple[list[Form], tuple[str, ...], bool]:
         """The outputs' forms, the leaves that are differentiated, whether outputs are a sequence; from an eager run."""
-        graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"))
+        graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"), Watching(watcher))
         leaves: tuple[str, ...] = ()
         if any(output.requires_grad for output in graph.outputs):
             ones = [
@@ -225,17 +238,24 @@ class CandidateJudge:
             self._progress(f"trial {trial + 1}/{TRIALS}")
             seed = derive_seed(self._policy.secret, case, "draw", trial)
             drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
+            settled = settle(setting, drawn, trial)
             order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
-            result = run_trial(setting, worker, clock, drawn, trial, order)
+            result = run_trial(setting, worker, clock, settled, trial, order)
             if result.failed:
                 if self._device.type == "cpu":
-                    self._try_other_orders(setting, worker, clock, drawn, trial, order)
+                    self._try_other_orders(setting, worker, clock, settled, trial, order)
                 return [*results, result]
             results.append(result)
         return results
 
     def _try_other_orders(
-        self, setting: Setting, worker: WorkerHandle, clock: Clock, drawn: Draw, trial: int, failed_order: str
+        self,
+        setting: Setting,
+        worker: WorkerHandle,
+        clock: Clock,
+        settled: Draw | Settled,
+        trial: int,
+        failed_order: str,
     ) -> None:
         """Tell a race from a wrong result: does the same trial pass under another order of threads?
 
@@ -247,7 +267,7 @@ class CandidateJudge:
                 continue
             self._progress(f"trial {trial + 1} again, threads in {order} order")
             try:
-                passes = not run_trial(setting, worker, clock, drawn, trial, order).failed
+                passes = not run_trial(setting, worker, clock, settled, trial, order).failed
             except CandidateStopped as stop:
                 if stop.status is Status.TIMEOUT:
                     return  # the wrong result that is there already says more
@@ -398,7 +418,9 @@ class CandidateJudge:
             f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
         )
 
-    def _blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
+    def blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
+        """The record of a case as it stands before anything has run."""
+        limits = self._policy.limits
         return EvaluationRecord(
             problem=self._candidate.problem.name,
             solution=self._candidate.solution.name,
@@ -412,6 +434,13 @@ class CandidateJudge:
             precision_class=self._candidate.problem.precision,
             constants=constants,
             environment=self._surroundings.environment,
+            policy={
+                "forward_only": self._policy.forward_only,
+                "timeout_s": limits.run_s,
+                "build_timeout_s": limits.build_s,
+            },
+            solution_path=str(self._candidate.solution.path),
+            problem_path=str(self._candidate.problem.path.resolve()),
         )
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:
@@ -441,6 +470,9 @@ class CandidateJudge:
         notes = []
         if self._differs("get_inputs"):
             notes.append("note: the solution's own get_inputs differs from the problem's and was ignored")
+        kinks = _kinks(results)
+        if kinks.get("remaining"):
+            notes.append(f"note: {kinks['remaining']} elements within rounding of a branch remained (see `kinks`)")
         status = Status.PASSED
         if last.failed:
             wrong_output = any(not report.ok for report in last.outputs)
@@ -453,7 +485,16 @@ class CandidateJudge:
             "gradients": _worst([result.gradients for result in results]),
             "trials": len(results),
             "reference_pieces": results[-1].pieces,
+            "kinks": kinks,
         }
+
+
+def _kinks(results: list[TrialResult]) -> dict[str, int]:
+    """Sums over the trials; empty where the reference has no kinks."""
+    settled = [result.settled for result in results if result.settled is not None]
+    if not settled:
+        return {}
+    return {"redrawn": sum(one.redrawn for one in settled), "remaining": sum(one.remaining for one in settled)}
 
 
 def _worst(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]:

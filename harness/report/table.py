@@ -10,17 +10,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.records import EvaluationRecord, Status, TensorReport
+from harness.report.comparison import HEADER, Group, columns, lead_text
 
 _PLAIN_WIDTH = 160
 
 
-def print_table(records: Sequence[EvaluationRecord]) -> None:
+def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
     """Print one row per record on stdout, then the messages of those that did not pass; nothing for no record.
+
+    Args:
+        verdicts: Each record, and whether it comes from the store.
 
     Colour only on a terminal; ``NO_COLOR`` is respected.
     """
-    if not records:
+    if not verdicts:
         return
+    records = [record for record, _ in verdicts]
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("solution", overflow="fold")
@@ -30,7 +35,7 @@ def print_table(records: Sequence[EvaluationRecord]) -> None:
     table.add_column("gradients", justify="right", no_wrap=True)
     table.add_column("speed", justify="right", no_wrap=True)
     table.add_column("time", justify="right")
-    for record in records:
+    for record, stored in verdicts:
         colour = "green" if record.status is Status.PASSED else "red"
         table.add_row(
             escape(record.solution),
@@ -39,7 +44,7 @@ def print_table(records: Sequence[EvaluationRecord]) -> None:
             share_text(record.outputs),
             share_text(record.gradients),
             speed_text(record),
-            f"{record.total_s:.1f} s",
+            "stored" if stored else f"{record.total_s:.1f} s",
         )
     console.print(table)
     console.print("output, gradients: largest error over its budget (above 1 fails), and the tensor that had it")
@@ -47,12 +52,35 @@ def print_table(records: Sequence[EvaluationRecord]) -> None:
         console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
     if any(record.speedup for record in records):
         console.print("speed: median of forward, then of forward with backward, and the speedup over eager PyTorch")
+    if any(stored for _, stored in verdicts):
+        console.print("time: stored is an answer from the store; --fresh judges again")
     for record in records:
         if record.message and record.status is not Status.PASSED:
             console.print(f"\n[bold]{escape(record.solution)}[/bold] {record.case}: {record.status}")
             console.print(escape(record.message))
             for finding in record.findings:
                 console.print(escape(f"  {finding.kind}: {finding.message}"))
+
+
+def print_groups(groups: Sequence[Group]) -> None:
+    """Print comparisons on stdout: a table each, fastest first, and the sentences about who wins."""
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    for number, one in enumerate(groups):
+        if number:
+            console.print()
+        console.print(f"[bold]{escape(one.title)}[/bold]")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for position, name in enumerate(HEADER):
+            table.add_column(escape(name), overflow="fold", justify="left" if position < 2 else "right")
+        for entry in one.entries:
+            table.add_row(*(escape(cell) for cell in columns(entry)))
+        console.print(table)
+        for direction in one.leads:
+            console.print(escape(lead_text(one, direction)))
+        if not one.leads:
+            console.print("no winner: speed was not measured for two that passed")
+        for note in one.notes:
+            console.print(escape(f"note: {note}"))
 
 
 def speed_text(record: EvaluationRecord) -> str:

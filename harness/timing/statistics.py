@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -48,3 +52,41 @@ def speedup(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> floa
     if not ratios:
         raise ValueError("a speedup needs at least one pair")
     return statistics.median(ratios)
+
+
+class Interval(NamedTuple):
+    """A ratio with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the interval leaves 1 out."""
+        return self.low > 1 or self.high < 1
+
+
+def ratio_of_medians(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Interval:
+    """Median of the first samples over median of the second, with a percentile bootstrap interval.
+
+    Both are resampled independently (Efron, 1979, "Bootstrap Methods: Another Look at the Jackknife").
+
+    Args:
+        first: Positive samples, at least two.
+        second: The same.
+        seed: Seed of the resampling; the same samples give the same interval.
+
+    Raises:
+        ValueError: A side has fewer than two samples.
+    """
+    if min(len(first), len(second)) < 2:
+        raise ValueError("an interval needs at least two samples on either side")
+    choose = random.Random(seed)
+    ratios = sorted(
+        statistics.median(choose.choices(first, k=len(first)))
+        / statistics.median(choose.choices(second, k=len(second)))
+        for _ in range(RESAMPLES)
+    )
+    tail = round(RESAMPLES * 0.025)
+    return Interval(statistics.median(first) / statistics.median(second), ratios[tail], ratios[-1 - tail])

@@ -1,0 +1,172 @@
+"""``compare``: solutions, records or runs side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from harness.errors import EXIT_PASSED, UsageError
+from harness.paths import harness_home, project_root
+from harness.records import EvaluationRecord
+from harness.report.comparison import Entry, Group, as_json, group, machine, markdown
+from harness.settings import option
+from harness.solutions import Candidate, problem_paths, select
+from harness.store import Store, read_results
+
+
+class Operand(NamedTuple):
+    """What one argument stands for: the entries it contributes, and whether it is a whole run."""
+
+    name: str
+    entries: list[Entry]
+    is_run: bool
+
+
+@click.command("compare")
+@click.argument("operands", nargs=-1, required=True)
+@click.option("--problem", help="Problem (name or file) that files named as operands solve.")
+@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all in common]")
+@click.option("--force", is_flag=True, help="Compare across devices, cases or versions of a problem, too.")
+@option("root")
+@option("home")
+@click.option("--json", "to_json", is_flag=True, help="One JSON object on stdout, no table.")
+@click.option("--markdown", "to_markdown", is_flag=True, help="Markdown on stdout, no table.")
+def command(
+    operands: tuple[str, ...],
+    problem: str | None,
+    cases: tuple[str, ...],
+    force: bool,
+    root: str | None,
+    home: str | None,
+    to_json: bool,
+    to_markdown: bool,
+) -> int:
+    """Compare what was judged before: a table sorted by speed, and who wins, if anybody does.
+
+    OPERANDS are solutions (problem/variant, a file, or a problem for all of its solutions), records (as `list records`
+    names them), or whole runs (as `list runs` names them, or files that `evaluate --json` wrote); runs are compared
+    with runs. Nothing is evaluated: of a solution the newest records in the store count.
+
+    \b
+    Examples:
+      python -m harness compare group_norm/fused group_norm/two_kernels
+      python -m harness compare mine.py group_norm/fused --problem group_norm --case full --markdown
+      python -m harness compare run-5ed42ce1 yesterday.jsonl
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if to_json and to_markdown:
+        raise UsageError("--json and --markdown exclude each other")
+    with Store(harness_home(home)) as store:
+        found = [
+            one
+            for name in dict.fromkeys(operands)
+            for one in _resolve(name, project_root(root), problem, set(cases), store)
+        ]
+    groups = _runs_grouped(found, cases, force) if _all_runs(found) else _grouped(found, cases, force)
+    if to_json:
+        print(json.dumps(as_json(groups)))
+    elif to_markdown:
+        print(markdown(groups))
+    else:
+        from harness.report.table import print_groups
+
+        print_groups(groups)
+    return EXIT_PASSED
+
+
+def _all_runs(found: Sequence[Operand]) -> bool:
+    """Whether runs are compared.
+
+    Raises:
+        UsageError: Runs are mixed with single things, or there is nothing to compare with.
+    """
+    runs = [operand for operand in found if operand.is_run]
+    if runs and len(runs) < len(found):
+        other = next(operand for operand in found if not operand.is_run)
+        raise UsageError(f"{runs[0].name} is a whole run and {other.name} is not: compare runs with runs")
+    if len(found) < 2:
+        raise UsageError(f"{found[0].name} alone: name at least two solutions, records or runs to compare")
+    return bool(runs)
+
+
+def _resolve(name: str, root: Path, problem: str | None, cases: set[str], store: Store) -> list[Operand]:
+    """What an argument means: a run, a results file, a record, or the solutions that it selects."""
+    path = Path(name)
+    if re.fullmatch(r"run-[0-9a-f]+", name):
+        records = list(store.of_run(name))
+        if not records:
+            raise UsageError(f"no run {name!r} in {store.path}; `python -m harness list runs` names them")
+        return [Operand(name, [Entry(name, record) for record in records], is_run=True)]
+    if path.is_file() and path.suffix != ".py":
+        return [Operand(name, [Entry(name, record) for record in read_results(path)], is_run=True)]
+    is_record = re.fullmatch(r"[0-9a-f]{4,12}", name) and name not in problem_paths(root)
+    if is_record and (store.has(name) or not path.exists()):
+        record = store.get(name)
+        return [Operand(name, [Entry(f"{record.solution} ({record.record})", record)], is_run=False)]
+    candidates = select(root, [name], problem)
+    return [Operand(one.solution.name, _newest(one, cases, store), is_run=False) for one in candidates]
+
+
+def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[Entry]:
+    """A solution's newest record of each case, as the files stand now.
+
+    Raises:
+        UsageError: It has not been evaluated.
+    """
+    name = candidate.solution.name
+    newest: dict[str, EvaluationRecord] = {}
+    for record in store.of_solution(candidate.solution.digest):
+        if record.problem_digest == candidate.problem.digest and (not cases or record.case in cases):
+            newest[record.case] = record
+    if not newest:
+        of_cases = "".join(f" --case {case}" for case in sorted(cases))
+        problem = "" if "/" in name and not name.endswith(".py") else f" --problem {candidate.problem.name}"
+        first = f"`python -m harness evaluate {name}{problem}{of_cases}`"
+        raise UsageError(f"the store has no record of {name} as it is now; first {first}")
+    return [Entry(name, record) for record in newest.values()]
+
+
+def _grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> list[Group]:
+    """Groups by problem and case; single records of different cases make one group, if forced."""
+    if all(len(operand.entries) == 1 for operand in found) and not cases:
+        entries = [operand.entries[0] for operand in found]
+        return [group(_title(entries[0].record), entries, force)]
+    by_case = [{(one.record.problem, one.record.case): one for one in operand.entries} for operand in found]
+    return _in_common([operand.name for operand in found], by_case, cases, force)
+
+
+def _runs_grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> list[Group]:
+    """Groups by solution and case, one entry of each run."""
+    by_case = [{(entry.record.solution, entry.record.case): entry for entry in operand.entries} for operand in found]
+    return _in_common([operand.name for operand in found], by_case, cases, force)
+
+
+def _in_common(
+    names: Sequence[str], keyed: Sequence[dict[tuple[str, str], Entry]], cases: tuple[str, ...], force: bool
+) -> list[Group]:
+    """A group for every key that all operands have; what some lack is said on stderr.
+
+    Raises:
+        UsageError: They have nothing in common.
+    """
+    common = [key for key in keyed[0] if all(key in one for one in keyed)]
+    if cases:
+        common = [key for key in common if key[1] in cases]
+    if not common:
+        have = [f"{name}: {', '.join(' '.join(key) for key in one)}" for name, one in zip(names, keyed, strict=True)]
+        wanted = f" among the cases {', '.join(cases)}" if cases else ""
+        raise UsageError(f"nothing in common to compare{wanted} ({'; '.join(have)})")
+    for name, one in zip(names, keyed, strict=True):
+        rest = [" ".join(key) for key in one if key not in common]
+        if rest:
+            print(f"{name}: left out, for the others have no record of it: {', '.join(rest)}", file=sys.stderr)
+    return [group(_title(keyed[0][key].record, key[0]), [one[key] for one in keyed], force) for key in common]
+
+
+def _title(record: EvaluationRecord, first: str | None = None) -> str:
+    return f"{first or record.problem} {record.case} on {machine(record)}"

@@ -1,0 +1,127 @@
+"""``list``: problems, templates, solutions, runs and records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.errors import EXIT_PASSED, ProblemError
+from harness.paths import harness_home, project_root
+from harness.problems import read_problem
+from harness.rendering.catalog import find_template, template_names
+from harness.rendering.stamp import parse_stamp
+from harness.settings import option
+from harness.solutions import problem_paths, read_solution, solution_paths
+from harness.store import Store
+
+WHAT = ("problems", "templates", "solutions", "runs", "records")
+Row = dict[str, Any]
+
+
+@click.command("list")
+@click.argument("what", type=click.Choice(WHAT), default="problems")
+@click.option("--problem", help="Only what belongs to this problem.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Newest records at most.")
+@option("root")
+@option("home")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of the table.")
+def command(what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
+    """List what there is: problems (the default), templates, solutions, runs or records.
+
+    \b
+    Examples:
+      python -m harness list
+      python -m harness list solutions --problem group_norm
+      python -m harness list records --limit 10
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if what in ("runs", "records"):
+        with Store(harness_home(home)) as store:
+            rows = list(_runs(store)) if what == "runs" else list(_records(store, problem))[-limit:]
+    else:
+        folder = project_root(root)
+        rows = list({"problems": _problems, "templates": _templates, "solutions": _solutions}[what](folder, problem))
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+    elif rows:
+        _print(rows)
+    else:
+        print(f"no {what}", flush=True)
+    return EXIT_PASSED
+
+
+def _problems(root: Path, only: str | None) -> Iterator[Row]:
+    for name, path in problem_paths(root).items():
+        if only not in (None, name):
+            continue
+        try:
+            problem = read_problem(path)
+        except ProblemError as error:
+            yield {"problem": name, "precision": "-", "cases": str(error), "solutions": ""}
+            continue
+        yield {
+            "problem": name,
+            "precision": str(problem.precision),
+            "cases": " ".join(problem.cases),
+            "solutions": " ".join(solution_paths(root, name)),
+        }
+
+
+def _templates(root: Path, only: str | None) -> Iterator[Row]:
+    for name in template_names(root):
+        declaration = find_template(root, name)
+        if only in (None, declaration.problem):
+            parameters = " ".join(f"{key}={value.default}" for key, value in declaration.parameters.items())
+            yield {
+                "template": name,
+                "problem": declaration.problem,
+                "variants": " ".join(declaration.variants),
+                "parameters": parameters,
+            }
+
+
+def _solutions(root: Path, only: str | None) -> Iterator[Row]:
+    for problem in problem_paths(root):
+        if only not in (None, problem):
+            continue
+        for variant, path in solution_paths(root, problem).items():
+            solution = read_solution(path, f"{problem}/{variant}")
+            stamp = parse_stamp(solution.source)
+            origin = "by hand" if stamp is None else f"template {stamp.template}"
+            yield {"solution": solution.name, "from": origin, "digest": solution.digest[:12]}
+
+
+def _runs(store: Store) -> Iterator[Row]:
+    for run in store.runs():
+        yield {
+            "run": run.run,
+            "made": run.created_at,
+            "records": run.records,
+            "passed": run.passed,
+            "device": run.device,
+        }
+
+
+def _records(store: Store, problem: str | None) -> Iterator[Row]:
+    for record in store.records(problem):
+        yield {
+            "record": record.record,
+            "made": record.created_at,
+            "run": record.run,
+            "solution": record.solution,
+            "problem": record.problem,
+            "case": record.case,
+            "device": record.device,
+            "status": str(record.status),
+        }
+
+
+def _print(rows: list[Row]) -> None:
+    """One aligned column per key; the last is not padded."""
+    widths = {key: max(len(key), *(len(str(row[key])) for row in rows)) for key in rows[0]}
+    for row in [{key: key for key in rows[0]}, *rows]:
+        print("  ".join(f"{row[key]!s:{width}}" for key, width in widths.items()).rstrip())

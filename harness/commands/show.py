@@ -1,0 +1,49 @@
+"""``show``: everything about one record."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from harness.errors import EXIT_PASSED, SolutionError, UsageError
+from harness.paths import harness_home
+from harness.report.single import is_changed, sections
+from harness.settings import option
+from harness.solutions import read_solution
+from harness.store import Store
+
+
+@click.command("show")
+@click.argument("record")
+@click.option("--source", is_flag=True, help="Print the solution's text as it was judged, nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="The record as one JSON object.")
+@option("home")
+def command(record: str, source: bool, as_json: bool, home: str | None) -> int:
+    """Show everything about RECORD (its name, or the beginning of it), with the command that repeats it.
+
+    \b
+    Examples:
+      python -m harness show 95f4c68cadf7
+      python -m harness show 95f4 --source > judged.py
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if source and as_json:
+        raise UsageError("--source and --json exclude each other")
+    with Store(harness_home(home)) as store:
+        found = store.get(record)
+        text = store.source(found.digest) if source else None
+    if source:
+        sys.stdout.write(text or "")
+        return EXIT_PASSED
+    if as_json:
+        print(found.to_json(stored=True))
+        return EXIT_PASSED
+    print("\n\n".join(sections(found)))
+    try:
+        digest = read_solution(Path(found.solution_path), found.solution).digest
+    except SolutionError:
+        digest = None
+    if warning := is_changed(found, digest):
+        print(f"  but {warning}")
+    return EXIT_PASSED

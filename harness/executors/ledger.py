@@ -1,0 +1,53 @@
+"""What has been judged before is not judged again; what has been judged is kept before anybody is told."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, replace
+
+from harness.records import EvaluationRecord, Status
+from harness.solutions import Candidate
+from harness.store import Store, identity, new_record_name
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The store as one command uses it.
+
+    Attributes:
+        store: The store, writable.
+        run: The command's name.
+        fresh: Judge again what is in the store.
+        seed: The secret that the user named; None where any will do.
+    """
+
+    store: Store
+    run: str
+    fresh: bool
+    seed: str | None
+
+    def recall(self, blank: EvaluationRecord) -> EvaluationRecord | None:
+        """The kept record of an evaluation that is about to be made, None where it must be made.
+
+        Args:
+            blank: The record as it stands before the evaluation.
+        """
+        return None if self.fresh else self.store.find(identity(blank), self.seed, is_final)
+
+    def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
+        """Name a finished record and put it into the store.
+
+        Raises:
+            StoreError: It could not be kept.
+        """
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        record = replace(record, record=new_record_name(), run=self.run, created_at=now)
+        self.store.add(record, candidate.solution.source)
+        return record
+
+
+def is_final(record: EvaluationRecord) -> bool:
+    """Whether a record answers for good: the harness did not fail, and speed was measured where it could be."""
+    if record.status is Status.HARNESS_ERROR:
+        return False
+    return record.device == "cpu" or record.status is not Status.PASSED or record.speedup is not None

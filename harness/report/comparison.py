@@ -1,0 +1,216 @@
+"""Records side by side: who is fastest on the same case and device, and is that more than noise?
+
+Each record's latencies were measured in pairs with eager PyTorch, so records are compared by their speedups over
+eager: what made the machine slow or fast for a while has slowed both sides of each pair alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from harness.errors import UsageError
+from harness.records import EvaluationRecord, Status
+from harness.timing.statistics import Interval, ratio_of_medians
+
+DIRECTIONS = ("forward", "forward_backward")
+WORDS = {"forward": "forward", "forward_backward": "forward+backward"}
+
+
+class Entry(NamedTuple):
+    """A record under the name that the user knows it by."""
+
+    label: str
+    record: EvaluationRecord
+
+
+class Winner(NamedTuple):
+    """The fastest of a group in one direction and the runner-up, with the ratio of their speedups."""
+
+    label: str
+    runner_up: str
+    lead: Interval
+
+
+@dataclass(frozen=True)
+class Group:
+    """Entries of one case on one device.
+
+    Attributes:
+        title: Problem, case and device (and the solution, where runs are compared).
+        entries: Fastest first; what did not pass or was not measured last, in the order named.
+        leads: The fastest two by direction, where there are two that were measured.
+        notes: What a reader should know before he believes it.
+    """
+
+    title: str
+    entries: tuple[Entry, ...]
+    leads: dict[str, Winner]
+    notes: tuple[str, ...]
+
+    def winner(self, direction: str) -> Winner | None:
+        """The fastest, if it is faster by more than noise."""
+        lead = self.leads.get(direction)
+        return lead if lead is not None and lead.lead.is_decided else None
+
+
+def machine(record: EvaluationRecord) -> str:
+    """The device that a record was measured on, in words: the GPU's name, or the emulator."""
+    return record.environment.get("gpu", record.device) if record.device != "cpu" else "CPU emulator"
+
+
+def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
+    """Compare entries that answer the same question.
+
+    Args:
+        title: What they have in common.
+        entries: The entries, in the order named.
+        force: Compare what should not be compared, too.
+
+    Raises:
+        UsageError: They differ in device, case, problem or policy, and ``force`` does not say to go on.
+    """
+    differences = list(_differences(entries))
+    if differences and not force:
+        words = "; ".join(differences)
+        raise UsageError(f"{title}: {words}: that is no fair comparison; --force makes it nevertheless")
+    by_speed = sorted(entries, key=lambda entry: _order(entry.record))
+    leads = {}
+    for direction in DIRECTIONS:
+        measured = [entry for entry in entries if _ratios(entry.record, direction)]
+        measured.sort(key=lambda entry: -_speedup(entry.record, direction))
+        if len(measured) > 1:
+            first, second = measured[:2]
+            lead = ratio_of_medians(_ratios(first.record, direction), _ratios(second.record, direction))
+            leads[direction] = Winner(first.label, second.label, lead)
+    return Group(title, tuple(by_speed), leads, (*differences, *_software(entries)))
+
+
+def lead_text(group: Group, direction: str) -> str:
+    """The sentence about a direction: who wins and by how much, or that nobody does."""
+    lead = group.leads[direction]
+    ratio, low, high = lead.lead
+    figures = f"{ratio:.3f}x [{low:.3f}, {high:.3f}]"
+    if group.winner(direction) is None:
+        return f"{WORDS[direction]}: no winner: {lead.label} over {lead.runner_up} is {figures}, which may be noise"
+    return f"{WORDS[direction]}: {lead.label} wins, {figures} as fast as {lead.runner_up}"
+
+
+def as_json(groups: Iterable[Group]) -> dict[str, Any]:
+    """The comparison as one object."""
+    return {"groups": [_group_object(one) for one in groups]}
+
+
+def columns(entry: Entry) -> tuple[str, ...]:
+    """A row of the table: label, status, then latency with quartiles and speedup for each direction."""
+    record = entry.record
+    cells = [entry.label, str(record.status)]
+    for direction in DIRECTIONS:
+        latency = record.samples.get(direction, {}).get("candidate")
+        ratio = (record.speedup or {}).get(direction)
+        if latency is None or ratio is None or record.status is not Status.PASSED:
+            cells += ["-", "-"]
+        else:
+            cells += [
+                f"{latency['median_ms']:.4g} [{latency['low_ms']:.4g}, {latency['high_ms']:.4g}]",
+                f"{ratio:.3f}x",
+            ]
+    return tuple(cells)
+
+
+HEADER = ("candidate", "status", "forward ms [quartiles]", "over eager", "forward+backward ms", "over eager")
+
+
+def markdown(groups: Iterable[Group]) -> str:
+    """The comparison as Markdown: a heading, a table and the sentences about each group."""
+    lines = []
+    for one in groups:
+        lines += [f"### {one.title}", "", _markdown_row(HEADER), _markdown_row(["---"] * len(HEADER))]
+        lines += [_markdown_row(columns(entry)) for entry in one.entries]
+        sentences = [lead_text(one, direction) for direction in one.leads] + [f"note: {note}" for note in one.notes]
+        lines += ["", *(f"- {sentence}" for sentence in sentences), ""]
+    return "\n".join(lines)
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _group_object(one: Group) -> dict[str, Any]:
+    leads = {}
+    for direction, lead in one.leads.items():
+        leads[direction] = {
+            "first": lead.label,
+            "second": lead.runner_up,
+            "ratio": lead.lead.ratio,
+            "interval": [lead.lead.low, lead.lead.high],
+            "winner": lead.label if lead.lead.is_decided else None,
+        }
+    rows = []
+    for label, record in one.entries:
+        sides = {direction: record.samples.get(direction, {}).get("candidate") for direction in DIRECTIONS}
+        latencies = {
+            direction: {key: side[key] for key in ("median_ms", "low_ms", "high_ms")}
+            for direction, side in sides.items()
+            if side is not None
+        }
+        rows.append(
+            {
+                "candidate": label,
+                "record": record.record,
+                "case": record.case,
+                "device": machine(record),
+                "status": str(record.status),
+                "latency": latencies,
+                "speedup": record.speedup,
+            }
+        )
+    return {"title": one.title, "rows": rows, "leads": leads, "notes": list(one.notes)}
+
+
+def _differences(entries: Sequence[Entry]) -> Iterable[str]:
+    questions = {
+        "devices": [machine(record) for _, record in entries],
+        "problems": [record.problem for _, record in entries],
+        "cases": [record.case for _, record in entries],
+    }
+    for what, found in questions.items():
+        if len(set(found)) > 1:
+            yield f"different {what} ({', '.join(dict.fromkeys(found))})"
+    if len({record.problem_digest for _, record in entries}) > 1 and len(set(questions["problems"])) == 1:
+        yield "the problem's file has changed in between"
+    if len({str(record.constants) for _, record in entries}) > 1 and len(set(questions["cases"])) == 1:
+        yield "different constants of the case"
+    if len({bool(record.policy.get("forward_only")) for _, record in entries}) > 1:
+        yield "some were judged forward only"
+
+
+def _software(entries: Sequence[Entry]) -> Iterable[str]:
+    for name in ("torch", "compiler", "harness", "cuda"):
+        found = dict.fromkeys(record.environment.get(name, "unknown") for _, record in entries)
+        if len(found) > 1:
+            yield f"measured under different versions of {name}: {', '.join(found)}"
+
+
+def _order(record: EvaluationRecord) -> tuple[int, float]:
+    """Fastest first, by the direction that says most; then what was not measured, then what did not pass."""
+    if record.status is not Status.PASSED:
+        return (2, 0.0)
+    for direction in reversed(DIRECTIONS):
+        if _ratios(record, direction):
+            return (0, -_speedup(record, direction))
+    return (1, 0.0)
+
+
+def _speedup(record: EvaluationRecord, direction: str) -> float:
+    return (record.speedup or {}).get(direction, 0.0)
+
+
+def _ratios(record: EvaluationRecord, direction: str) -> list[float]:
+    """The paired ratios eager over candidate of a record that passed; empty where there are none."""
+    sides = record.samples.get(direction, {})
+    if record.status is not Status.PASSED or not {"candidate", "eager"} <= sides.keys():
+        return []
+    mine, eager = sides["candidate"]["samples_ms"], sides["eager"]["samples_ms"]
+    return [theirs / own for own, theirs in zip(mine, eager, strict=True)] if len(mine) > 1 else []

@@ -1,0 +1,115 @@
+"""Everything about one record, for a person."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.records import EvaluationRecord, TensorReport
+
+_DEFAULT_CASE_OF_SETTINGS = "custom"
+
+
+def sections(record: EvaluationRecord) -> Iterator[str]:
+    """The paragraphs about a record, plain text; what a candidate printed has its control characters spelt out."""
+    yield "\n".join(_head(record))
+    if record.message:
+        yield printable(record.message)
+    if record.outputs or record.gradients:
+        yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
+    if record.samples:
+        yield "\n".join(["speed", *_speed(record)])
+    for finding in record.findings:
+        where = f" in {finding.kernel}" if finding.kernel else ""
+        line = f", line {finding.line}" if finding.line else ""
+        yield printable(f"{finding.kind}{where}{line}: {finding.message}\n  {finding.remedy}")
+    if record.log:
+        yield "what the candidate printed\n" + _indented(printable(record.log))
+    width = max(len(name) for name in record.environment) if record.environment else 0
+    yield "\n".join(["made with", *(f"  {name:{width}}  {value}" for name, value in record.environment.items())])
+    yield "to repeat it\n  " + repeat_command(record)
+
+
+def repeat_command(record: EvaluationRecord) -> str:
+    """The command that makes the same evaluation with the same draws."""
+    words = ["python", "-m", "harness", "evaluate", record.solution_path, "--problem", record.problem_path]
+    words += ["--device", record.device, "--seed", record.seed]
+    if record.case == _DEFAULT_CASE_OF_SETTINGS:
+        for name, value in record.constants.items():
+            words += ["--set", f"{name}={value!r}"]
+    else:
+        words += ["--case", record.case]
+    if record.policy.get("forward_only"):
+        words.append("--forward-only")
+    for name, option in (("timeout_s", "--timeout"), ("build_timeout_s", "--build-timeout")):
+        if name in record.policy:
+            words += [option, f"{record.policy[name]:g}"]
+    return shlex.join([*words, "--fresh"])
+
+
+def printable(text: str) -> str:
+    """Text without control characters but newline and tab: a candidate's words must not drive a terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else f"\\x{ord(one):02x}" for one in text)
+
+
+def is_changed(record: EvaluationRecord, digest_now: str | None) -> str | None:
+    """What to know before repeating: the solution's file is gone, or is another now."""
+    if digest_now is None:
+        return f"{record.solution_path} is gone; `show --source` prints what was judged"
+    if digest_now != record.digest:
+        return f"{record.solution_path} has changed since; `show --source` prints what was judged"
+    return None
+
+
+def _head(record: EvaluationRecord) -> Iterator[str]:
+    yield f"record {record.record} of {record.run}, {record.created_at}"
+    rule = f", rule {record.rule}" if record.rule else ""
+    yield f"{record.solution} on {record.problem}, case {record.case}, {record.device}: {record.status}{rule}"
+    if record.constants:
+        yield "constants: " + ", ".join(f"{name}={value!r}" for name, value in record.constants.items())
+    kinds = "forward only" if record.policy.get("forward_only") else "outputs and gradients"
+    pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
+    yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{pieces}"
+    yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
+    yield f"solution {record.solution_path} (sha256 {record.digest})"
+    yield f"problem {record.problem_path} (sha256 {record.problem_digest})"
+    if record.build_log:
+        there = "" if Path(record.build_log).is_file() else " (gone)"
+        yield f"full compiler output {record.build_log}{there}"
+
+
+def _tensors(record: EvaluationRecord) -> Iterator[str]:
+    for report in record.outputs:
+        yield "  " + _tensor(report, report.name)
+    for report in record.gradients:
+        yield "  " + _tensor(report, f"gradient of {report.name}")
+
+
+def _tensor(report: TensorReport, name: str) -> str:
+    words = f"{'ok    ' if report.ok else 'FAILED'}  {name} {list(report.shape)} {report.dtype}"
+    if report.l2_error is not None and report.max_error is not None:
+        words += (
+            f": L2 {report.l2_error:.2e} of {report.l2_budget:.2e}, maximum {report.max_error:.2e} of "
+            f"{report.max_budget:.2e}"
+        )
+    where = [f"trial {report.trial}"] if report.trial is not None else []
+    where += [f"cotangent {report.cotangent}"] if report.cotangent else []
+    words += f" ({', '.join(where)})" if where else ""
+    return words + (f"; {printable(report.note)}" if report.note else "")
+
+
+def _speed(record: EvaluationRecord) -> Iterator[str]:
+    for direction, sides in record.samples.items():
+        for name, side in sides.items():
+            yield (
+                f"  {direction} {name}: median {side['median_ms']:.4g} ms, quartiles {side['low_ms']:.4g} to "
+                f"{side['high_ms']:.4g}, {len(side['samples_ms'])} samples, judge's window {side['window_ms']:.4g} ms"
+            )
+        ratio = (record.speedup or {}).get(direction)
+        if ratio is not None:
+            yield f"  {direction} speedup over eager: {ratio:.3f} (median of paired ratios)"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

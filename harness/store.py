@@ -1,0 +1,361 @@
+"""The store: every evaluation record, kept in SQLite, never changed.
+
+``$HARNESS_HOME/store.db`` in write-ahead mode: a record is there whole, from the moment ``add`` returns, or not at
+all; several programs may write at once. The layout has a version; an older file is migrated step by step, a newer one
+is refused. Files that are no store, or damaged, are never written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+from harness.errors import RecordError, StoreError, UsageError
+from harness.records import EvaluationRecord, plain
+
+FILE_NAME = "store.db"
+#: Marks the file as ours (SQLite's application_id): "KHst".
+APPLICATION_ID = 0x4B487374
+#: Seconds to wait for another program that writes.
+BUSY_TIMEOUT_S = 30.0
+#: What of a record's environment says which software and machine it holds for.
+_IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
+
+_FIRST_LAYOUT = """
+CREATE TABLE sources (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE records (
+    number INTEGER PRIMARY KEY,
+    record TEXT NOT NULL UNIQUE,
+    identity TEXT NOT NULL,
+    seed TEXT NOT NULL,
+    run TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    problem TEXT NOT NULL,
+    solution TEXT NOT NULL,
+    case_name TEXT NOT NULL,
+    device TEXT NOT NULL,
+    status TEXT NOT NULL,
+    digest TEXT NOT NULL REFERENCES sources (digest),
+    body TEXT NOT NULL
+);
+CREATE INDEX records_by_identity ON records (identity);
+CREATE INDEX records_by_run ON records (run);
+CREATE TRIGGER records_stay BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
+CREATE TRIGGER records_remain BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
+"""
+#: The step from each layout to the next; a layout's version is how many steps led to it.
+MIGRATIONS = (_FIRST_LAYOUT,)
+
+
+class RunSummary(NamedTuple):
+    """One command's records, counted."""
+
+    run: str
+    created_at: str
+    records: int
+    passed: int
+    device: str
+
+
+def identity(record: EvaluationRecord) -> str:
+    """What an evaluation is known by: solution, problem, case, kind of device, policy, software and machine.
+
+    Two records with the same identity answer the same question; their secrets (``seed``) may differ.
+    """
+    known = {
+        "solution": record.digest,
+        "problem": record.problem_digest,
+        "case": record.case,
+        "constants": record.constants,
+        "device": record.device.partition(":")[0],
+        "policy": record.policy,
+        "environment": {name: record.environment.get(name) for name in _IDENTIFYING},
+    }
+    return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
+
+
+class Store:
+    """An open store; a context manager.
+
+    Args:
+        home: ``HARNESS_HOME``.
+        writable: Make the file where there is none, migrate an older one, and allow ``add``. A store that is only
+            read is never changed and may lie in a folder that cannot be written.
+
+    Raises:
+        StoreError: The file cannot be opened, is damaged, newer, or not a store.
+    """
+
+    def __init__(self, home: Path, writable: bool = False):
+        self.path = home / FILE_NAME
+        self._connection: sqlite3.Connection | None = None
+        with self._explained():
+            self._connection = self._open_writable(home) if writable else self._open_readable()
+            if self._connection is not None:
+                self._check_layout(writable)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def add(self, record: EvaluationRecord, source: str) -> None:
+        """Keep a record and its solution's text; it is on disk when this returns.
+
+        Raises:
+            StoreError: It could not be kept; the store is as it was.
+        """
+        row = {
+            "record": record.record, "identity": identity(record), "seed": record.seed, "run": record.run,
+            "created_at": record.created_at, "problem": record.problem, "solution": record.solution,
+            "case_name": record.case, "device": record.device, "status": record.status.value,
+            "digest": record.digest, "body": record.to_json(),
+        }  # fmt: skip
+        columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+        with self._explained(), self._writing() as connection:
+            row = {name: _writable(value) for name, value in row.items()}
+            connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (record.digest, source))
+            connection.execute(f"INSERT INTO records ({columns}) VALUES ({values})", row)
+
+    def find(
+        self, wanted: str, seed: str | None, usable: Callable[[EvaluationRecord], bool]
+    ) -> EvaluationRecord | None:
+        """The newest record of an identity that can be used, None where there is none.
+
+        Args:
+            wanted: The identity.
+            seed: The secret that it must have been made with; None for any.
+            usable: Says whether a record answers the question.
+        """
+        for record in self._records("identity = ? AND (?2 IS NULL OR seed = ?2)", (wanted, seed), newest_first=True):
+            if usable(record):
+                return record
+        return None
+
+    def get(self, name: str) -> EvaluationRecord:
+        """The record of a name, or of the beginning of one.
+
+        Raises:
+            UsageError: There is none, or several begin so.
+        """
+        found = list(self._records("record >= ?1 AND record < ?1 || 'g'", (name,)))
+        if not found:
+            raise UsageError(f"no record {name!r} in {self.path}; `python -m harness list records` names them")
+        if len(found) > 1:
+            names = ", ".join(record.record for record in found[:5])
+            raise UsageError(f"{len(found)} records begin with {name!r} ({names}); give more of the name")
+        return found[0]
+
+    def has(self, name: str) -> bool:
+        """Whether the name of at least one record begins so."""
+        return next(self._records("record >= ?1 AND record < ?1 || 'g'", (name,)), None) is not None
+
+    def of_solution(self, digest: str) -> Iterator[EvaluationRecord]:
+        """All records of a solution file's text, oldest first."""
+        return self._records("digest = ?", (digest,))
+
+    def of_run(self, run: str) -> Iterator[EvaluationRecord]:
+        """All records of a command, oldest first."""
+        return self._records("run = ?", (run,))
+
+    def records(self, problem: str | None = None) -> Iterator[EvaluationRecord]:
+        """All records, oldest first; those of one problem where one is named."""
+        return self._records("?1 IS NULL OR problem = ?1", (problem,))
+
+    def runs(self) -> list[RunSummary]:
+        """All commands that left records, oldest first."""
+        query = (
+            "SELECT run, min(created_at), count(*), sum(status = 'PASSED'), min(device) "
+            "FROM records GROUP BY run ORDER BY min(number)"
+        )
+        return [RunSummary(*row) for row in self._rows(query, ())]
+
+    def source(self, digest: str) -> str | None:
+        """The text of a solution that a record was made of."""
+        for (text,) in self._rows("SELECT text FROM sources WHERE digest = ?", (digest,)):
+            return str(text)
+        return None
+
+    def _records(
+        self, condition: str, arguments: tuple[Any, ...], newest_first: bool = False
+    ) -> Iterator[EvaluationRecord]:
+        order = "DESC" if newest_first else "ASC"
+        query = f"SELECT record, body FROM records WHERE {condition} ORDER BY number {order}"
+        for name, body in self._rows(query, arguments):
+            try:
+                yield EvaluationRecord.from_json(body)
+            except ValueError as error:
+                raise StoreError(f"{self.path}: record {name} cannot be read: {error}") from None
+
+    def _rows(self, query: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        if self._connection is None:
+            return
+        with self._explained():
+            yield from self._connection.execute(query, arguments)
+
+    def _open_writable(self, home: Path) -> sqlite3.Connection:
+        home.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            if _is_strange(connection):
+                raise self._strange()
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_readable(self) -> sqlite3.Connection | None:
+        """A connection that cannot write; None where there is no file, which is an empty store."""
+        if not self.path.exists():
+            return None
+        address = f"file:{quote(str(self.path))}"
+        connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError:
+            connection.close()
+            # A folder that cannot be written has no room for the log's index; nobody can be writing there either.
+            connection = sqlite3.connect(f"{address}?immutable=1", uri=True, isolation_level=None)
+        if _is_strange(connection):
+            connection.close()
+            raise self._strange()
+        return connection
+
+    def _strange(self) -> StoreError:
+        return StoreError(f"{self.path} is an SQLite file of another program; set HARNESS_HOME to another folder")
+
+    def _check_layout(self, writable: bool) -> None:
+        assert self._connection is not None
+        (layout,) = self._connection.execute("PRAGMA user_version").fetchone()
+        newest = len(MIGRATIONS)
+        if layout > newest:
+            raise StoreError(
+                f"{self.path} was written by a newer harness (layout {layout}, this one knows {newest}): "
+                "upgrade the harness, or set HARNESS_HOME to another folder"
+            )
+        if layout < newest and not writable:
+            raise StoreError(f"{self.path} has layout {layout}, older than {newest}: the next evaluation migrates it")
+        if layout < newest:
+            self._migrate(self._connection)
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Bring the file to the newest layout, in one transaction; another program may have done it meanwhile."""
+        with self._writing():
+            (layout,) = connection.execute("PRAGMA user_version").fetchone()
+            for step in MIGRATIONS[layout:]:
+                for statement in _statements(step):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        assert self._connection is not None
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say what is wrong with the store and what to do, for whatever SQLite or the system says."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"the store {self.path}: {error}; {_remedy(str(error))}") from None
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"the store {self.path} is damaged ({error}); nothing was written to it. Move it away and run again; "
+                f"`sqlite3 {self.path} .recover` may save what it held"
+            ) from None
+        except OSError as error:
+            words = f"the store {self.path}: {error.strerror}; set HARNESS_HOME to a folder that you can write"
+            raise StoreError(words) from None
+
+
+def new_record_name() -> str:
+    """A name for a record: 12 hex digits."""
+    return secrets.token_hex(6)
+
+
+def new_run_name() -> str:
+    """A name for a command: ``run-`` and 8 hex digits."""
+    return f"run-{secrets.token_hex(4)}"
+
+
+def read_results(path: Path) -> list[EvaluationRecord]:
+    """The records of a file that ``evaluate --json`` or ``export --jsonl`` wrote.
+
+    Raises:
+        RecordError: It cannot be read, holds no records, or a line of it is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"cannot read results {path}: {error}") from None
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(EvaluationRecord.from_json(line))
+        except ValueError as error:
+            raise RecordError(
+                f"{path}:{number}: {error}; a results file has one record a line, as `evaluate --json` writes them"
+            ) from None
+    if not records:
+        raise RecordError(f"{path} holds no records")
+    return records
+
+
+def _is_strange(connection: sqlite3.Connection) -> bool:
+    """Whether the file holds something, and that is not a store."""
+    (mark,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return bool(tables) and mark != APPLICATION_ID
+
+
+def _writable(text: str) -> str:
+    """Text that SQLite takes: a file's name may hold bytes that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script, one at a time: ``executescript`` would end the transaction."""
+    statement = ""
+    for line in script.strip().splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _remedy(message: str) -> str:
+    remedies: Mapping[str, str] = {
+        "full": "make room on its disk, then give the same command again: what is finished is kept",
+        "disk I/O": "its disk is full or failing; then give the same command again: what is finished is kept",
+        "readonly": "it cannot be written: set HARNESS_HOME to a folder that you can write",
+        "unable to open": "set HARNESS_HOME to a folder that you can write",
+        "locked": f"another program has held it for {BUSY_TIMEOUT_S:.0f} s: try again when that has ended",
+    }
+    return next((remedy for word, remedy in remedies.items() if word in message), "try again")
