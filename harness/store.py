@@ -47,6 +47,7 @@ CREATE TABLE records (
     body TEXT NOT NULL
 );
 CREATE INDEX records_by_identity ON records (identity);
+CREATE INDEX records_by_digest ON records (digest);
 CREATE INDEX records_by_run ON records (run);
 CREATE TRIGGER records_stay BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
 CREATE TRIGGER records_remain BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
@@ -163,6 +164,10 @@ class Store:
         """Whether the name of at least one record begins so."""
         return next(self._records("record >= ?1 AND record < ?1 || 'g'", (name,)), None) is not None
 
+    def knows(self, digest: str) -> bool:
+        """Whether there is any record of a solution file's text."""
+        return bool(next(self._rows("SELECT 1 FROM records WHERE digest = ? LIMIT 1", (digest,)), None))
+
     def of_solution(self, digest: str) -> Iterator[EvaluationRecord]:
         """All records of a solution file's text, oldest first."""
         return self._records("digest = ?", (digest,))
@@ -248,6 +253,10 @@ class Store:
                 f"{self.path} was written by a newer harness (layout {layout}, this one knows {newest}): "
                 "upgrade the harness, or set HARNESS_HOME to another folder"
             )
+        if layout == 0 and not writable:  # made, but not yet filled: an empty store
+            self._connection.close()
+            self._connection = None
+            return
         if layout < newest and not writable:
             raise StoreError(f"{self.path} has layout {layout}, older than {newest}: the next evaluation migrates it")
         if layout < newest:

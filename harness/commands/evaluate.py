@@ -147,9 +147,10 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         store = stack.enter_context(Store(order.home, writable=True))
         workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
         rivals = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, None)))
-        workers.start_ahead()
-        if likely != "cpu":
-            rivals.start_ahead()
+        if order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates):
+            workers.start_ahead()
+            if likely != "cpu":
+                rivals.start_ahead()
         device = str(devices.choose(wanted_device))
         if device == likely:
             from harness.judge.draws import new_secret

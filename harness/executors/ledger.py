@@ -29,10 +29,19 @@ class Ledger:
     def recall(self, blank: EvaluationRecord) -> EvaluationRecord | None:
         """The kept record of an evaluation that is about to be made, None where it must be made.
 
+        A verdict is about a file's text, so it also answers for a copy of that file, under the copy's name.
+
         Args:
             blank: The record as it stands before the evaluation.
         """
-        return None if self.fresh else self.store.find(identity(blank), self.seed, is_final)
+        if self.fresh:
+            return None
+        kept = self.store.find(identity(blank), self.seed, is_final)
+        if kept is None:
+            return None
+        return replace(
+            kept, solution=blank.solution, solution_path=blank.solution_path, problem_path=blank.problem_path
+        )
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
         """Name a finished record and put it into the store.

@@ -1,0 +1,197 @@
+"""``compare`` as a user types it: what it takes, who wins, what it refuses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records import EvaluationRecord, PrecisionClass, Status
+from harness.store import Store
+from harness.timing.statistics import latency, ratio_of_medians, speedup
+
+Harness = Callable[..., Any]
+
+
+def measured(solution: str, candidate_ms: float, seed: int, spread: float = 0.02, **changes: Any) -> EvaluationRecord:
+    """A record as a GPU gives it: 30 noisy pairs in either direction, eager at 10 and 20 ms."""
+    noise = random.Random(seed)
+    samples, speedups, medians, eager_medians = {}, {}, {}, {}
+    for direction, factor in (("forward", 1.0), ("forward_backward", 2.0)):
+        mine = [candidate_ms * factor * noise.uniform(1 - spread, 1 + spread) for _ in range(30)]
+        eager = [10.0 * factor * noise.uniform(1 - spread, 1 + spread) for _ in range(30)]
+        samples[direction] = {"candidate": vars(latency(mine, mine)), "eager": vars(latency(eager, eager))}
+        speedups[direction] = speedup(mine, eager)
+        medians[f"{direction}_ms"] = samples[direction]["candidate"]["median_ms"]
+        eager_medians[f"{direction}_ms"] = samples[direction]["eager"]["median_ms"]
+    record = EvaluationRecord(
+        problem="norm",
+        solution=solution,
+        case="full",
+        device="cuda:0",
+        status=Status.PASSED,
+        message="",
+        seed="ab",
+        digest=solution,
+        problem_digest="p",
+        precision_class=PrecisionClass.FP32,
+        speedup=speedups,
+        samples=samples,
+        baselines={"eager": eager_medians},
+        environment={"gpu": "NVIDIA H200", "torch": "2.13"},
+        record=f"{seed:012x}",
+        run="run-00000001",
+        created_at="2026-01-01T00:00:00+00:00",
+        **medians,
+    )
+    return replace(record, **changes)
+
+
+def home_with(tmp_path: Path, records: Sequence[EvaluationRecord]) -> dict[str, str]:
+    home = tmp_path / "home"
+    with Store(home, writable=True) as store:
+        for record in records:
+            store.add(record, "")
+    return {"HARNESS_HOME": str(home)}
+
+
+SLOW, FAST = measured("norm/slow", 8.0, 0xAAAA), measured("norm/fast", 5.0, 0xBBBB)
+TWIN = measured("norm/twin", 5.0, 0xCCCC)
+WRONG = replace(measured("norm/wrong", 1.0, 0xDDDD), status=Status.WRONG_OUTPUT)
+ELSEWHERE = replace(FAST, record="eeee" * 3, environment={"gpu": "NVIDIA L4"})
+SMALL = replace(FAST, record="ffff" * 3, case="odd")
+NAMES = {name: record.record for name, record in (
+    ("slow", SLOW), ("fast", FAST), ("twin", TWIN), ("wrong", WRONG), ("elsewhere", ELSEWHERE), ("small", SMALL),
+)}  # fmt: skip
+EVERYTHING = (SLOW, FAST, TWIN, WRONG, ELSEWHERE, SMALL)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return home_with(tmp_path_factory.mktemp("compare"), EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("names", "order", "winner"),
+    [
+        (("slow", "fast"), ["norm/fast", "norm/slow"], "norm/fast"),
+        (("fast", "twin"), ["norm/fast", "norm/twin"], None),
+        (("wrong", "slow"), ["norm/slow", "norm/wrong"], None),
+        (("wrong", "slow", "fast"), ["norm/fast", "norm/slow", "norm/wrong"], "norm/fast"),
+    ],
+)
+def test_the_fastest_comes_first_and_wins_only_beyond_noise(
+    harness: Harness, environment: dict[str, str], names: tuple[str, ...], order: list[str], winner: str | None
+) -> None:
+    arguments = [NAMES[name] for name in names]
+    (row,) = harness("compare", *arguments, "--json", **environment).rows
+    (group,) = row["groups"]
+    found = [one["candidate"].partition(" ")[0] for one in group["rows"]]
+    if winner is None and "wrong" not in names:
+        assert sorted(found) == order
+    else:
+        assert found == order
+    winners = {lead["winner"] and lead["winner"].partition(" ")[0] for lead in group["leads"].values()}
+    assert winners <= {winner} if group["leads"] else winner is None
+    ran = harness("compare", *arguments, **environment)
+    assert ran.code == 0
+    assert ("wins" in ran.out) is (winner is not None)
+    assert ("no winner" in ran.out) is (winner is None)
+
+
+def test_the_interval_is_that_of_paired_speedups(harness: Harness, environment: dict[str, str]) -> None:
+    (row,) = harness("compare", NAMES["slow"], NAMES["fast"], "--json", **environment).rows
+    lead = row["groups"][0]["leads"]["forward"]
+    low, high = lead["interval"]
+    assert 1.55 < low < lead["ratio"] < high < 1.65
+    assert lead["ratio"] == pytest.approx(FAST.speedup["forward"] / SLOW.speedup["forward"])  # type: ignore[index]
+
+
+def test_markdown_is_a_table(harness: Harness, environment: dict[str, str]) -> None:
+    ran = harness("compare", NAMES["slow"], NAMES["fast"], "--markdown", **environment)
+    lines = ran.out.splitlines()
+    assert lines[0] == "### norm full on NVIDIA H200"
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 4
+    assert len({line.count("|") for line in table}) == 1
+    assert table[2].startswith("| norm/fast")
+    assert any(line.startswith("- forward: norm/fast") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["{slow}", "{elsewhere}"], 2, "different devices (NVIDIA H200, NVIDIA L4)"),
+        (["{slow}", "{elsewhere}", "--force"], 0, "note: different devices"),
+        (["{fast}", "{small}"], 2, "different cases (full, odd)"),
+        (["{fast}", "{small}", "--force"], 0, "note: different cases"),
+        (["{fast}"], 2, "alone"),
+        (["{fast}", "{fast}"], 2, "alone"),
+        ([], 2, "Missing argument"),
+        (["{fast}", "run-00000001"], 2, "compare runs with runs"),
+        (["{fast}", "run-12345678"], 2, "no run 'run-12345678'"),
+        (["{fast}", "123456"], 2, "no record '123456'"),
+        (["{fast}", "group_norm/fuse"], 2, "Did you mean 'fused'?"),
+        (["{fast}", "group_norm/fused"], 2, "evaluate group_norm/fused"),
+        (["{fast}", "{slow}", "--json", "--markdown"], 2, "exclude each other"),
+        (["run-00000001", "run-00000001"], 2, "alone"),
+        (["norm/a", "norm/b"], 2, "names no problem"),
+    ],
+)
+def test_what_is_compared_and_what_is_refused(
+    harness: Harness, environment: dict[str, str], arguments: list[str], code: int, words: str
+) -> None:
+    ran = harness("compare", *(argument.format(**NAMES) for argument in arguments), **environment)
+    assert (ran.code, words in ran.out + ran.err) == (code, True), ran.out + ran.err
+    assert "Traceback" not in ran.err
+    assert not (code == 2 and ran.out)
+
+
+def test_runs_are_compared_solution_by_solution(harness: Harness, environment: dict[str, str], tmp_path: Path) -> None:
+    later = tmp_path / "later.jsonl"
+    records = [replace(measured("norm/slow", 4.0, 7), run="run-2"), measured("norm/new", 4.0, 8)]
+    later.write_text("".join(record.to_json(stored=False) + "\n\n" for record in records))
+    earlier = tmp_path / "earlier.jsonl"
+    earlier.write_text("".join(record.to_json() + "\n" for record in (SLOW, FAST)))
+    ran = harness("compare", earlier, later, "--json", **environment)
+    (group,) = ran.rows[0]["groups"]
+    assert group["title"] == "norm/slow full on NVIDIA H200"
+    assert [one["candidate"] for one in group["rows"]] == [str(later), str(earlier)]
+    assert "left out" in ran.err
+    assert "norm/fast" in ran.err
+    assert "norm/new" in ran.err
+    exported = harness("export", "--jsonl", "-o", tmp_path / "all.jsonl", **environment)
+    assert exported.code == 0
+    ran = harness("compare", tmp_path / "all.jsonl", later, "--case", "full", **environment)
+    assert ran.code == 0
+    ran = harness("compare", tmp_path / "all.jsonl", later, "--case", "none", **environment)
+    assert ran.code == 2
+    assert "nothing in common to compare among the cases none" in ran.err
+
+
+def test_solutions_are_compared_by_their_newest_records(harness: Harness, tmp_path: Path) -> None:
+    environment = {"HARNESS_HOME": str(tmp_path)}
+    chosen = ("--device", "cpu", "--case", "odd", "--forward-only")
+    assert harness("evaluate", "group_norm", *chosen, **environment).code == 0
+    ran = harness("compare", "group_norm/fused", "group_norm/two_kernels", **environment)
+    assert ran.code == 0, ran.err
+    assert "group_norm odd on CPU emulator" in ran.out
+    assert "no winner: speed was not measured" in ran.out
+    both = harness("compare", "group_norm", **environment)
+    assert both.out == ran.out
+
+
+def test_a_bootstrap_interval_holds_the_ratio_as_often_as_it_says() -> None:
+    noise = random.Random(5)
+    trials, held = 80, 0
+    for trial in range(trials):
+        first = [noise.gauss(1.0, 0.05) for _ in range(25)]
+        second = [noise.gauss(1.0, 0.05) for _ in range(25)]
+        interval = ratio_of_medians(first, second, trial)
+        assert interval.low <= interval.ratio <= interval.high
+        held += not interval.is_decided
+    assert 0.90 * trials <= held
