@@ -1,0 +1,162 @@
+// Forward behind the product: biases, Hardtanh, Mish and group norm in one launch; the product is read once where a
+// warp holds a group, and the rest stays in registers.
+
+__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
+  return 1.0f / sqrtf(m2 / length + eps);
+}
+
+// y = (a - mean) * rstd * weight + bias for one row's group; mean and rstd by two passes over registers. Hardtanh makes
+// groups of equal values common, and 1 / sqrt(eps) would blow up the last bit of their mean: the values are taken
+// relative to the group's first, so that theirs is exact.
+template <int kWidth>
+__device__ inline void normalise_share(const float (&values)[kValues], const float (&weight)[kValues],
+                                       const float (&bias)[kValues], const Place& place, float eps,
+                                       float (&normalised)[kValues], float& mean, float& rstd) {
+  const float length = static_cast<float>(place.length);
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) normalised[i] = activation(values[i]);
+  const float first = __shfl_sync(kAllLanes, normalised[0], 0, place.lanes);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    normalised[i] -= first;
+    if (holds<kWidth>(place, i)) sum += normalised[i];
+  }
+  const float mean_beyond_first = team_sum(sum, place.lanes) / length;
+  mean = first + mean_beyond_first;
+  float m2 = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    normalised[i] -= mean_beyond_first;
+    if (holds<kWidth>(place, i)) m2 += normalised[i] * normalised[i];
+  }
+  rstd = reciprocal_deviation(team_sum(m2, place.lanes), length, eps);
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) normalised[i] = normalised[i] * (rstd * weight[i]) + bias[i];
+}
+
+// Grid (strips * chunks).
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    normalise_short_groups(const float* __restrict__ product, Biases biases, const float* __restrict__ weight,
+                           const float* __restrict__ bias, Shape shape, Teams teams, Chunks chunks, float eps,
+                           float* __restrict__ y, float* __restrict__ mean, float* __restrict__ rstd) {
+  const Place place = place_of(shape, teams, blockIdx.x);
+  float group_weight[kValues];
+  float group_bias[kValues];
+  float linear_bias[kValues];
+  float added_bias[kValues];
+  const int64_t begin = place.chunk * chunks.rows;
+  const int64_t end = begin + chunks.rows < shape.rows ? begin + chunks.rows : shape.rows;
+  load_share<kWidth>(weight + place.column, place, group_weight);
+  load_share<kWidth>(bias + place.column, place, group_bias);
+  if constexpr (kAddBiases) {
+    load_share<kWidth>(biases.linear + place.column, place, linear_bias);
+    load_added_bias<kWidth>(biases, begin, place, added_bias);
+  }
+  for (int64_t first = begin; first < end; first += kRowsInFlight) {
+    float values[kRowsInFlight][kValues];
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      if (first + i < end) {
+        load_share<kWidth>(product + (first + i) * shape.columns + place.column, place, values[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      const int64_t row = first + i;
+      if (row >= end) break;
+      if constexpr (kAddBiases) {
+        if (biases.row_stride != 0) load_added_bias<kWidth>(biases, row, place, added_bias);
+#pragma unroll
+        for (int j = 0; j < kValues; ++j) values[i][j] = biased(values[i][j], linear_bias[j], added_bias[j]);
+      }
+      float normalised[kValues];
+      float row_mean;
+      float row_rstd;
+      normalise_share<kWidth>(values[i], group_weight, group_bias, place, eps, normalised, row_mean, row_rstd);
+      store_share<kWidth>(y + row * shape.columns + place.column, place, normalised);
+      if (place.lane == 0 && place.length > 0) {
+        mean[row * shape.groups + place.group] = row_mean;
+        rstd[row * shape.groups + place.group] = row_rstd;
+      }
+    }
+  }
+}
+
+// The moments of the activations of one row's group, in every thread of the block.
+__device__ inline Moments block_activation_moments(const float* product, const Biases& biases, int64_t row,
+                                                   int64_t column, int64_t length, int64_t columns,
+                                                   Moments* scratch) {
+  const MergeMoments merge;
+  Moments running = {0.0f, 0.0f, 0.0f};
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = threadIdx.x; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float values[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      values[i] = activation(biased_at(product, biases, row, column + start + i * blockDim.x, columns));
+    }
+    running = merge(running, moments_of(values));
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    running = merge(running, Moments{1.0f, activation(biased_at(product, biases, row, column + i, columns)), 0.0f});
+  }
+  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+}
+
+// Grid (rows * groups): one block a group, which it reads twice.
+__global__ void __launch_bounds__(kThreads)
+    normalise_long_groups(const float* product, Biases biases, const float* weight, const float* bias, Shape shape,
+                          float eps, float* y, float* mean, float* rstd) {
+  __shared__ Moments scratch[kMaxWarps];
+  const int64_t length = shape.columns / shape.groups;
+  for (int64_t item = blockIdx.x; item < shape.rows * shape.groups; item += gridDim.x) {
+    const int64_t row = item / shape.groups;
+    const int64_t first = item % shape.groups * length;
+    const Moments moments =
+        block_activation_moments(product, biases, row, first, length, shape.columns, scratch);
+    const float group_rstd = reciprocal_deviation(moments.m2, static_cast<float>(length), eps);
+    if (threadIdx.x == 0) {
+      mean[item] = moments.mean;
+      rstd[item] = group_rstd;
+    }
+    for (int64_t column = first + threadIdx.x; column < first + length; column += blockDim.x) {
+      const float value = activation(biased_at(product, biases, row, column, shape.columns));
+      y[row * shape.columns + column] = (value - moments.mean) * (group_rstd * weight[column]) + bias[column];
+    }
+  }
+}
+
+// Whether rows, groups and all that lies along the columns can be read four floats at a time.
+inline bool biases_read_as_float4(const Biases& biases, int64_t length) {
+  if (!kAddBiases) return true;
+  return reads_as_float4(biases.linear, length) &&
+         (biases.column_stride == 0 || reads_as_float4(biases.added, length));
+}
+
+LaunchStatus launch_forward(const float* product, const Biases& biases, const float* weight, const float* bias,
+                            const Shape& shape, float eps, float* y, float* mean, float* rstd, int device,
+                            void* stream_handle) {
+  if (shape.rows == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const int64_t length = shape.columns / shape.groups;
+  if (!fits_a_team(shape)) {
+    normalise_long_groups<<<grid_for(shape.rows * shape.groups), threads_for(length, kThreads), 0, stream>>>(
+        product, biases, weight, bias, shape, eps, y, mean, rstd);
+    return launched("normalise_long_groups");
+  }
+  const Teams teams = teams_of(shape);
+  const Chunks chunks = chunks_of(shape.rows);
+  const unsigned blocks = grid_for(teams.strips * chunks.count);
+  if (reads_as_float4(product, length) && reads_as_float4(weight, length) && reads_as_float4(bias, length) &&
+      reads_as_float4(y, length) && biases_read_as_float4(biases, length)) {
+    normalise_short_groups<4><<<blocks, teams.threads, 0, stream>>>(product, biases, weight, bias, shape, teams,
+                                                                    chunks, eps, y, mean, rstd);
+  } else {
+    normalise_short_groups<1><<<blocks, teams.threads, 0, stream>>>(product, biases, weight, bias, shape, teams,
+                                                                    chunks, eps, y, mean, rstd);
+  }
+  return launched("normalise_short_groups");
+}

@@ -1,0 +1,113 @@
+// Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down the rows of a chunk, so that
+// parameters are loaded, and gradients of parameters summed, once a chunk and not once a row. A lane holds kValues of
+// the columns, in vectors that interleave with those of its team.
+
+// Rows cut into equal chunks; the last may be shorter.
+struct Chunks {
+  int64_t count;
+  int64_t rows;
+};
+
+// No more than this many: each leaves a row of partial sums to be added up.
+constexpr int64_t kMaxChunks = 1024;
+
+inline Chunks chunks_of(int64_t rows) {
+  int64_t length = ceil_div(rows, kMaxChunks);
+  if (length < kRowsPerBlock) length = kRowsPerBlock;
+  return {ceil_div(rows, length), length};
+}
+
+// How teams cover the columns: a strip is what the teams of one block own.
+struct Teams {
+  int lanes;  // of a team; a power of two
+  int threads;
+  int64_t strips;
+};
+
+inline bool fits_a_team(const Shape& shape) {
+  return shape.columns / shape.groups <= static_cast<int64_t>(kWarpSize) * kValues;
+}
+
+inline Teams teams_of(const Shape& shape) {
+  const int64_t length = shape.columns / shape.groups;
+  int lanes = 1;
+  while (static_cast<int64_t>(lanes) * kValues < length) lanes *= 2;
+  const int64_t wanted = ceil_div(shape.groups * lanes, kWarpSize) * kWarpSize;
+  const int threads = static_cast<int>(wanted < kThreads ? wanted : kThreads);
+  return {lanes, threads, ceil_div(shape.groups, threads / lanes)};
+}
+
+// This thread's place. A lane beyond the last group has a length of 0: it holds nothing, but takes part in shuffles.
+struct Place {
+  int64_t chunk;
+  int group;
+  int column;      // the group's first
+  int length;      // of the group
+  int lane;        // within the team
+  int lanes;
+};
+
+__device__ inline Place place_of(const Shape& shape, const Teams& teams, int64_t block) {
+  const int team = threadIdx.x / teams.lanes;
+  const int64_t group = block % teams.strips * (blockDim.x / teams.lanes) + team;
+  const int64_t length = shape.columns / shape.groups;
+  const bool owns = group < shape.groups;
+  return {block / teams.strips,
+          static_cast<int>(group),
+          owns ? static_cast<int>(group * length) : 0,
+          owns ? static_cast<int>(length) : 0,
+          static_cast<int>(threadIdx.x) % teams.lanes,
+          teams.lanes};
+}
+
+// Where in its group value `index` of this lane lies; held only where that is below the group's length.
+template <int kWidth>
+__device__ inline int position_of(const Place& place, int index) {
+  return (index / kWidth * place.lanes + place.lane) * kWidth + index % kWidth;
+}
+
+template <int kWidth>
+__device__ inline bool holds(const Place& place, int index) {
+  return position_of<kWidth>(place, index) < place.length;
+}
+
+// values = this lane's share of group[0 .. length), 0 where it holds none.
+template <int kWidth>
+__device__ inline void load_share(const float* group, const Place& place, float (&values)[kValues]) {
+#pragma unroll
+  for (int index = 0; index < kValues; index += kWidth) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) values[index + i] = 0.0f;
+    if (holds<kWidth>(place, index)) load_vector<kWidth>(group + position_of<kWidth>(place, index), values + index);
+  }
+}
+
+template <int kWidth>
+__device__ inline void store_share(float* group, const Place& place, const float (&values)[kValues]) {
+#pragma unroll
+  for (int index = 0; index < kValues; index += kWidth) {
+    if (holds<kWidth>(place, index)) store_vector<kWidth>(group + position_of<kWidth>(place, index), values + index);
+  }
+}
+
+// The added bias of one row; its column stride is 1 or 0.
+template <int kWidth>
+__device__ inline void load_added_bias(const Biases& biases, int64_t row, const Place& place,
+                                       float (&values)[kValues]) {
+  const float* source = biases.added + row * biases.row_stride;
+  if (biases.column_stride != 0) {
+    load_share<kWidth>(source + place.column, place, values);
+  } else {
+#pragma unroll
+    for (int index = 0; index < kValues; ++index) values[index] = *source;
+  }
+}
+
+// The sum over the team, in every lane of it: a butterfly, so all lanes add the same pairs. All lanes of the warp call.
+__device__ inline float team_sum(float value, int lanes) {
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
