@@ -20,6 +20,7 @@ from harness.judge.equivalence import (
     NO_ERROR,
     Errors,
     Slices,
+    beyond,
     deviation,
     first_difference,
     joined,
@@ -27,6 +28,7 @@ from harness.judge.equivalence import (
     magnitude,
     relative,
 )
+from harness.judge.kinks import Settled, explained_by, moved_runs
 from harness.judge.reference import Graph, Reference, input_names, unpermuted
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
@@ -40,6 +42,7 @@ class TrialResult:
 
     Attributes:
         pieces: In how many pieces of the batch the reference was evaluated.
+        kinks: Samples ``redrawn`` and elements ``remaining``, empty where the reference has no kinks.
         outputs: A report per output.
         gradients: A report per leaf that the reference differentiates.
         words: For a failing tensor, where its largest error is.
@@ -47,6 +50,7 @@ class TrialResult:
     """
 
     pieces: int = 1
+    kinks: dict[str, int] = field(default_factory=dict)
     outputs: list[TensorReport] = field(default_factory=list)
     gradients: list[TensorReport] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
@@ -67,7 +71,8 @@ class _Judged:
         dtype: Its dtype.
         scale: Largest magnitude of the exact tensor over the cotangents so far.
         received: The candidate's deviation and the words for its largest error, by cotangent ("" for an output).
-        eager: Eager's deviations.
+        eager: Eager's deviations, by cotangent.
+        moved: Deviations of exact evaluations whose elements near a kink lie on its other side, by cotangent.
         note: What is wrong with the tensor's form, and under which cotangent.
     """
 
@@ -75,17 +80,19 @@ class _Judged:
     dtype: str
     scale: Slices | None = None
     received: dict[str, tuple[Slices, str]] = field(default_factory=dict)
-    eager: Parts = field(default_factory=list)
+    eager: dict[str, Parts] = field(default_factory=dict)
+    moved: dict[str, Parts] = field(default_factory=dict)
     note: tuple[str, str] | None = None
 
 
 @dataclass
 class _Sums:
-    """Sums by tensor, a list over the pieces each; eager's by tensor and run; the words for the largest error."""
+    """Sums by tensor, a list over the pieces each; of other runs by tensor and run; words for the largest error."""
 
     scale: dict[str, Parts] = field(default_factory=dict)
     received: dict[str, Parts] = field(default_factory=dict)
     eager: dict[tuple[str, int], Parts] = field(default_factory=dict)
+    moved: dict[tuple[str, int], Parts] = field(default_factory=dict)
     words: dict[str, tuple[float, str]] = field(default_factory=dict)
 
 
@@ -99,6 +106,7 @@ class Comparison:
         leaves: The leaves whose gradients are judged.
         precision: The class under which errors are judged.
         trial: The trial's number, for reports.
+        settled: How the draw was kept from kinks, None where the reference has none.
     """
 
     def __init__(
@@ -109,6 +117,7 @@ class Comparison:
         leaves: Sequence[str],
         precision: PrecisionClass,
         trial: int,
+        settled: Settled | None = None,
     ):
         self._reference = reference
         self._draw = draw
@@ -121,7 +130,8 @@ class Comparison:
         self._inputs = set(input_names(draw).values())
         self._outputs: dict[str, _Judged] = {}
         self._gradients: dict[str, _Judged] = {}
-        self._result = TrialResult(len(self._exact.pieces))
+        self._settled = settled
+        self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
 
     def add_outputs(self, received: Sequence[torch.Tensor]) -> None:
         """Compare the outputs (private copies), the candidate's and those of the eager runs.
@@ -140,7 +150,9 @@ class Comparison:
             for number, (graph, order) in enumerate(self._eager_runs(piece)):
                 _check_forms(graph.outputs, list(exact.values()))
                 outputs = {name: unpermuted(one, order) for name, one in _named(names, graph.outputs).items()}
-                self._add_eager(sums, number, exact, outputs)
+                _add_other(sums.eager, number, exact, outputs)
+            for number, graph in enumerate(self._moved_runs(piece)):
+                _add_other(sums.moved, number, exact, _named(names, graph.outputs))
         self._book("", self._outputs, sums)
 
     def add_gradients(
@@ -163,6 +175,7 @@ class Comparison:
         sums = _Sums()
         total: dict[str, torch.Tensor] = {}  # of parameters, over the pieces
         eager_totals: list[dict[str, torch.Tensor]] = []
+        moved_totals: list[dict[str, torch.Tensor]] = []
         for piece in self._exact.pieces:
             part = [_rows(one, piece) for one in cotangent]
             exact = self._split(self._exact.graph(piece).gradients(part), total)
@@ -173,10 +186,16 @@ class Comparison:
                 if number == len(eager_totals):
                     eager_totals.append({})
                 found = self._split(graph.gradients(permuted), eager_totals[number])
-                self._add_eager(sums, number, exact, {name: unpermuted(one, order) for name, one in found.items()})
+                _add_other(sums.eager, number, exact, {name: unpermuted(one, order) for name, one in found.items()})
+            for number, graph in enumerate(self._moved_runs(piece)):
+                if number == len(moved_totals):
+                    moved_totals.append({})
+                _add_other(sums.moved, number, exact, self._split(graph.gradients(part), moved_totals[number]))
         self._add(sums, total, {name: tensors[name] for name in total if name in tensors}, 0)
         for number, found in enumerate(eager_totals):
-            self._add_eager(sums, number, total, found)
+            _add_other(sums.eager, number, total, found)
+        for number, found in enumerate(moved_totals):
+            _add_other(sums.moved, number, total, found)
         self._book(cotangent_name, self._gradients, sums)
 
     def result(self) -> TrialResult:
@@ -195,6 +214,12 @@ class Comparison:
         if self._whole_runs is None:
             self._whole_runs = list(runs)
         return self._whole_runs
+
+    def _moved_runs(self, piece: slice | None) -> Iterable[Graph]:
+        """The runs of a piece with elements moved past their kinks: too many to be kept, so always made anew."""
+        if self._settled is None or not self._settled.remaining:
+            return []
+        return moved_runs(self._reference, self._settled, self._seed, piece)
 
     def _exact_outputs(
         self, names: Sequence[str], received: Sequence[torch.Tensor], piece: slice | None
@@ -240,21 +265,14 @@ class Comparison:
             if largest > sums.words.get(name, (0.0, ""))[0] and not self._fits(part, scale):
                 sums.words[name] = (largest, first_difference(mine[name], wanted, first_row))
 
-    def _add_eager(
-        self, sums: _Sums, number: int, exact: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]
-    ) -> None:
-        """Add the deviations of one eager run."""
-        for name, tensor in found.items():
-            if name in exact:
-                part = deviation(_real(tensor.detach()), exact[name].to(torch.float64))
-                sums.eager.setdefault((name, number), []).append(part)
-
     def _book(self, cotangent: str, judged: Mapping[str, _Judged], sums: _Sums) -> None:
         """Join the pieces and book them on their tensors."""
         for name, parts in sums.received.items():
             judged[name].received[cotangent] = (joined(parts), sums.words.get(name, (0.0, ""))[1])
         for (name, _), parts in sums.eager.items():
-            judged[name].eager.append(joined(parts))
+            judged[name].eager.setdefault(cotangent, []).append(joined(parts))
+        for (name, _), parts in sums.moved.items():
+            judged[name].moved.setdefault(cotangent, []).append(joined(parts))
         for name, parts in sums.scale.items():
             whole, before = joined(parts), judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
@@ -275,13 +293,21 @@ class Comparison:
             raise ProblemError(
                 f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
             )
+        explained = {cotangent: explained_by(parts) for cotangent, parts in judged.moved.items()}
+        # Eager's own flips are explained as well: they must not widen the budget eightfold.
+        eager = [_unexplained(part, explained.get(run)) for run, parts in judged.eager.items() for part in parts]
         yardstick = NO_ERROR
-        for part in judged.eager:
+        for part in eager:
             yardstick = yardstick.worst(_finite(relative(part, judged.scale)))
         worst: TensorReport | None = None
         for cotangent, (error, words) in judged.received.items():
-            errors = relative(error, judged.scale)
-            report = self._judge(replace(blank, cotangent=cotangent or None), judged, error, errors, yardstick)
+            flips = explained.get(cotangent)
+            form = replace(
+                blank,
+                cotangent=cotangent or None,
+                sensitivity=None if flips is None else _finite(relative(flips, judged.scale)).l2,
+            )
+            report = self._judge(form, judged, _unexplained(error, flips), eager, yardstick)
             if worst is None or _badness(report) > _badness(worst):
                 worst = report
                 if not report.ok:
@@ -290,14 +316,15 @@ class Comparison:
         return worst
 
     def _judge(
-        self, blank: TensorReport, judged: _Judged, error: Slices, errors: Errors, yardstick: Errors
+        self, blank: TensorReport, judged: _Judged, error: Slices, eager: Parts, yardstick: Errors
     ) -> TensorReport:
         assert judged.scale is not None
+        errors = relative(error, judged.scale)
         largest = float(error.maximum.max())
         if judged.scale.rms == 0 and blank.cotangent:
             # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
-            eager = max((float(part.maximum.max()) for part in judged.eager), default=0.0)
-            bound = max(MAX_FACTOR * eager if math.isfinite(eager) else 0.0, FLOORS[self._precision].maximum)
+            theirs = max((float(part.maximum.max()) for part in eager), default=0.0)
+            bound = max(MAX_FACTOR * theirs if math.isfinite(theirs) else 0.0, FLOORS[self._precision].maximum)
             note = "the reference's gradient is zero for every cotangent: it says little"
             return replace(blank, ok=largest <= bound, note=note)
         if not _is_floating(judged.dtype):
@@ -327,6 +354,24 @@ def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tenso
     """
     if [output.shape for output in outputs] != [tensor.shape for tensor in expected]:
         raise ProblemError("the number or shapes of the reference's outputs change from draw to draw")
+
+
+def _add_other(
+    sums: dict[tuple[str, int], Parts],
+    number: int,
+    exact: Mapping[str, torch.Tensor],
+    found: Mapping[str, torch.Tensor],
+) -> None:
+    """Add the deviations of another run of the reference."""
+    for name, tensor in found.items():
+        if name in exact and tensor.shape == exact[name].shape:
+            part = deviation(_real(tensor.detach()), exact[name].to(torch.float64))
+            sums.setdefault((name, number), []).append(part)
+
+
+def _unexplained(error: Slices, flips: Slices | None) -> Slices:
+    """What is left of an error without what flips at kinks may change."""
+    return error if flips is None else beyond(error, flips)
 
 
 def _named(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -132,6 +132,16 @@ def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
     return _slices(torch.where(torch.isnan(error), math.inf, error))
 
 
+def beyond(error: Slices, explained: Slices) -> Slices:
+    """What is left of an error, slice by slice, when so much of it is explained; a non-finite part explains nothing."""
+
+    def less(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        return (whole - torch.where(part.isfinite(), part, 0.0)).clamp(min=0)
+
+    squares = less(error.squares.sqrt(), explained.squares.sqrt()).square()
+    return Slices(squares, less(error.maximum, explained.maximum), error.elements, error.by_slice)
+
+
 def _slices(tensor: torch.Tensor) -> Slices:
     by_slice = tensor.dim() >= 2 and tensor.shape[0] > 0
     rows = tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1)

@@ -20,6 +20,7 @@ from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.comparison import TrialResult
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
+from harness.judge.explanation import explained, summed_kinks, worst_reports
 from harness.judge.fitting import free_memory, size_of
 from harness.judge.handle import CandidateStopped, Clock, Limits, WorkerHandle, Workers
 from harness.judge.kinks import Kinks, Settled
@@ -37,7 +38,7 @@ from harness.judge.trial import (
 )
 from harness.judge.watching import Watcher, Watching
 from harness.problems import ProblemModule
-from harness.records import EvaluationRecord, Finding, Status, TensorReport
+from harness.records import EvaluationRecord, Finding, Status
 from harness.solutions import Candidate
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Backward, Construct, Constructed, Load, Loaded, Outputs, StateTensor, Time
@@ -470,49 +471,20 @@ class CandidateJudge:
         notes = []
         if self._differs("get_inputs"):
             notes.append("note: the solution's own get_inputs differs from the problem's and was ignored")
-        kinks = _kinks(results)
+        kinks = summed_kinks(results)
         if kinks.get("remaining"):
             notes.append(f"note: {kinks['remaining']} elements within rounding of a branch remained (see `kinks`)")
         status = Status.PASSED
         if last.failed:
             wrong_output = any(not report.ok for report in last.outputs)
             status = Status.WRONG_OUTPUT if wrong_output else Status.WRONG_GRADIENT
-            notes = [*(_explain(report, last) for report in last.failed), *notes]
+            notes = [*(explained(report, last) for report in last.failed), *notes]
         return {
             "status": status,
             "message": "\n".join(notes),
-            "outputs": _worst([result.outputs for result in results]),
-            "gradients": _worst([result.gradients for result in results]),
+            "outputs": worst_reports([result.outputs for result in results]),
+            "gradients": worst_reports([result.gradients for result in results]),
             "trials": len(results),
             "reference_pieces": results[-1].pieces,
             "kinks": kinks,
         }
-
-
-def _kinks(results: list[TrialResult]) -> dict[str, int]:
-    """Sums over the trials; empty where the reference has no kinks."""
-    settled = [result.settled for result in results if result.settled is not None]
-    if not settled:
-        return {}
-    return {"redrawn": sum(one.redrawn for one in settled), "remaining": sum(one.remaining for one in settled)}
-
-
-def _worst(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]:
-    """For each tensor the report with the largest share of its budget, a failing one before all others."""
-    return tuple(
-        max(same, key=lambda report: (not report.ok, report.share or 0.0)) for same in zip(*reports, strict=True)
-    )
-
-
-def _explain(report: TensorReport, result: TrialResult) -> str:
-    where = f" under the {report.cotangent!r} cotangent" if report.cotangent else ""
-    kind = "gradient of " if report.cotangent else ""
-    words = result.words.get(report.name, report.note)
-    if report.share is None:
-        return f"{kind}{report.name}{where}: {'; '.join(dict.fromkeys(filter(None, (report.note, words))))}"
-    lower = result.lower_class.get(report.name)
-    precision = f"; its precision is of class {lower}, which this problem does not allow" if lower else ""
-    return (
-        f"{kind}{report.name}{where}: relative L2 error {report.l2_error:.2e} (budget {report.l2_budget:.2e}), "
-        f"maximum error {report.max_error:.2e} (budget {report.max_budget:.2e}){precision}; {words}"
-    )

@@ -111,17 +111,17 @@ class Reference:
         batch = batch_of(draw)
         elements = sum(value.numel() for value in draw.inputs if isinstance(value, torch.Tensor))
         needed = elements * EXACT_BYTES_PER_ELEMENT
-        if batch is None or needed <= self._memory_bytes or not self._samples_are_independent(draw, seed):
+        if batch is None or needed <= self._memory_bytes or not self.samples_are_independent(draw, seed):
             return Exact(self, draw, seed, None)
         return Exact(self, draw, seed, max(1, self._memory_bytes * batch // needed))
 
-    def eager(self, draw: Draw, seed: int) -> Graph:
-        """The reference as the problem wrote it.
+    def eager(self, draw: Draw, seed: int, watch: contextlib.AbstractContextManager[Any] | None = None) -> Graph:
+        """The reference as the problem wrote it; ``watch`` sees every operator of its forward.
 
         Raises:
             ProblemError: It does not run.
         """
-        graph = self.run(draw, seed, None, None)
+        graph = self.run(draw, seed, None, None, watch)
         self._notice_forms(graph, batch_of(draw))
         return graph
 
@@ -152,7 +152,7 @@ class Reference:
         count = batch_of(draw) if piece is None else piece.stop - piece.start
         self._notice_forms(straight, count)
         orders: list[torch.Tensor | None] = [None, None]
-        if count is not None and self._samples_are_independent(draw, seed):
+        if count is not None and self.samples_are_independent(draw, seed):
             generator = torch.Generator().manual_seed(seed)
             orders = [torch.randperm(count, generator=generator), torch.arange(count - 1, -1, -1)]
         first = 0 if piece is None else piece.start
@@ -160,7 +160,7 @@ class Reference:
             with _other_thread_count() if threads else contextlib.nullcontext():
                 yield self.run(draw, seed, None, piece if order is None else first + order), order
 
-    def _samples_are_independent(self, draw: Draw, seed: int) -> bool:
+    def samples_are_independent(self, draw: Draw, seed: int) -> bool:
         """Whether a few samples evaluated together give what they give in two parts, and all outputs carry the batch.
 
         A few samples say nothing about a form that depends on values (``x[x > 0]``): the whole runs do.
@@ -193,7 +193,15 @@ class Reference:
             for whole, head, tail in zip(together, first, others, strict=True)
         )
 
-    def run(self, draw: Draw, seed: int, dtype: torch.dtype | None, rows: slice | torch.Tensor | None) -> Graph:
+    def run(
+        self,
+        draw: Draw,
+        seed: int,
+        dtype: torch.dtype | None,
+        rows: slice | torch.Tensor | None,
+        watch: contextlib.AbstractContextManager[Any] | None = None,
+        differentiate: bool = True,
+    ) -> Graph:
         """One evaluation.
 
         Args:
@@ -201,10 +209,13 @@ class Reference:
             seed: Seed of whatever the forward draws.
             dtype: Evaluate in this dtype; None for the problem's own.
             rows: Take these samples of every input that carries the batch, in this order; None for all.
+            watch: Sees every operator of the forward.
+            differentiate: Whether a graph is wanted here; where the reference makes none, there is none.
 
         Raises:
             ProblemError: The reference does not run.
         """
+        differentiate = differentiate and self._differentiate
         model = copy.deepcopy(draw.model)
         if dtype is not None:
             model = _in_dtype(model, dtype)
@@ -221,12 +232,13 @@ class Reference:
                 argument = argument[rows.to(argument.device) if isinstance(rows, torch.Tensor) else rows]
             if position in names:
                 argument = argument.to(dtype) if dtype is not None else argument
-                leaf = argument.detach().requires_grad_(self._differentiate)
+                leaf = argument.detach().requires_grad_(differentiate)
                 leaves[names[position]] = argument = leaf
             # A copy: a reference that works in place must not change the draw.
             arguments.append(argument.clone())
         leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
-        with seeded(seed), torch.set_grad_enabled(self._differentiate), _default_dtype(dtype):
+        watching = watch or contextlib.nullcontext()
+        with seeded(seed), torch.set_grad_enabled(differentiate), _default_dtype(dtype), watching:
             try:
                 result = model(*arguments)
             except torch.OutOfMemoryError:

@@ -1,7 +1,8 @@
 """One trial: draw, let the candidate run, evaluate the reference, compare.
 
-The candidate always runs first and the reference after it: when an expected value comes to exist, what the candidate
-returned already lies in the judge's private memory.
+The candidate runs first and the reference after it: when an expected value comes to exist, what the candidate returned
+already lies in the judge's private memory. Only where the reference has kinks does the judge evaluate its forward
+before that, to choose the inputs; that stays in the judge's process, and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from harness.judge.comparison import Comparison, TrialResult
 from harness.judge.draws import Draw, derive_seed
 from harness.judge.exchange import Exchange
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, findings
+from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
 from harness.records import PrecisionClass, Status
 from harness.wire.messages import (
@@ -54,6 +56,7 @@ class Setting:
         is_sequence: Whether the reference returns its outputs in a tuple or list.
         precision: The class under which errors are judged.
         secret: What seeds derive from.
+        kinks: Settles draws; None where the reference has no kinks.
     """
 
     exchange: Exchange
@@ -63,30 +66,46 @@ class Setting:
     is_sequence: bool
     precision: PrecisionClass
     secret: str
+    kinks: Kinks | None = None
+
+
+def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
+    """A trial's draw, kept from kinks where the reference has them.
+
+    Raises:
+        ProblemError: The reference does not run.
+    """
+    return draw if setting.kinks is None else setting.kinks.settle(draw, _forward_seed(setting, trial))
 
 
 def run_trial(
-    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, trial: int, thread_order: str
+    setting: Setting, worker: WorkerHandle, clock: Clock, drawn: Draw | Settled, trial: int, thread_order: str
 ) -> TrialResult:
-    """Run one trial.
+    """Run one trial on what ``settle`` gave.
 
     Raises:
         CandidateStopped: The candidate did not get as far as values to compare.
         ProblemError: The reference does not run.
     """
-    seed = derive_seed(setting.secret, "trial", trial, "forward")
+    seed = _forward_seed(setting, trial)
+    settled = drawn if isinstance(drawn, Settled) else None
+    draw = drawn.draw if isinstance(drawn, Settled) else drawn
     try:
         received = _forward(setting, worker, clock, draw, seed, thread_order)
     except CandidateStopped as stop:
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
         raise
-    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial)
+    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial, settled)
     comparison.add_outputs(received)
     for name, cotangent in _cotangents(setting, received, trial):
         gradients = _backward(setting, worker, clock, draw, cotangent)
         comparison.add_gradients(name, cotangent, gradients)
     return comparison.result()
+
+
+def _forward_seed(setting: Setting, trial: int) -> int:
+    return derive_seed(setting.secret, "trial", trial, "forward")
 
 
 def stop_for(reply: Reply) -> CandidateStopped:

@@ -1,0 +1,355 @@
+"""Operators at which a comparison decides a branch, and how far their inputs are from deciding otherwise.
+
+The table has what PyTorch's modules and functions come down to under a dispatch mode (``ReLU6`` to ``hardtanh``,
+``torch.max(a, b)`` to ``maximum``). Operators whose first derivative is continuous (SiLU, Huber, CELU) have no edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+Arguments: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One comparison that an operator makes.
+
+    Attributes:
+        compared: The floating tensors whose errors together may turn it; the same one twice where two of its own
+            elements are compared with each other.
+        moved: The tensor of those whose elements are counted, and moved to try the other side.
+        distance: Computes the distance from each element of ``moved`` to where the comparison turns, in its shape;
+            infinite for an element that no comparison depends on. Zero is a tie by construction.
+    """
+
+    compared: tuple[torch.Tensor, ...]
+    moved: torch.Tensor
+    distance: Callable[[], torch.Tensor]
+
+
+Rule: TypeAlias = Callable[[Arguments], list[Edge]]
+
+
+def edges_of(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, list[Edge]]:
+    """The comparisons that a call of an operator makes.
+
+    Args:
+        operator: The ``OpOverload`` that a dispatch mode is given.
+        args: Its positional arguments.
+        kwargs: Its other arguments.
+
+    Returns:
+        The operator's name without the underscore of an in-place one, and its edges: none where it has no kink, or
+        compares no floating numbers.
+    """
+    space, _, name = operator._schema.name.partition("::")
+    name = name.rstrip("_")
+    rule = _RULES.get(name)
+    if space != "aten" or rule is None:
+        return name, []
+    arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    arguments |= dict(zip(arguments, args, strict=False)) | kwargs
+    source = arguments.get("self")
+    return name, rule(arguments) if isinstance(source, torch.Tensor) and source.numel() else []
+
+
+def is_real(value: Any) -> bool:
+    """Whether this is a tensor of floating numbers."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _at(x: torch.Tensor, *edges: float) -> list[Edge]:
+    """Edges at fixed values."""
+
+    def distance() -> torch.Tensor:
+        nearest = (x - edges[0]).abs()
+        for edge in edges[1:]:
+            nearest = torch.minimum(nearest, (x - edge).abs())
+        return nearest
+
+    return [Edge((x,), x, distance)] if is_real(x) and edges else []
+
+
+def _fixed(*edges: float) -> Rule:
+    return lambda arguments: _at(arguments["self"], *edges)
+
+
+def _named(*names: str) -> Rule:
+    """Edges at the numbers that these arguments give."""
+    return lambda arguments: _at(arguments["self"], *(float(arguments[name]) for name in names))
+
+
+def _shrink(arguments: Arguments) -> list[Edge]:
+    bound = float(arguments["lambd"])
+    return _at(arguments["self"], -bound, bound)
+
+
+def _elu(arguments: Arguments) -> list[Edge]:
+    smooth = arguments["alpha"] * arguments["input_scale"] == 1
+    return [] if smooth else _at(arguments["self"], 0.0)
+
+
+def _pair(first: Any, second: Any) -> list[Edge]:
+    """Two broadcast operands compared element by element; the second may be a number."""
+    if not isinstance(second, torch.Tensor):
+        return [] if isinstance(second, complex) else _at(first, float(second))
+    real = tuple(value for value in (first, second) if is_real(value))
+    if not real or first.is_complex() or second.is_complex() or not first.numel() or not second.numel():
+        return []
+    moved = max(real, key=torch.Tensor.numel)
+    return [Edge(real, moved, lambda: _reduced((first - second).abs(), moved.shape))]
+
+
+def _reduced(distance: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """The least distance over the dimensions along which a tensor of this shape was broadcast."""
+    for _ in range(distance.dim() - len(shape)):
+        distance = distance.amin(0)
+    repeated = [dim for dim, extent in enumerate(shape) if extent == 1 and distance.shape[dim] != 1]
+    return distance.amin(repeated, keepdim=True) if repeated else distance
+
+
+def _comparison(arguments: Arguments) -> list[Edge]:
+    return _pair(arguments["self"], arguments["other"])
+
+
+def _clamp(arguments: Arguments) -> list[Edge]:
+    x, bounds = arguments["self"], [arguments.get("min"), arguments.get("max")]
+    given = [bound for bound in bounds if bound is not None]
+    if not any(isinstance(bound, torch.Tensor) for bound in given):
+        return _at(x, *(float(bound) for bound in given))
+    return [edge for bound in given for edge in _pair(x, bound)]
+
+
+def _steps(x: torch.Tensor, step: float | torch.Tensor, offset: float = 0.0) -> list[Edge]:
+    """Edges at every multiple of a step, shifted by a part of it."""
+    if not is_real(x):
+        return []
+
+    def distance() -> torch.Tensor:
+        parts = x / step - offset
+        width = step.abs() if isinstance(step, torch.Tensor) else abs(step)
+        return _reduced((parts - parts.round()).abs() * width, x.shape)
+
+    return [Edge((x,), x, distance)]
+
+
+def _round(arguments: Arguments) -> list[Edge]:
+    return _steps(arguments["self"], float(10.0 ** -int(arguments.get("decimals") or 0)), 0.5)
+
+
+def _quotient(arguments: Arguments) -> list[Edge]:
+    return _steps(arguments["self"], arguments["other"])
+
+
+def _division(arguments: Arguments) -> list[Edge]:
+    return _quotient(arguments) if arguments.get("rounding_mode") else []
+
+
+def _conversion(arguments: Arguments) -> list[Edge]:
+    dtype = arguments["dtype"]
+    if dtype is None or dtype.is_floating_point or dtype.is_complex:
+        return []
+    x = arguments["self"]
+    return _at(x, 0.0) if dtype is torch.bool else _steps(x, 1.0)
+
+
+def _norm(arguments: Arguments) -> list[Edge]:
+    order = arguments.get("ord", arguments.get("p"))
+    return _at(arguments["self"], 0.0) if order == 1 else []
+
+
+def _lines(x: torch.Tensor, dims: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]:
+    """A tensor with some dimensions (None or none for all) put last and joined, and how to undo it."""
+    if isinstance(dims, int):
+        dims = [dims]
+    if not x.dim():
+        return x.reshape(1), lambda lines: lines.reshape(())
+    joined = sorted(dim % x.dim() for dim in dims) if dims else list(range(x.dim()))
+    order = [dim for dim in range(x.dim()) if dim not in joined] + joined
+    shuffled = x.permute(order)
+    lines = shuffled.reshape(*shuffled.shape[: x.dim() - len(joined)], -1)
+    back = [order.index(dim) for dim in range(x.dim())]
+    return lines, lambda result: result.reshape(shuffled.shape).permute(back)
+
+
+def _best(*signs: int) -> Rule:
+    """The largest (1) or smallest (-1) along ``dim``: the winner's lead over the next."""
+
+    def edge(x: torch.Tensor, dim: Any, sign: int) -> list[Edge]:
+        lines, undo = _lines(x, dim)
+        if lines.shape[-1] < 2:
+            return []
+
+        def distance() -> torch.Tensor:
+            values, places = (sign * lines).topk(2, -1)
+            return undo(
+                torch.full_like(lines, math.inf).scatter_(-1, places[..., :1], values[..., :1] - values[..., 1:])
+            )
+
+        return [Edge((x, x), x, distance)]
+
+    def rule(arguments: Arguments) -> list[Edge]:
+        x = arguments["self"]
+        if not is_real(x):
+            return []
+        if "other" in arguments:  # torch.max(a, b) in its own overload
+            return _pair(x, arguments["other"])
+        return [found for sign in signs for found in edge(x, arguments.get("dim"), sign)]
+
+    return rule
+
+
+def _order(x: torch.Tensor, dim: Any, first: int, last: int, sign: int = 1) -> list[Edge]:
+    """Neighbours in ascending (1) or descending (-1) order, at the places from ``first`` until ``last``."""
+    if not is_real(x):
+        return []
+    lines, undo = _lines(x, dim)
+    first, last = max(first, 0), min(last, lines.shape[-1] - 1)
+    if first >= last:
+        return []
+
+    def distance() -> torch.Tensor:
+        values, places = (sign * lines).sort(-1)
+        gaps = (values[..., first + 1 : last + 1] - values[..., first:last]).abs()
+        return undo(torch.full_like(lines, math.inf).scatter_(-1, places[..., first:last], gaps))
+
+    return [Edge((x, x), x, distance)]
+
+
+def _sort(arguments: Arguments) -> list[Edge]:
+    x = arguments["self"]
+    return _order(x, arguments["dim"], 0, x.numel())
+
+
+def _topk(arguments: Arguments) -> list[Edge]:
+    return _order(arguments["self"], arguments["dim"], 0, int(arguments["k"]), -1 if arguments["largest"] else 1)
+
+
+def _rank(arguments: Arguments) -> list[Edge]:
+    """One element by its place in the order: it and its neighbours."""
+    x, dim = arguments["self"], arguments.get("dim")
+    extent = x.numel() if dim is None or not x.dim() else x.shape[dim]
+    place = int(arguments["k"]) - 1 if "k" in arguments else (extent - 1) // 2
+    return _order(x, dim, place - 1, place + 1)
+
+
+def _running(sign: int) -> Rule:
+    """``cummax`` and ``cummin``: every element against the best before it."""
+
+    def rule(arguments: Arguments) -> list[Edge]:
+        x, dim = arguments["self"], arguments["dim"]
+        if not is_real(x) or not x.dim() or x.shape[dim] < 2:
+            return []
+
+        def distance() -> torch.Tensor:
+            extent = x.shape[dim]
+            before = (sign * x.narrow(dim, 0, extent - 1)).cummax(dim).values * sign
+            first = torch.full_like(x.narrow(dim, 0, 1), math.inf)
+            return torch.cat([first, (x.narrow(dim, 1, extent - 1) - before).abs()], dim)
+
+        return [Edge((x, x), x, distance)]
+
+    return rule
+
+
+def _max_pool(spatial: int) -> Rule:
+    def rule(arguments: Arguments) -> list[Edge]:
+        x = arguments["self"]
+        kernel = _each(arguments["kernel_size"], spatial)
+        stride = _each(arguments["stride"] or kernel, spatial)
+        padding, dilation = _each(arguments["padding"], spatial), _each(arguments["dilation"], spatial)
+        if not is_real(x):
+            return []
+        return [Edge((x, x), x, lambda: _pooled(x, kernel, stride, padding, dilation, bool(arguments["ceil_mode"])))]
+
+    return rule
+
+
+def _adaptive_max_pool(spatial: int) -> Rule:
+    def rule(arguments: Arguments) -> list[Edge]:
+        x, sizes = arguments["self"], arguments["output_size"]
+        extents = list(x.shape[-spatial:])
+        # Windows of unequal sizes are rare, and left alone.
+        if not is_real(x) or any(extent % size for extent, size in zip(extents, sizes, strict=True)):
+            return []
+        kernel = [extent // size for extent, size in zip(extents, sizes, strict=True)]
+        return [Edge((x, x), x, lambda: _pooled(x, kernel, kernel, [0] * spatial, [1] * spatial, False))]
+
+    return rule
+
+
+def _each(value: int | Sequence[int], spatial: int) -> list[int]:
+    """One number for each spatial dimension."""
+    values = [value] if isinstance(value, int) else list(value)
+    return values * spatial if len(values) == 1 else values
+
+
+def _pooled(
+    x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
+) -> torch.Tensor:
+    """For the winner of each window its least lead over the next in a window."""
+    spatial = len(kernel)
+    places = torch.arange(math.prod(x.shape[-spatial:]), device=x.device).view(x.shape[-spatial:]).expand(x.shape)
+    windows, indices = x, places
+    for step in range(spatial):
+        dim = x.dim() - spatial + step
+        reach = dilation[step] * (kernel[step] - 1) + 1
+        spare = x.shape[dim] + 2 * padding[step] - reach
+        count = -(-spare // stride[step]) + 1 if ceil else spare // stride[step] + 1
+        if ceil and (count - 1) * stride[step] >= x.shape[dim] + padding[step]:
+            count -= 1  # a window must begin inside the input or its left padding
+        after = max((count - 1) * stride[step] + reach - x.shape[dim] - padding[step], 0)
+        windows = _padded(windows, dim, padding[step], after, -math.inf).unfold(dim, reach, stride[step])
+        indices = _padded(indices, dim, padding[step], after, 0).unfold(dim, reach, stride[step])
+        windows, indices = windows[..., :: dilation[step]], indices[..., :: dilation[step]]
+    leading = x.shape[: x.dim() - spatial]
+    size = math.prod(kernel)
+    flat = torch.full((*leading, math.prod(x.shape[-spatial:])), math.inf, dtype=x.dtype, device=x.device)
+    if size < 2:
+        return flat.view(x.shape)
+    values, winners = windows.reshape(*leading, -1, size).topk(2, -1)
+    winner = indices.reshape(*leading, -1, size).gather(-1, winners[..., :1]).squeeze(-1)
+    return flat.scatter_reduce(-1, winner, values[..., 0] - values[..., 1], "amin").view(x.shape)
+
+
+def _padded(x: torch.Tensor, dim: int, before: int, after: int, value: float) -> torch.Tensor:
+    shapes = [[*x.shape[:dim], extent, *x.shape[dim + 1 :]] for extent in (before, after)]
+    return torch.cat([x.new_full(shapes[0], value), x, x.new_full(shapes[1], value)], dim)
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("relu", "leaky_relu", "_prelu_kernel", "rrelu_with_noise"), _fixed(0.0)),
+    **dict.fromkeys(("abs", "sign", "sgn", "heaviside"), _fixed(0.0)),
+    **dict.fromkeys(("hardswish", "hardsigmoid"), _fixed(-3.0, 3.0)),
+    **dict.fromkeys(("hardshrink", "softshrink"), _shrink),
+    **dict.fromkeys(("norm", "linalg_vector_norm"), _norm),
+    "hardtanh": _named("min_val", "max_val"),
+    "threshold": _named("threshold"),
+    "elu": _elu,
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), _clamp),
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), _comparison),
+    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), _comparison),
+    **dict.fromkeys(("floor", "ceil", "trunc", "frac"), lambda arguments: _steps(arguments["self"], 1.0)),
+    **dict.fromkeys(("fmod", "remainder", "floor_divide"), _quotient),
+    "div": _division,
+    "round": _round,
+    "_to_copy": _conversion,
+    **dict.fromkeys(("max", "amax", "argmax"), _best(1)),
+    **dict.fromkeys(("min", "amin", "argmin"), _best(-1)),
+    "aminmax": _best(1, -1),
+    "sort": _sort,
+    "topk": _topk,
+    **dict.fromkeys(("median", "nanmedian", "kthvalue"), _rank),
+    "cummax": _running(1),
+    "cummin": _running(-1),
+    "max_pool2d_with_indices": _max_pool(2),
+    "max_pool3d_with_indices": _max_pool(3),
+    "adaptive_max_pool2d": _adaptive_max_pool(2),
+    "adaptive_max_pool3d": _adaptive_max_pool(3),
+}

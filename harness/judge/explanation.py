@@ -1,0 +1,37 @@
+"""From trials to what a record says: the worst report of each tensor, its line in the message, sums over trials."""
+
+from __future__ import annotations
+
+from harness.judge.comparison import TrialResult
+from harness.records import TensorReport
+
+
+def summed_kinks(results: list[TrialResult]) -> dict[str, int]:
+    """Sums over the trials; empty where the reference has no kinks."""
+    total: dict[str, int] = {}
+    for result in results:
+        for name, count in result.kinks.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def worst_reports(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]:
+    """For each tensor the report with the largest share of its budget, a failing one before all others."""
+    return tuple(
+        max(same, key=lambda report: (not report.ok, report.share or 0.0)) for same in zip(*reports, strict=True)
+    )
+
+
+def explained(report: TensorReport, result: TrialResult) -> str:
+    """A failing tensor's line of the message."""
+    where = f" under the {report.cotangent!r} cotangent" if report.cotangent else ""
+    kind = "gradient of " if report.cotangent else ""
+    words = result.words.get(report.name, report.note)
+    if report.share is None:
+        return f"{kind}{report.name}{where}: {'; '.join(dict.fromkeys(filter(None, (report.note, words))))}"
+    lower = result.lower_class.get(report.name)
+    precision = f"; its precision is of class {lower}, which this problem does not allow" if lower else ""
+    return (
+        f"{kind}{report.name}{where}: relative L2 error {report.l2_error:.2e} (budget {report.l2_budget:.2e}), "
+        f"maximum error {report.max_error:.2e} (budget {report.max_budget:.2e}){precision}; {words}"
+    )
