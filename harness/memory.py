@@ -1,4 +1,4 @@
-"""How much memory this machine has left; known without importing torch."""
+"""How much memory this machine has left, and how a size is told; known without importing torch."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def available_memory() -> int:
     except OSError:
         pass
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def size_text(size_bytes: int) -> str:
+    """A size for a reader: ``0 B``, ``12.3 KiB``, ``1.4 GiB``."""
+    size, units = float(size_bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size_bytes} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

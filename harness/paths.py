@@ -38,6 +38,26 @@ def own_root(chosen: str | None = None) -> Path:
     return Path(chosen).expanduser().absolute() if chosen is not None else Path.cwd()
 
 
+def refuse_installed(root: Path) -> None:
+    """Refuse to write where the harness itself is installed: those files belong to the package's installer.
+
+    Raises:
+        UsageError: The root lies within the installed package.
+    """
+    package = Path(__file__).resolve().parent
+    if root.resolve().is_relative_to(package):
+        raise UsageError(
+            f"{root} came with the harness and lies within its installation, where nothing is written; say where to "
+            "with --root FOLDER, work in a folder of your own that has problems/, or render to a file with -o FILE"
+        )
+
+
+def shown(path: Path) -> str:
+    """A path as messages show it: relative to the current folder where it lies there."""
+    current = Path.cwd()
+    return str(path.relative_to(current) if path.is_relative_to(current) else path)
+
+
 def bundled_root() -> Path:
     """The problems, templates and solutions that came with the harness: in the wheel, or in its checkout."""
     package = Path(__file__).resolve().parent

@@ -9,21 +9,27 @@ Importing this module does not import torch; running a problem's body does.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import re
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ProblemError, UsageError, suggestion
+from harness.errors import HarnessError, ProblemError, UsageError, suggestion
+from harness.files import read_source
 from harness.records import PrecisionClass
+from harness.text import one_line, words_of
 
 CUSTOM_CASE = "custom"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 _OVERRIDES = "__case_constants__"
+#: What the parser raises: the last two for text that is nested too deeply.
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -92,26 +98,23 @@ def read_problem(path: Path) -> Problem:
         ProblemError: The file cannot be read or parsed, or lacks a required name.
     """
     try:
-        source = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(f"cannot read problem {path}: {error}") from None
-    try:
-        tree = ast.parse(source, str(path))
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        raise ProblemError(f"{path}:{line or 1}: not Python: {getattr(error, 'msg', error)}") from None
-    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)} | _assigned_names(
-        tree
-    )
+        source = read_source(path).decode("utf-8-sig")
+    except OSError as error:
+        raise ProblemError(f"cannot read problem {one_line(str(path))}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"cannot read problem {one_line(str(path))}: it is no UTF-8 text ({error})") from None
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    tree, assigned = _parsed(path, source)
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)} | assigned
     for name in _REQUIRED:
         if name not in defined and not _imports(tree, name):
-            raise ProblemError(f"problem {path} defines no {name}; it needs {', '.join(_REQUIRED)}")
+            raise ProblemError(f"problem {one_line(str(path))} defines no {name}; it needs {', '.join(_REQUIRED)}")
     problem = Problem(
         name=path.stem,
         path=path,
         source=source,
         digest=hashlib.sha256(source.encode()).hexdigest(),
-        constants=frozenset(_assigned_names(tree)),
+        constants=frozenset(assigned),
         cases={"full": {}},
         precision=PrecisionClass.FP32,
     )
@@ -133,6 +136,8 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
         problem: The problem.
         constants: New values by name; each name must be one of ``problem.constants``.
 
+    What the body prints goes to stderr: stdout is for results.
+
     Returns:
         A fresh module, registered nowhere but in ``sys.modules`` under a name of its own.
 
@@ -147,9 +152,10 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
     module.__dict__[_OVERRIDES] = constants
     sys.modules[module.__name__] = module  # dataclasses and pickling look classes up by module name
     try:
-        exec(compile(tree, str(problem.path), "exec", dont_inherit=True), module.__dict__)
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(tree, str(problem.path), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
-        raise ProblemError(f"{_place(problem, error)}: the problem's body failed: {_words(error)}") from error
+        raise failure(problem, "the problem's body", error) from error
     return module
 
 
@@ -171,15 +177,39 @@ def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
     return ProblemError(f"{_place(problem, error)}: {what} failed: {_words(error)}")
 
 
+def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
+    """What an unforeseen exception means that came up while a problem's code ran in this process.
+
+    Its functions, and torch on their behalf (in a backward, for instance), may raise anything, ``sys.exit`` included.
+
+    Args:
+        problem: The problem.
+        error: The exception.
+
+    Returns:
+        The problem's error; None where the exception came out of the harness's own code, which is a defect.
+    """
+    own = Path(__file__).resolve().parent
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = bool(frames) and Path(frames[-1].filename).is_relative_to(own)
+    # Torch raises RuntimeErrors from C++, which has no frames: then the innermost is that of the caller.
+    if isinstance(error, HarnessError) or (inside and not isinstance(error, RuntimeError)):
+        return None
+    return failure(problem, "judging with this problem", error)
+
+
 def function_source(source: str, function: str) -> str | None:
     """A normal form (no comments, no layout) of a top-level function, None where there is none."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except _UNPARSABLE:
         return None
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            return ast.dump(node)
+            try:
+                return ast.dump(node)
+            except RecursionError:  # an expression too deep to be walked: its text will do
+                return ast.get_source_segment(source, node)
     return None
 
 
@@ -201,6 +231,19 @@ def parse_setting(text: str) -> tuple[str, Any]:
         ) from None
 
 
+def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
+    """A problem's syntax tree, and the names that it assigns at module level."""
+    shown = one_line(str(path))
+    try:
+        tree = ast.parse(source, str(path))
+        return tree, _assigned_names(tree)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise ProblemError(f"{shown}:{line or 1}: not Python: {getattr(error, 'msg', error)}") from None
+    except (RecursionError, MemoryError):
+        raise ProblemError(f"{shown}: not Python: an expression in it is nested too deeply") from None
+
+
 def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
     """Values of some top-level names: read off where literal, else by running the body."""
     found: dict[str, Any] = {}
@@ -214,8 +257,8 @@ def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dic
                 assert node.value is not None
                 try:
                     found[target.id] = ast.literal_eval(node.value)
-                except (ValueError, TypeError):
-                    found[target.id] = getattr(run_body(problem, {}), target.id)
+                except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+                    found[target.id] = getattr(run_body(problem, {}), target.id, None)
     return found
 
 
@@ -300,9 +343,11 @@ def _place(problem: Problem, error: BaseException) -> str:
         if trace.tb_frame.f_code.co_filename == str(problem.path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    return f"{problem.path}:{line}" if line else str(problem.path)
+    shown = one_line(str(problem.path))
+    return f"{shown}:{line}" if line else shown
 
 
 def _words(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, SystemExit):
+        return "it called sys.exit: a problem must not end the program that judges"
+    return words_of(error)

@@ -104,6 +104,16 @@ def option(name: str) -> Callable[[Function], Function]:
     )
 
 
+class SettingsGroup(click.Group):
+    """A command of several subcommands, each of which takes the table's values as a command does."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the subcommand that the arguments name."""
+        # Click wants a subcommand's defaults under its name.
+        ctx.default_map = dict.fromkeys(self.commands, ctx.default_map or {})
+        return super().invoke(ctx)
+
+
 def read_table(start: Path) -> Table:
     """The table that counts for a folder.
 

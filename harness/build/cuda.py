@@ -75,7 +75,7 @@ class CudaLoader:
         name = arguments["name"]
         is_module = arguments.get("is_python_module", True)
         known = self.built.get(key) or self._cached.get(key)
-        if known is not None:
+        if known is not None and known.is_file():  # the cache may have been emptied meanwhile
             return _open(name, known, is_module)
         folder = self._out_dir / key[:16]
         folder.mkdir(parents=True, exist_ok=True)

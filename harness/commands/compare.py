@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import click
 
 from harness.errors import EXIT_PASSED, UsageError
+from harness.files import is_there
 from harness.paths import harness_home, project_root
 from harness.records import EvaluationRecord
 from harness.report.comparison import Entry, Group, as_json, group, machine, markdown
@@ -102,10 +104,10 @@ def _resolve(name: str, root: Path, problem: str | None, cases: set[str], store:
         if not records:
             raise UsageError(f"no run {name!r} in {store.path}; `python -m harness list runs` names them")
         return [Operand(name, [Entry(name, record) for record in records], is_run=True)]
-    if path.is_file() and path.suffix != ".py":
+    if path.suffix != ".py" and os.path.isfile(name):  # noqa: PTH113 - False for any odd name
         return [Operand(name, [Entry(name, record) for record in read_results(path)], is_run=True)]
     is_record = re.fullmatch(r"[0-9a-f]{4,12}", name) and name not in problem_paths(root)
-    if is_record and (store.has(name) or not path.exists()):
+    if is_record and (store.has(name) or not is_there(path)):
         record = store.get(name)
         return [Operand(name, [Entry(f"{record.solution} ({record.record})", record)], is_run=False)]
     candidates = select(root, [name], problem)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from tqdm import tqdm
@@ -16,12 +17,14 @@ from harness.errors import (
     EXIT_NOT_PASSED,
     EXIT_PASSED,
     EXIT_USAGE,
+    HarnessError,
     ProblemError,
     ToolchainError,
     UsageError,
 )
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, plan
+from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
 from harness.problems import parse_setting
@@ -29,6 +32,8 @@ from harness.records import EvaluationRecord, Status
 from harness.settings import option
 from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
+from harness.streams import results_alone
+from harness.text import one_line, printable
 
 if TYPE_CHECKING:
     from harness.judge.evaluation import Policy, Surroundings
@@ -89,9 +94,16 @@ def command(
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
+    constants = _constants(settings)
+    bad_files: list[HarnessError] = []
+    candidates = select(project_root(root), selectors, problem, bad_files.append)
+    for error in bad_files:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+    if not candidates:
+        return EXIT_USAGE
     order = Order(
-        candidates=select(project_root(root), selectors, problem),
-        choice=Choice(cases, dict(parse_setting(text) for text in settings)),
+        candidates=candidates,
+        choice=Choice(cases, constants),
         limits=Limits(timeout, build_timeout),
         home=harness_home(home),
         forward_only=forward_only,
@@ -100,7 +112,23 @@ def command(
         fail_below=fail_below,
         as_json=as_json,
     )
-    return _evaluate(order, device)
+    code = _evaluate(order, device)
+    return EXIT_USAGE if bad_files else code
+
+
+def _constants(settings: Sequence[str]) -> dict[str, Any]:
+    """The constants that ``--set`` replaces.
+
+    Raises:
+        UsageError: One is no ``NAME=VALUE``, or a name is set twice.
+    """
+    constants: dict[str, Any] = {}
+    for text in settings:
+        name, value = parse_setting(text)
+        if name in constants:
+            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
+        constants[name] = value
+    return constants
 
 
 @dataclass(frozen=True)
@@ -147,6 +175,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         store = stack.enter_context(Store(order.home, writable=True))
         workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
         rivals = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, None)))
+        stack.enter_context(unwinding())
         if order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates):
             workers.start_ahead()
             if likely != "cpu":
@@ -172,31 +201,37 @@ def _judge(
 
     if order.fail_below is not None and policy.device == "cpu":
         raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
-    jobs, bad_problem = plan(order.candidates, order.choice, policy.device == "cpu")
     verdicts: list[local.Verdict] = []
-    total = sum(len(job.cases) for job in jobs)
     with contextlib.ExitStack() as stack:
         baseline = None
         if policy.device != "cpu":
             baseline = stack.enter_context(contextlib.closing(Baseline(rivals)))
         if not order.as_json:
             stack.callback(print_table, verdicts)  # also of what is finished when the run is interrupted
+        results = stack.enter_context(results_alone())
+        stack.enter_context(unwinding())
+        jobs, bad_problem = plan(order.candidates, order.choice, policy.device == "cpu")
+        total = sum(len(job.cases) for job in jobs)
         bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
+        told: set[str] = set()
         for outcome in local.run(jobs, policy, surroundings, workers, baseline, ledger, bar.set_description_str):
             bar.update()
             if isinstance(outcome, ProblemError):
                 bad_problem = True
-                tqdm.write(f"error: {outcome}", file=sys.stderr)
+                if str(outcome) not in told:  # every candidate meets the same one
+                    tqdm.write(f"error: {printable(str(outcome))}", file=sys.stderr)
+                told.add(str(outcome))
                 continue
             verdicts.append(outcome)
             if order.as_json:
-                print(outcome.record.to_json(stored=outcome.stored), flush=True)
+                print(outcome.record.to_json(stored=outcome.stored), file=results, flush=True)
     records = [verdict.record for verdict in verdicts]
     slow = _too_slow(records, order.fail_below)
     for record, direction, speedup in slow:
         words = "was not measured" if speedup is None else f"is {speedup:.3g}"
         print(
-            f"{record.solution} {record.case}: speedup {direction} {words}, below {order.fail_below}", file=sys.stderr
+            f"{one_line(record.solution)} {record.case}: speedup {direction} {words}, below {order.fail_below}",
+            file=sys.stderr,
         )
     return exit_code(records, bad_problem) or (EXIT_NOT_PASSED if slow else EXIT_PASSED)
 

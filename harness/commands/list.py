@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness.errors import EXIT_PASSED, ProblemError
+from harness.errors import EXIT_PASSED, ProblemError, SolutionError, TemplateError
 from harness.paths import harness_home, project_root
 from harness.problems import read_problem
 from harness.rendering.catalog import find_template, template_names
@@ -17,6 +17,7 @@ from harness.rendering.stamp import parse_stamp
 from harness.settings import option
 from harness.solutions import problem_paths, read_solution, solution_paths
 from harness.store import Store
+from harness.text import one_line
 
 WHAT = ("problems", "templates", "solutions", "runs", "records")
 Row = dict[str, Any]
@@ -73,7 +74,11 @@ def _problems(root: Path, only: str | None) -> Iterator[Row]:
 
 def _templates(root: Path, only: str | None) -> Iterator[Row]:
     for name in template_names(root):
-        declaration = find_template(root, name)
+        try:
+            declaration = find_template(root, name)
+        except TemplateError as error:
+            yield {"template": name, "problem": "-", "variants": str(error), "parameters": ""}
+            continue
         if only in (None, declaration.problem):
             parameters = " ".join(f"{key}={value.default}" for key, value in declaration.parameters.items())
             yield {
@@ -89,7 +94,11 @@ def _solutions(root: Path, only: str | None) -> Iterator[Row]:
         if only not in (None, problem):
             continue
         for variant, path in solution_paths(root, problem).items():
-            solution = read_solution(path, f"{problem}/{variant}")
+            try:
+                solution = read_solution(path, f"{problem}/{variant}")
+            except SolutionError as error:
+                yield {"solution": f"{problem}/{variant}", "from": str(error), "digest": "-"}
+                continue
             stamp = parse_stamp(solution.source)
             origin = "by hand" if stamp is None else f"template {stamp.template}"
             yield {"solution": solution.name, "from": origin, "digest": solution.digest[:12]}
@@ -122,6 +131,7 @@ def _records(store: Store, problem: str | None) -> Iterator[Row]:
 
 def _print(rows: list[Row]) -> None:
     """One aligned column per key; the last is not padded."""
-    widths = {key: max(len(key), *(len(str(row[key])) for row in rows)) for key in rows[0]}
+    rows = [{key: one_line(str(value)) for key, value in row.items()} for row in rows]
+    widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
     for row in [{key: key for key in rows[0]}, *rows]:
-        print("  ".join(f"{row[key]!s:{width}}" for key, width in widths.items()).rstrip())
+        print("  ".join(f"{row[key]:{width}}" for key, width in widths.items()).rstrip())

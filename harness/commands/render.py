@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
-from harness.paths import project_root
+from harness.paths import project_root, refuse_installed, shown
 from harness.rendering.catalog import (
     Freshness,
     Rendering,
@@ -75,7 +75,11 @@ def command(
             click.echo(rendering.text, nl=False)
             return EXIT_PASSED
         renderings = [rendering]
-    return _check(renderings) if check else _write(renderings)
+    if check:
+        return _check(renderings)
+    if output is None:
+        refuse_installed(folder)
+    return _write(renderings)
 
 
 def _pairs(assignments: tuple[str, ...]) -> dict[str, str]:
@@ -114,7 +118,7 @@ def _one(
 def _write(renderings: Iterable[Rendering]) -> int:
     for rendering in renderings:
         word = "wrote" if rendering.write() else "unchanged"
-        click.echo(f"{word} {_shown(rendering.path)}", err=True)
+        click.echo(f"{word} {shown(rendering.path)}", err=True)
     return EXIT_PASSED
 
 
@@ -122,13 +126,8 @@ def _check(renderings: Iterable[Rendering]) -> int:
     code = EXIT_PASSED
     for rendering in renderings:
         freshness = rendering.freshness()
-        click.echo(f"{freshness.value} {_shown(rendering.path)}", err=True)
+        click.echo(f"{freshness.value} {shown(rendering.path)}", err=True)
         if freshness is not Freshness.FRESH:
             code = EXIT_NOT_PASSED
             click.echo(rendering.diff(), nl=False)
     return code
-
-
-def _shown(path: Path) -> str:
-    current = Path.cwd()
-    return str(path.relative_to(current) if path.is_relative_to(current) else path)

@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.build.housekeeping import hold
 from harness.errors import ToolchainError
 
 _GPU_PACKAGES = {"cuda-bindings": "cuda.bindings.driver", "numpy": "numpy"}
@@ -18,10 +19,12 @@ class Tools:
     Attributes:
         libraries: The emulator's runtime libraries by name; empty on a GPU.
         compiler: Version line of the compiler that builds solutions.
+        held: A file descriptor that keeps ``cache clear`` from removing the libraries while this process runs.
     """
 
     libraries: dict[str, str]
     compiler: str
+    held: int | None = None
 
 
 def tools_for(device: str, home: Path) -> Tools:
@@ -38,8 +41,11 @@ def tools_for(device: str, home: Path) -> Tools:
         from harness.emulator.toolchain import build_runtime, find_compiler
 
         compiler = find_compiler()
-        libraries = build_runtime(home / "emulator")
-        return Tools({"core": str(libraries.core), "torch": str(libraries.torch)}, compiler.version)
+        held = None
+        while held is None:  # a `cache clear` may come between building and holding
+            libraries = build_runtime(home / "emulator")
+            held = hold(libraries.core)
+        return Tools({"core": str(libraries.core), "torch": str(libraries.torch)}, compiler.version, held)
     for package, module in _GPU_PACKAGES.items():
         if not _is_installed(module):
             raise ToolchainError(

@@ -1,0 +1,75 @@
+"""``validate``: is a problem sound."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from harness.errors import EXIT_PASSED, EXIT_USAGE, ProblemError
+from harness.judge.checks import Check, bad_structure
+from harness.paths import project_root
+from harness.settings import option
+from harness.solutions import find_problem
+
+_WORDS = {True: "ok", False: "FAILED", None: "note"}
+
+
+@click.command("validate")
+@click.argument("problem")
+@option("device")
+@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all that fit the device]")
+@option("root")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no lines.")
+def command(problem: str, device: str, cases: tuple[str, ...], root: str | None, as_json: bool) -> int:
+    """Check a problem: structure, every case, determinism of its reference.
+
+    PROBLEM is a name or the path of a file. Each case is drawn and evaluated as a judged one is. What is FAILED ends
+    the program with 2; a note is worth knowing and no fault.
+
+    \b
+    Examples:
+      python -m harness validate group_norm
+      python -m harness validate problems/my_op.py --case odd --json
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    stdout = sys.stdout
+    checks: list[Check] = []
+    with contextlib.redirect_stdout(sys.stderr):  # what the problem's own code prints is no result
+        width, found = _checks(project_root(root), problem, device, cases)
+        for check in found:
+            checks.append(check)
+            if not as_json:
+                print(_line(check, width), file=stdout, flush=True)
+    failed = sum(check.ok is False for check in checks)
+    if as_json:
+        print(json.dumps({"problem": problem, "ok": failed == 0, "checks": [asdict(check) for check in checks]}))
+    else:
+        print(f"{problem}: " + (f"{failed} FAILED" if failed else "fine"))
+    return EXIT_USAGE if failed else EXIT_PASSED
+
+
+def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple[int, Iterable[Check]]:
+    """The checks as they come, and the length of the longest case's name.
+
+    Raises:
+        UsageError: There is no such problem, device or case.
+    """
+    try:
+        problem = find_problem(root, name)
+    except ProblemError as error:
+        return 0, [bad_structure(error)]
+    for case in cases:
+        problem.case(case)
+    from harness.devices import choose
+    from harness.judge.validation import validate
+
+    return max(len(case) for case in problem.cases), validate(problem, choose(device), cases)
+
+
+def _line(check: Check, width: int) -> str:
+    return f"{_WORDS[check.ok]:6}  {check.case or '':{width}}  {check.name:9}  {check.found}"

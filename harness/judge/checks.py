@@ -1,0 +1,31 @@
+"""What the validation of a problem says; known without importing torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.errors import ProblemError
+
+STRUCTURE = "structure"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What: ``structure``, ``body``, ``forward``, ...
+        ok: True where it is as it must be, False where the problem is bad, None where it is worth knowing.
+        found: What was found, in words.
+        case: The case; None for the problem as a whole.
+    """
+
+    name: str
+    ok: bool | None
+    found: str
+    case: str | None = None
+
+
+def bad_structure(error: ProblemError) -> Check:
+    """The check of a file that is no problem at all."""
+    return Check(STRUCTURE, False, str(error))

@@ -1,0 +1,382 @@
+"""Is a problem sound: does its reference run, repeat itself, and tell a right answer from a wrong one?
+
+Every case is drawn and evaluated as a judged one is, by the same code. The problem's own code is trusted and runs in
+this process; whatever it raises is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from harness import problems
+from harness.errors import HarnessError, ProblemError
+from harness.excerpt import hidden_constants
+from harness.judge.checks import STRUCTURE, Check, bad_structure
+from harness.judge.draws import Draw, derive_seed, draw, init_args
+from harness.judge.equivalence import FLOORS, NO_ERROR, Errors, Slices, deviation, joined, judge, magnitude, relative
+from harness.judge.exchange import Exchange, Form
+from harness.judge.fitting import Size, free_memory, size_of, why_not
+from harness.judge.reference import Graph, Reference, input_names
+from harness.memory import size_text
+from harness.problems import Problem, ProblemModule, failure, fault_of
+from harness.wire.arena import dtype_name
+
+#: What all seeds derive from: the same command says the same thing again.
+_SECRET = "validate"
+#: Share of the free memory that a float64 evaluation may take.
+_EXACT_SHARE = 8
+#: A gradient below this share of the largest one is what float64 rounding leaves of zero.
+_ROUNDING = 1e-12
+
+
+class _Found(NamedTuple):
+    """A check's outcome before it has its name."""
+
+    ok: bool | None
+    words: str
+
+
+def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> Iterator[Check]:
+    """Check a problem.
+
+    Args:
+        problem: The problem.
+        device: Where it is to run.
+        cases: Names of cases; none means all that fit the device.
+
+    Yields:
+        What was found, as soon as it is known. A case ends at the first thing that keeps it from going on.
+
+    Raises:
+        UsageError: There is no such case.
+    """
+    chosen = {name: problem.case(name) for name in cases} or problem.cases
+    count = f"{len(problem.cases)} case{'s' if len(problem.cases) > 1 else ''}"
+    yield Check(STRUCTURE, True, f"Model, get_inputs, get_init_inputs; {count}; precision {problem.precision}")
+    try:
+        hidden = hidden_constants(problem)
+    except ProblemError as error:
+        yield bad_structure(error)
+        return
+    if hidden:
+        yield Check(
+            STRUCTURE,
+            None,
+            f"Model reads {', '.join(hidden)}, which cases replace; a solution does not learn of that: give it to the "
+            "constructor through get_init_inputs()",
+        )
+    ran = False
+    for name, constants in chosen.items():
+        case = _Case(problem, name, constants, device, forced=bool(cases))
+        for check in case.checks():
+            yield Check(check.name, check.ok, check.found, name)
+        ran |= case.fits
+    if not ran:
+        yield Check(
+            "cases",
+            False,
+            "no case fits this machine: add one with smaller constants to CASES, or force one with --case NAME",
+        )
+
+
+class _Stop(Exception):
+    """The case cannot go on, and why is told."""
+
+
+class _Case:
+    """The checks of one case, in order; each builds on what those before it left.
+
+    Args:
+        problem: The problem.
+        name: The case's name.
+        constants: The constants that it replaces.
+        device: Where it is to run.
+        forced: Whether the user asked for this case, whatever its size.
+    """
+
+    _module: ProblemModule
+    _args: list[Any]
+    _draws: list[Draw]
+    _graph: Graph
+
+    def __init__(self, problem: Problem, name: str, constants: dict[str, Any], device: torch.device, forced: bool):
+        self.fits = True
+        self._problem = problem
+        self._name = name
+        self._constants = constants
+        self._device = device
+        self._forced = forced
+        self._seed = derive_seed(_SECRET, "forward")
+        self._reference = Reference(problem, True, free_memory(device) // _EXACT_SHARE)
+
+    def checks(self) -> Iterator[Check]:
+        """Run the checks until one finds that the case cannot go on."""
+        steps: dict[str, Callable[[], Iterator[_Found]]] = {
+            "body": self._body,
+            "memory": self._memory,
+            "model": self._model,
+            "inputs": self._inputs,
+            "seeds": self._seeds,
+            "forward": self._forward,
+            "repeat": self._repeat,
+            "exact": self._exact,
+            "draws": self._other_draws,
+        }
+        for name, step in steps.items():
+            try:
+                for found in step():
+                    yield Check(name, found.ok, found.words)
+            except _Stop:
+                return
+            except torch.OutOfMemoryError as error:
+                self.fits = False
+                yield Check(name, None, f"does not fit the memory of {self._device}: {error}")
+                return
+            except HarnessError as error:
+                yield Check(name, False, str(error))
+                return
+            except (Exception, SystemExit) as error:  # the problem's code may raise anything
+                fault = fault_of(self._problem, error)
+                if fault is None:
+                    raise
+                yield Check(name, False, str(fault))
+                return
+
+    def _body(self) -> Iterator[_Found]:
+        self._module = problems.load(self._problem, self._constants)
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._constants.items())
+        yield _Found(True, f"runs with {settings}" if settings else "runs as it is written")
+
+    def _memory(self) -> Iterator[_Found]:
+        size = size_of(self._problem, self._constants)
+        on_cpu = self._device.type == "cpu"
+        reason = why_not(size, free_memory(self._device)) if on_cpu and not self._forced else None
+        if reason is not None:
+            self.fits = False
+            yield _Found(None, f"left out on the CPU: {reason}; force it with --case {self._name}")
+            raise _Stop
+        if size is None:
+            yield _Found(None, "unknown: the reference does not run on torch's meta device, where nothing is allocated")
+        else:
+            yield _Found(True, _size_words(size))
+
+    def _model(self) -> Iterator[_Found]:
+        self._args = init_args(self._problem, self._module, derive_seed(_SECRET, "init"))
+        self._draws = [self._draw(0)]
+        state = self._draws[0].state
+        tensors = ", ".join(f"{tensor.name} {_form(tensor.shape, tensor.dtype)}" for tensor in state)
+        yield _Found(True, f"constructs; {tensors or 'no parameters or buffers'}")
+
+    def _inputs(self) -> Iterator[_Found]:
+        inputs = self._draws[0].inputs
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        if not tensors:
+            yield _Found(False, "get_inputs() gives no tensor: there is nothing that a kernel could be given")
+            raise _Stop
+        yield _Found(True, ", ".join(_value_words(value) for value in inputs))
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+            yield _Found(None, "some inputs are NaN or infinite")
+
+    def _seeds(self) -> Iterator[_Found]:
+        again, other = self._draw(0), self._draw(1)
+        first = self._draws[0]
+        if not (_same_inputs(first, again) and _same_parameters(first, again)):
+            yield _Found(
+                False,
+                "the same seed gives other inputs or parameters: draw with torch or random, not from the time, the "
+                "system or a generator of your own",
+            )
+        else:
+            yield _Found(True, "the same seed gives the same draw")
+        if _same_inputs(first, other):
+            yield _Found(None, "inputs are the same for every seed: a candidate may know them by heart")
+        self._draws.append(other)
+
+    def _forward(self) -> Iterator[_Found]:
+        self._graph = self._reference.eager(self._draws[0], self._seed)
+        outputs = self._graph.outputs
+        if any(output.is_complex() for output in outputs):
+            yield _Found(False, "the reference returns complex numbers, which cannot be judged yet")
+            raise _Stop
+        self._check_crossing()
+        forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
+        yield _Found(True, f"returns {'a sequence: ' if self._graph.is_sequence else ''}{forms}")
+        for name, output in zip(self._names(), outputs, strict=True):
+            broken = output.numel() - int(torch.isfinite(output).sum())
+            if 0 < broken < output.numel():
+                yield _Found(None, f"{name}: {broken} of {output.numel()} elements are NaN or infinite")
+
+    def _repeat(self) -> Iterator[_Found]:
+        """Evaluate the same thing twice; what remains of rounding may differ, no more."""
+        again = self._reference.eager(self._draws[0], self._seed)
+        pairs = dict(zip(self._names(), zip(self._graph.outputs, again.outputs, strict=True), strict=True))
+        if _is_differentiable(self._graph):
+            first, second = (self._gradients(graph, _cotangents(graph)["normal"]) for graph in (self._graph, again))
+            pairs |= {
+                f"the gradient of {name}": (one, other)
+                for name, one in first.items()
+                if one is not None and (other := second[name]) is not None
+            }
+        differing = {name: pair for name, pair in pairs.items() if not _same(*pair)}
+        for name, (one, other) in differing.items():
+            exact = one.detach().to(torch.float64)
+            errors = relative(deviation(other.detach().to(torch.float64), exact), magnitude(exact))
+            fine = self._passes(errors)
+            why = "the order of sums, which the budget allows" if fine else "the reference does not repeat itself"
+            words = f"{name} differs from run to run by {errors.l2:.1e} (relative L2): {why}"
+            yield _Found(None if fine else False, words)
+        if not differing:
+            yield _Found(True, "a second run gives the same bits, outputs and gradients")
+
+    def _exact(self) -> Iterator[_Found]:
+        """Evaluate in float64, as it is judged; zero outputs and gradients prove nothing."""
+        exact = self._reference.exact(self._draws[0], self._seed)
+        scales: dict[str, list[Slices]] = {name: [] for name in self._names()}
+        leaves: dict[str, dict[str, list[Slices]]] = {}
+        parameters: dict[str, dict[str, torch.Tensor]] = {}
+        unused: set[str] = set()
+        of_inputs = set(input_names(self._draws[0]).values())
+        for piece in exact.pieces:
+            graph = exact.graph(piece)
+            for name, output in zip(scales, graph.outputs, strict=True):
+                scales[name].append(magnitude(output.detach().to(torch.float64)))
+            if not _is_differentiable(graph):
+                continue
+            for cotangent, tensors in _cotangents(graph).items():
+                for name, gradient in self._gradients(graph, tensors).items():
+                    if gradient is None:
+                        unused.add(name)
+                    elif name in of_inputs:
+                        leaves.setdefault(name, {}).setdefault(cotangent, []).append(magnitude(gradient))
+                    else:
+                        sums = parameters.setdefault(name, {})
+                        sums[cotangent] = sums[cotangent] + gradient if cotangent in sums else gradient
+        for name, sums in parameters.items():
+            leaves[name] = {cotangent: [magnitude(total)] for cotangent, total in sums.items()}
+        pieces = f" in {len(exact.pieces)} pieces" if len(exact.pieces) > 1 else ""
+        yield _Found(True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}")
+        for name, parts in scales.items():
+            if joined(parts).rms == 0 and self._is_floating(name):
+                yield _Found(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
+        yield from self._gradient_words(leaves, unused)
+
+    def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[_Found]:
+        if not leaves:
+            yield _Found(None, "no output has a gradient: outputs alone are judged")
+            return
+        largest = {name: max(joined(parts).rms for parts in found.values()) for name, found in leaves.items()}
+        bound = _ROUNDING * max(largest.values())
+        for name, rms in largest.items():
+            if not rms > bound:
+                yield _Found(None, f"the gradient of {name} is zero for every cotangent: it says nothing")
+        for name in sorted(unused - set(leaves)):
+            yield _Found(None, f"no output depends on {name}: it has no gradient")
+
+    def _other_draws(self) -> Iterator[_Found]:
+        """Other draws must have the same form, and outputs that would not pass for the first draw's."""
+        self._draws.append(self._draw(2))
+        exact = self._reference.exact(self._draws[0], self._seed)
+        piece = exact.pieces[0]
+        expected = exact.graph(piece).outputs
+        would_pass = dict.fromkeys(self._names(), True)
+        for other in self._draws[1:]:
+            self._reference.check_forms(other, self._seed, [tuple(output.shape) for output in self._graph.outputs])
+            outputs = self._reference.eager(other, self._seed).outputs
+            for name, wanted, output in zip(would_pass, expected, outputs, strict=True):
+                part = output if piece is None else output[piece]
+                would_pass[name] &= self._equivalent(part.detach(), wanted.detach())
+        for name, passes in would_pass.items():
+            if passes:
+                yield _Found(False, f"{name} is the same for every draw: a constant would pass, so it proves nothing")
+        if not any(would_pass.values()):
+            yield _Found(True, "other draws give the same form, and other outputs")
+
+    def _draw(self, number: int) -> Draw:
+        seed = derive_seed(_SECRET, "draw", number)
+        return draw(self._problem, self._module, self._args, seed, self._device)
+
+    def _check_crossing(self) -> None:
+        """Verify that everything can be passed to a candidate.
+
+        Raises:
+            ProblemError: An argument or an input cannot.
+        """
+        first = self._draws[0]
+        forms = [Form(output.shape, output.dtype) for output in self._graph.outputs]
+        exchange = Exchange(self._args, first.inputs, first.state, forms, {}, input_names(first), self._device)
+        with contextlib.closing(exchange):
+            exchange.write_inputs(self._draws[1].inputs)
+
+    def _gradients(self, graph: Graph, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
+        try:
+            return graph.gradients(cotangents)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # an autograd.Function of the problem's own may raise anything
+            raise failure(self._problem, "the reference's backward", error) from error
+
+    def _names(self) -> list[str]:
+        count = len(self._graph.outputs)
+        return ["the output"] if count == 1 else [f"output {index}" for index in range(count)]
+
+    def _is_floating(self, name: str) -> bool:
+        return self._graph.outputs[self._names().index(name)].is_floating_point()
+
+    def _equivalent(self, received: torch.Tensor, expected: torch.Tensor) -> bool:
+        if not received.is_floating_point():
+            return torch.equal(received, expected)
+        return self._passes(relative(deviation(received.to(torch.float64), expected), magnitude(expected)))
+
+    def _passes(self, errors: Errors) -> bool:
+        return judge(errors, NO_ERROR, FLOORS[self._problem.precision]).ok
+
+
+def _cotangents(graph: Graph) -> dict[str, list[torch.Tensor]]:
+    """The three that gradients are judged under, as far as outputs are finite."""
+    generators = {device: torch.Generator(device).manual_seed(0) for device in {one.device for one in graph.outputs}}
+    normal = [
+        torch.randn(output.shape, generator=generators[output.device], device=output.device) for output in graph.outputs
+    ]
+    found = {"normal": normal, "ones": [torch.ones_like(output) for output in graph.outputs]}
+    if all(bool(torch.isfinite(output).all()) for output in graph.outputs):
+        found["output"] = [output.detach() for output in graph.outputs]
+    return found
+
+
+def _is_differentiable(graph: Graph) -> bool:
+    return bool(graph.leaves) and any(output.requires_grad for output in graph.outputs)
+
+
+def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors are equal, NaN to NaN."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    return bool(((first == second) | ((first != first) & (second != second))).all())
+
+
+def _same_inputs(first: Draw, second: Draw) -> bool:
+    pairs = list(zip(first.inputs, second.inputs, strict=False))
+    tensors = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and isinstance(pair[1], torch.Tensor)]
+    return len(first.inputs) == len(second.inputs) and all(_same(*pair) for pair in tensors)
+
+
+def _same_parameters(first: Draw, second: Draw) -> bool:
+    ours, theirs = first.model.state_dict(), second.model.state_dict()
+    return ours.keys() == theirs.keys() and all(_same(ours[name], theirs[name]) for name in ours)
+
+
+def _size_words(size: Size) -> str:
+    on_cpu, on_gpu = size_text(size.peak_bytes), size_text(size.device_bytes)
+    return f"{size.elements:,} elements; at the peak about {on_cpu} on the CPU, {on_gpu} on a GPU"
+
+
+def _value_words(value: Any) -> str:
+    return _form(value.shape, dtype_name(value.dtype)) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _form(shape: Sequence[int], dtype: str) -> str:
+    return f"{dtype} ({', '.join(map(str, shape))})"

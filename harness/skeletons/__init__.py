@@ -1,0 +1,1 @@
+"""Problems and templates to start from: each evaluates to PASSED as it is written."""

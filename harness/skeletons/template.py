@@ -1,0 +1,133 @@
+"""A first template of any problem: the problem's own model in torch, with one stage of it in CUDA."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.excerpt import Excerpt, model_excerpt
+from harness.paths import bundled_root
+from harness.problems import Problem
+from harness.rendering.catalog import PARAMS_FILE, template_names
+from harness.rendering.declarations import checked_name, read_declaration
+from harness.rendering.environment import ENTRY_FILE
+from harness.skeletons.writing import filled, new_name, write_new
+from harness.solutions import find_problem, problem_paths, solution_paths
+
+COMMON = "common"
+#: Pieces of templates/common that the skeleton includes.
+_COMMON_FILES = ("launch_status.h", "launch.cuh", "binding.h", "build.py")
+_OWN_IMPORTS = (
+    "import hashlib",
+    "import torch",
+    "import torch.nn as nn",
+    "from torch.autograd.function import once_differentiable",
+    "from torch.utils.cpp_extension import load_inline",
+)
+_JINJA_OPENING = re.compile(r"\{[{%#]")
+
+
+def problem_of(root: Path, name: str) -> Problem:
+    """The problem that a new template is for, which must lie in the same root.
+
+    Raises:
+        UsageError: There is none of that name in ``root/problems``.
+        ProblemError: The file is no problem.
+    """
+    if name not in problem_paths(root):
+        bundled = problem_paths(bundled_root()).get(name)
+        if bundled is not None:
+            raise UsageError(
+                f"no problem {name!r} in {root / 'problems'}; one came with the harness: copy {bundled} there first"
+            )
+    problem = find_problem(root, name)
+    if problem.path.resolve().parent != (root / "problems").resolve():
+        raise UsageError(f"problem {name} lies outside {root / 'problems'}: copy it there first, or name its --root")
+    return problem
+
+
+def new_template(root: Path, name: str, problem: Problem) -> list[Path]:
+    """Write ``root/templates/<name>/``, whose rendered solution passes as it is.
+
+    The pieces that it shares with other templates are included from ``root/templates/common`` where they are all
+    there; else they come along in the template's own folder.
+
+    Returns:
+        The files.
+
+    Raises:
+        UsageError: The name cannot be a template's or is taken, or a file cannot be written.
+        TemplateError: Another template's declaration is wrong, or the problem's name cannot stand in a declaration.
+    """
+    new_name(name, "template")
+    checked_name(problem.name, "problem")
+    folder = root / "templates" / name
+    if folder.exists():
+        raise UsageError(f"{folder} is there already; choose another name, or remove it")
+    shares = all((root / "templates" / COMMON / file).is_file() for file in _COMMON_FILES)
+    common = COMMON if shares else name
+    default = "" if _has_default(root, name, problem.name) else "default = true\n"
+    texts = {
+        ENTRY_FILE: _solution(name, problem, common),
+        "launchers.h": filled("launchers.h", common=common),
+        "stage.cu.j2": filled("stage.cu.j2"),
+        "binding.cpp": filled("binding.cpp"),
+    }
+    if not shares:
+        texts |= {file: (bundled_root() / "templates" / COMMON / file).read_text("utf-8") for file in _COMMON_FILES}
+    # The declaration makes a template of the folder, so it comes last.
+    texts[PARAMS_FILE] = filled(PARAMS_FILE, template=name, problem=problem.name, default=default)
+    return write_new(folder, texts)
+
+
+def _has_default(root: Path, name: str, problem: str) -> bool:
+    """Whether a template of the problem has its default variant already.
+
+    Raises:
+        UsageError: The problem has a solution of the new template's name.
+        TemplateError: A declaration is wrong.
+    """
+    taken = solution_paths(root, problem)
+    found = False
+    for other in template_names(root):
+        declaration = read_declaration(root / "templates" / other / PARAMS_FILE)
+        if declaration.problem == problem:
+            found |= any(variant.default for variant in declaration.variants.values())
+            taken |= dict.fromkeys(declaration.variants, declaration.path)
+    if name in taken:
+        raise UsageError(
+            f"problem {problem!r} has a solution {name!r} already ({taken[name]}), which rendering would replace; "
+            "choose another name for the template"
+        )
+    return found
+
+
+def _solution(name: str, problem: Problem, common: str) -> str:
+    excerpt = model_excerpt(problem)
+    return filled(
+        ENTRY_FILE,
+        template=name,
+        problem=problem.name,
+        common=common,
+        stem=name if name[0].isalpha() else f"op_{name}",
+        imports=_literal("\n".join(_imports(excerpt))),
+        model=_literal(excerpt.text),
+        signature=_literal(excerpt.signature),
+        call=excerpt.call,
+    )
+
+
+def _imports(excerpt: Excerpt) -> list[str]:
+    """The skeleton's own imports and the model's, each once: the standard library's first, as Python files have it."""
+    own, more = list(_OWN_IMPORTS), [line for line in excerpt.imports if line not in _OWN_IMPORTS]
+    return [own[0], *(line for line in more if not _is_torch(line)), "", *own[1:], *filter(_is_torch, more)]
+
+
+def _is_torch(line: str) -> bool:
+    return re.match(r"(import|from) torch\b", line) is not None
+
+
+def _literal(text: str) -> str:
+    """Python as Jinja2 writes it out unchanged: a problem may well contain ``{{`` or ``{#``."""
+    return _JINJA_OPENING.sub(lambda match: f'{{{{ "{match[0]}" }}}}', text)

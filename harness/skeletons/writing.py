@@ -1,0 +1,62 @@
+"""New files in a project: never in the place of one that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+
+from harness.errors import TemplateError, UsageError
+from harness.rendering.declarations import checked_name
+
+FILES = Path(__file__).resolve().parent / "files"
+
+
+def new_name(name: str, what: str) -> str:
+    """The name itself, if a new file or folder may have it.
+
+    Raises:
+        UsageError: It has other characters than lower-case letters, digits and ``_``, or means something already.
+    """
+    try:
+        checked_name(name, what)
+    except TemplateError as error:
+        raise UsageError(str(error)) from None
+    if name in ("__init__", "common"):
+        raise UsageError(f"{what} {name!r}: that name means something else in a project; choose another.")
+    return name
+
+
+def filled(file: str, **values: str) -> str:
+    """The text of a skeleton's file with its ``$name`` places filled."""
+    return Template((FILES / file).read_text(encoding="utf-8")).substitute(values)
+
+
+def write_new(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files that must not be there yet, in order; all of them or none.
+
+    Args:
+        folder: Where they go; made where it is missing.
+        texts: Their texts by name.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        UsageError: One of them is there, or cannot be written.
+    """
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            path = folder / name
+            with path.open("x", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise UsageError(f"{error.filename} is there already; choose another name, or remove it") from None
+        raise UsageError(f"cannot write in {folder}: {error}") from None
+    return written

@@ -1,0 +1,52 @@
+"""The commands that the documentation shows do what it says, in an empty folder, in the order shown."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Harness = Callable[..., Any]
+REPOSITORY = Path(__file__).resolve().parent.parent
+PREFIX = "python -m harness "
+
+
+def commands(document: str, *headings: str) -> list[list[str]]:
+    """The harness's commands in the code blocks under some headings, ``&&`` taken apart."""
+    text = (REPOSITORY / document).read_text()
+    found = []
+    for heading in headings:
+        (section,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        blocks = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+        lines = [part.strip() for line in blocks for part in line.split("&&")]
+        found += [shlex.split(line.removeprefix(PREFIX)) for line in lines if line.startswith(PREFIX)]
+    return found
+
+
+SECTIONS = ("Add a problem", "Add a template", "Compare two candidates")
+
+
+def test_the_commands_of_contributing_do_what_it_says(harness: Harness, tmp_path: Path) -> None:
+    shown = commands("CONTRIBUTING.md", *SECTIONS)
+    assert [words[0] for words in shown] == [
+        *("new", "validate", "new", "render", "evaluate"),
+        *("render", "evaluate", "compare"),
+    ]
+    for words in shown:
+        ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu")
+        assert ran.code == 0, f"{words}: {ran.out}{ran.err}"
+        if words[0] == "evaluate":
+            cases = 2 if "/" in words[1] else 4
+            assert ran.out.count("PASSED") == cases
+    assert "my_op/narrow" in ran.out
+    assert "no winner: speed was not measured" in ran.out
+
+
+def test_the_readme_shows_the_same_commands() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    for words in commands("CONTRIBUTING.md", *SECTIONS):
+        if words == ["evaluate", "my_op/my_op"]:
+            continue  # the README evaluates all of my_op at once
+        assert PREFIX + shlex.join(words) in readme
