@@ -11,12 +11,14 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 
-from harness import __version__
-from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError, suggestion
+from harness import __version__, interrupts
+from harness.errors import EXIT_HARNESS, EXIT_INTERRUPTED, HarnessError, UsageError, suggestion
 from harness.settings import default_map, read_table
+from harness.text import one_line, printable
 
 COMMANDS = {
     "cache": "Show or empty the build cache.",
@@ -31,6 +33,10 @@ COMMANDS = {
     "show": "Show everything about one record, with the command that repeats it.",
     "validate": "Check a problem: structure, every case, determinism of its reference.",
 }
+
+
+class _ReaderGone(Exception):
+    """Whoever read the output has enough."""
 
 
 class LazyGroup(click.Group):
@@ -60,6 +66,13 @@ class LazyGroup(click.Group):
             raise UsageError(f"no command {args[0]!r}.{suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the subcommand that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would end the program with 1, which says that a candidate did not pass
+            raise _ReaderGone from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of subcommands without importing any of them."""
         with formatter.section("Commands"):
@@ -80,6 +93,13 @@ def main(context: click.Context) -> None:
 
 def run() -> int:
     """Run the command line and return the exit code (see ``harness.errors``)."""
+    interrupts.install()
+    code = _run()
+    interrupts.ignore_further()  # what is left is the interpreter's own end
+    return code
+
+
+def _run() -> int:
     # torch prints this at import where NumPy is not installed; nothing here needs NumPy.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     for stream in (sys.stdout, sys.stderr):
@@ -87,22 +107,30 @@ def run() -> int:
             stream.reconfigure(errors="backslashreplace")  # no message is lost to a terminal's encoding
     try:
         result = main.main(prog_name="python -m harness", standalone_mode=False)
-    except click.exceptions.Abort:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has enough
+    except click.exceptions.Abort as error:
+        return _interrupted(error.__cause__)
+    except (_ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERRUPTED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt as error:
+        return _interrupted(error)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a name too long for the system, a folder that may not be searched, a full disk
+        where = f": {one_line(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
+        print(f"error: {error.strerror or error}{where}", file=sys.stderr)
+        return EXIT_HARNESS
     return result if isinstance(result, int) else 0
+
+
+def _interrupted(error: BaseException | None) -> int:
+    interrupts.ignore_further()
+    print(f"interrupted{f' by {error}' if str(error or '') else ''}", file=sys.stderr)
+    return error.exit_code if isinstance(error, interrupts.Interrupted) else EXIT_INTERRUPTED
 
 
 if __name__ == "__main__":

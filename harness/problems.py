@@ -9,7 +9,6 @@ Importing this module does not import torch; running a problem's body does.
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import re
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
 from harness.files import read_source
 from harness.records import PrecisionClass
+from harness.streams import printing_to_stderr
 from harness.text import one_line, words_of
 
 CUSTOM_CASE = "custom"
@@ -152,7 +152,7 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
     module.__dict__[_OVERRIDES] = constants
     sys.modules[module.__name__] = module  # dataclasses and pickling look classes up by module name
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with printing_to_stderr():
             exec(compile(tree, str(problem.path), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         raise failure(problem, "the problem's body", error) from error

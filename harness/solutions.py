@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from harness.errors import SolutionError, UsageError, suggestion
+from harness.errors import HarnessError, ProblemError, SolutionError, UsageError, suggestion
+from harness.files import is_there, read_source, source_text
 from harness.problems import Problem, read_problem
+from harness.text import one_line
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Solution:
     Attributes:
         name: ``problem/variant`` for a file in the solutions folder, else the path as the user wrote it.
         path: Where it lies.
-        source: Its text.
+        source: Its text; bytes that are no text in its encoding are spelt out.
         digest: sha256 of its bytes.
     """
 
@@ -38,17 +42,16 @@ class Candidate:
 
 
 def read_solution(path: Path, name: str) -> Solution:
-    """Read a solution file.
+    """Read a solution file; whether what is in it is Python shows when a worker imports it.
 
     Raises:
         SolutionError: It cannot be read.
     """
     try:
-        data = path.read_bytes()
-        source = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SolutionError(f"cannot read solution {path}: {error}") from None
-    return Solution(name, path.resolve(), source, hashlib.sha256(data).hexdigest())
+        data = read_source(path)
+    except OSError as error:
+        raise SolutionError(f"cannot read solution {one_line(str(path))}: {error.strerror}") from None
+    return Solution(name, Path(os.path.realpath(path)), source_text(data), hashlib.sha256(data).hexdigest())
 
 
 def find_problem(root: Path, name_or_path: str) -> Problem:
@@ -62,7 +65,7 @@ def find_problem(root: Path, name_or_path: str) -> Problem:
     if name_or_path in known:
         return read_problem(known[name_or_path])
     path = Path(name_or_path)
-    if path.suffix == ".py" and path.is_file():
+    if path.suffix == ".py" and is_there(path):
         return read_problem(path)
     raise UsageError(f"no problem {name_or_path!r} in {root / 'problems'}.{suggestion(name_or_path, known)}")
 
@@ -78,7 +81,12 @@ def solution_paths(root: Path, problem: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
 
 
-def select(root: Path, selectors: Sequence[str], problem: str | None) -> list[Candidate]:
+def select(
+    root: Path,
+    selectors: Sequence[str],
+    problem: str | None,
+    on_bad_file: Callable[[HarnessError], None] | None = None,
+) -> list[Candidate]:
     """The candidates that the command line names, each once, in the order named.
 
     Args:
@@ -86,11 +94,13 @@ def select(root: Path, selectors: Sequence[str], problem: str | None) -> list[Ca
         selectors: Problem names, ``problem/variant``, or paths of solution files; none means everything.
         problem: Name or path of the problem that path selectors belong to (and, without selectors, the one whose
             solutions are meant).
+        on_bad_file: Called with the error of each file that cannot be used; the others are selected nevertheless.
+            Without it the first such error is raised.
 
     Raises:
         UsageError: A selector names nothing, or a file's problem cannot be told.
-        ProblemError: A problem file is malformed.
-        SolutionError: A solution file cannot be read.
+        ProblemError: A problem file is malformed: the one given, or any where ``on_bad_file`` is not given.
+        SolutionError: A solution file cannot be read, and ``on_bad_file`` is not given.
     """
     given = find_problem(root, problem) if problem is not None else None
     if not selectors:
@@ -99,48 +109,72 @@ def select(root: Path, selectors: Sequence[str], problem: str | None) -> list[Ca
         if not selectors:
             where = root / "solutions"
             raise UsageError(f"nothing to evaluate: no solutions in {where}; render some or name a file")
+    wanted = [one for selector in selectors for one in _select_one(root, selector, given)]
+    read: dict[Path, Problem | None] = {}
     found: dict[Path, Candidate] = {}
-    for selector in selectors:
-        for candidate in _select_one(root, selector, given):
-            found.setdefault(candidate.solution.path, candidate)
+    for one in wanted:
+        try:
+            solved = one.problem if isinstance(one.problem, Problem) else _read_once(one.problem, read)
+            if solved is not None:
+                solution = read_solution(one.path, one.name)
+                found.setdefault(solution.path, Candidate(solved, solution))
+        except (ProblemError, SolutionError) as error:
+            if on_bad_file is None:
+                raise
+            on_bad_file(error)
     return list(found.values())
 
 
-def _select_one(root: Path, selector: str, given: Problem | None) -> list[Candidate]:
+class _Wanted(NamedTuple):
+    """A solution file that a selector names, not yet read: its path, its name, its problem or that one's file."""
+
+    path: Path
+    name: str
+    problem: Problem | Path
+
+
+def _read_once(path: Path, read: dict[Path, Problem | None]) -> Problem | None:
+    """The problem of a file; None where it was found to be none before."""
+    if path not in read:
+        read[path] = None
+        read[path] = read_problem(path)
+    return read[path]
+
+
+def _select_one(root: Path, selector: str, given: Problem | None) -> list[_Wanted]:
     problems = problem_paths(root)
     if selector in problems:
-        problem = given or read_problem(problems[selector])
         variants = solution_paths(root, selector)
         if not variants:
             raise UsageError(f"problem {selector!r} has no solutions in {root / 'solutions' / selector}")
-        return [Candidate(problem, read_solution(path, f"{selector}/{variant}")) for variant, path in variants.items()]
+        solved = given or problems[selector]
+        return [_Wanted(path, f"{selector}/{variant}", solved) for variant, path in variants.items()]
     match = re.fullmatch(r"(\w+)/(\w+)", selector)
-    if match and match[1] in problems and not Path(selector).is_file():
+    if match and match[1] in problems and not os.path.isfile(selector):  # noqa: PTH113 - False for any odd name
         variants = solution_paths(root, match[1])
         if match[2] not in variants:
             hint = suggestion(match[2], variants)
             raise UsageError(f"problem {match[1]!r} has no solution {match[2]!r}.{hint}")
-        problem = given or read_problem(problems[match[1]])
-        return [Candidate(problem, read_solution(variants[match[2]], selector))]
+        return [_Wanted(variants[match[2]], selector, given or problems[match[1]])]
     path = Path(selector)
-    if path.suffix == ".py" or path.is_file():
+    if path.suffix == ".py" or os.path.isfile(selector):  # noqa: PTH113
         return [_select_file(root, path, given)]
     known = [*problems, *(f"{name}/{variant}" for name in problems for variant in solution_paths(root, name))]
     raise UsageError(f"{selector!r} names no problem, solution or file.{suggestion(selector, known)}")
 
 
-def _select_file(root: Path, path: Path, given: Problem | None) -> Candidate:
-    if not path.is_file():
-        raise UsageError(f"no file {path}")
-    folder = path.resolve().parent
-    own = folder.parent == (root / "solutions").resolve()
-    solution = read_solution(path, f"{folder.name}/{path.stem}" if own else str(path))
+def _select_file(root: Path, path: Path, given: Problem | None) -> _Wanted:
+    if not is_there(path):
+        raise UsageError(f"no file {one_line(str(path))}")
+    folder = Path(os.path.realpath(path)).parent
+    own = folder.parent == Path(os.path.realpath(root / "solutions"))
+    name = f"{folder.name}/{path.stem}" if own else str(path)
     if given is not None:
-        return Candidate(given, solution)
+        return _Wanted(path, name, given)
     problems = problem_paths(root)
     if folder.name not in problems:
         raise UsageError(
-            f"{path} lies in no problem's folder; say which problem it solves with --problem."
+            f"{one_line(str(path))} lies in no problem's folder; say which problem it solves with --problem."
             f"{suggestion(folder.name, problems)}"
         )
-    return Candidate(read_problem(problems[folder.name]), solution)
+    return _Wanted(path, name, problems[folder.name])

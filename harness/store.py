@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +22,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from harness.errors import RecordError, StoreError, UsageError
+from harness.files import is_there
 from harness.records import EvaluationRecord, plain
 
 FILE_NAME = "store.db"
@@ -98,6 +102,8 @@ class Store:
     def __init__(self, home: Path, writable: bool = False):
         self.path = home / FILE_NAME
         self._connection: sqlite3.Connection | None = None
+        if is_there(self.path) and not os.path.isfile(self.path):  # noqa: PTH113 - False for any odd name
+            raise StoreError(f"{self.path} is no file; set HARNESS_HOME to another folder")
         with self._explained():
             self._connection = self._open_writable(home) if writable else self._open_readable()
             if self._connection is not None:
@@ -152,7 +158,7 @@ class Store:
         Raises:
             UsageError: There is none, or several begin so.
         """
-        found = list(self._records("record >= ?1 AND record < ?1 || 'g'", (name,)))
+        found = list(self._beginning(name))
         if not found:
             raise UsageError(f"no record {name!r} in {self.path}; `python -m harness list records` names them")
         if len(found) > 1:
@@ -162,7 +168,7 @@ class Store:
 
     def has(self, name: str) -> bool:
         """Whether the name of at least one record begins so."""
-        return next(self._records("record >= ?1 AND record < ?1 || 'g'", (name,)), None) is not None
+        return next(self._beginning(name), None) is not None
 
     def knows(self, digest: str) -> bool:
         """Whether there is any record of a solution file's text."""
@@ -194,6 +200,12 @@ class Store:
             return str(text)
         return None
 
+    def _beginning(self, name: str) -> Iterator[EvaluationRecord]:
+        """The records whose names begin so; none for what cannot be the beginning of a name."""
+        if not re.fullmatch("[0-9a-f]+", name):
+            return iter(())
+        return self._records("record >= ?1 AND record < ?1 || 'g'", (name,))
+
     def _records(
         self, condition: str, arguments: tuple[Any, ...], newest_first: bool = False
     ) -> Iterator[EvaluationRecord]:
@@ -202,7 +214,7 @@ class Store:
         for name, body in self._rows(query, arguments):
             try:
                 yield EvaluationRecord.from_json(body)
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise StoreError(f"{self.path}: record {name} cannot be read: {error}") from None
 
     def _rows(self, query: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -217,6 +229,7 @@ class Store:
         try:
             if _is_strange(connection):
                 raise self._strange()
+            self._refuse_newer(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
         except BaseException:
@@ -232,8 +245,10 @@ class Store:
         connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
             connection.close()
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
             # A folder that cannot be written has no room for the log's index; nobody can be writing there either.
             connection = sqlite3.connect(f"{address}?immutable=1", uri=True, isolation_level=None)
         if _is_strange(connection):
@@ -244,15 +259,19 @@ class Store:
     def _strange(self) -> StoreError:
         return StoreError(f"{self.path} is an SQLite file of another program; set HARNESS_HOME to another folder")
 
-    def _check_layout(self, writable: bool) -> None:
-        assert self._connection is not None
-        (layout,) = self._connection.execute("PRAGMA user_version").fetchone()
-        newest = len(MIGRATIONS)
-        if layout > newest:
+    def _refuse_newer(self, connection: sqlite3.Connection) -> int:
+        """The file's layout, if it is one that this harness knows."""
+        (layout,) = connection.execute("PRAGMA user_version").fetchone()
+        if layout > len(MIGRATIONS):
             raise StoreError(
-                f"{self.path} was written by a newer harness (layout {layout}, this one knows {newest}): "
+                f"{self.path} was written by a newer harness (layout {layout}, this one knows {len(MIGRATIONS)}): "
                 "upgrade the harness, or set HARNESS_HOME to another folder"
             )
+        return int(layout)
+
+    def _check_layout(self, writable: bool) -> None:
+        assert self._connection is not None
+        layout, newest = self._refuse_newer(self._connection), len(MIGRATIONS)
         if layout == 0 and not writable:  # made, but not yet filled: an empty store
             self._connection.close()
             self._connection = None
@@ -319,7 +338,7 @@ def read_results(path: Path) -> list[EvaluationRecord]:
         RecordError: It cannot be read, holds no records, or a line of it is none.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"cannot read results {path}: {error}") from None
     records = []
@@ -327,14 +346,37 @@ def read_results(path: Path) -> list[EvaluationRecord]:
         if not line.strip():
             continue
         try:
-            records.append(EvaluationRecord.from_json(line))
-        except ValueError as error:
+            record = EvaluationRecord.from_json(line)
+            _check_samples(record)
+            records.append(record)
+        except (ValueError, OverflowError) as error:
             raise RecordError(
                 f"{path}:{number}: {error}; a results file has one record a line, as `evaluate --json` writes them"
             ) from None
     if not records:
         raise RecordError(f"{path} holds no records")
     return records
+
+
+def _check_samples(record: EvaluationRecord) -> None:
+    """Verify that a record's latencies are what a comparison computes with.
+
+    Raises:
+        ValueError: They are not.
+    """
+    for direction, sides in record.samples.items():
+        sides = sides if isinstance(sides, dict) else {"": None}
+        lengths = set()
+        for name, side in sides.items():
+            side = side if isinstance(side, dict) else {}
+            samples = side.get("samples_ms")
+            figures = [side.get(key) for key in ("median_ms", "low_ms", "high_ms")]
+            figures += samples if isinstance(samples, list) else [None]
+            if not all(isinstance(figure, int | float) and 0 < figure < math.inf for figure in figures):
+                raise ValueError(f"the record's samples of {direction} {name} are no latencies in milliseconds")
+            lengths.add(len(figures))
+        if len(lengths) > 1:
+            raise ValueError(f"the record's samples of {direction} come in pairs, and some have no partner")
 
 
 def _is_strange(connection: sqlite3.Connection) -> bool:

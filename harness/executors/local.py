@@ -14,7 +14,9 @@ from harness.executors.plan import Job
 from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.judge.handle import Workers
+from harness.problems import fault_of
 from harness.records import EvaluationRecord, Status
+from harness.text import one_line
 
 
 class Verdict(NamedTuple):
@@ -54,7 +56,7 @@ def run(
         DeviceError: After a candidate failed, the GPU does not work any more.
     """
     for number, job in enumerate(jobs, start=1):
-        name = job.candidate.solution.name
+        name = one_line(job.candidate.solution.name)
         judge = CandidateJudge(job.candidate, policy, surroundings, workers, _Prefixed(name, progress), baseline)
         with contextlib.closing(judge):
             for case, constants in job.cases:
@@ -65,6 +67,13 @@ def run(
                     record = judge.evaluate(case, constants)
                 except ProblemError as error:
                     yield error
+                    continue
+                except (Exception, SystemExit, GeneratorExit) as error:
+                    # The problem's code runs in this process: what it raises ends its own cases, not the program.
+                    fault = fault_of(job.candidate.problem, error)
+                    if fault is None:
+                        raise
+                    yield fault
                     continue
                 yield Verdict(ledger.keep(job.candidate, record), stored=False)
                 if record.status is not Status.PASSED:

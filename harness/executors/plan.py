@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ProblemError
-from harness.problems import CUSTOM_CASE, Problem
+from harness.problems import CUSTOM_CASE, Problem, failure
 from harness.solutions import Candidate
+from harness.text import printable
 
 Cases = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -52,7 +53,11 @@ def plan(candidates: Sequence[Candidate], choice: Choice, on_cpu: bool) -> tuple
             except ProblemError as error:
                 bad_problem = True
                 chosen[problem.path] = ()
-                print(f"error: {error}", file=sys.stderr)
+                print(f"error: {printable(str(error))}", file=sys.stderr)
+            except (SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
+                bad_problem = True
+                chosen[problem.path] = ()
+                print(f"error: {printable(str(failure(problem, 'sizing its cases', error)))}", file=sys.stderr)
     for path, cases in chosen.items():
         if not cases and not bad_problem:
             print(f"error: no case of {path} is left to judge; choose one with --case or --set", file=sys.stderr)
@@ -66,7 +71,7 @@ def _cases(problem: Problem, choice: Choice, on_cpu: bool) -> Cases:
         problem.check_constants(choice.constants, "--set")
         return ((CUSTOM_CASE, choice.constants),)
     if choice.cases:
-        return tuple((name, problem.case(name)) for name in choice.cases)
+        return tuple((name, problem.case(name)) for name in dict.fromkeys(choice.cases))
     return _fitting(problem) if on_cpu else tuple(problem.cases.items())
 
 

@@ -18,18 +18,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import harness
 from harness.errors import HarnessError
+from harness.interrupts import shielded
 from harness.records import Finding, Status
 from harness.wire import channel
 from harness.wire.messages import (
     REPLIES,
     Building,
     Command,
+    Load,
+    LoadReference,
     Ready,
     Reply,
     Report,
@@ -43,6 +47,10 @@ LOG_HEAD_BYTES = 8 << 10
 LOG_TAIL_BYTES = 8 << 10
 DRAIN_READS = 64
 SEND_LIMIT_S = 10
+#: Longest that a killed process is waited for; one that a driver holds may take for ever.
+END_LIMIT_S = 30
+#: How often what a worker left behind is looked for; something that forks faster than that is not ended.
+SWEEPS = 100
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 
 
@@ -143,6 +151,7 @@ class WorkerHandle:
     """
 
     def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None):
+        self.is_closed = False
         self.folder = Path(tempfile.mkdtemp(prefix="harness-worker-"))
         self.build_folder = self.folder / "build"
         self.build_folder.mkdir()
@@ -207,6 +216,10 @@ class WorkerHandle:
         Raises:
             CandidateStopped: The worker died, ran out of time, or sent something else than a message.
         """
+        if isinstance(command, Load):
+            command = replace(command, solution=self._speakable(command.solution))
+        elif isinstance(command, LoadReference):
+            command = replace(command, problem=self._speakable(command.problem))
         # A worker that died, or does not read, shows when its reply is awaited.
         with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
             channel.send(self._channel, encode(command), descriptor)
@@ -214,15 +227,46 @@ class WorkerHandle:
 
     def close(self) -> None:
         """End the worker and everything it started, and remove its folder."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._drain()
-        self._channel.close()
-        if self._log_fd is not None:
-            os.close(self._log_fd)
-            self._log_fd = None
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with shielded():
+            if self.is_closed:
+                return
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGSTOP)
+                self._sweep(lambda: _descendants(self._process.pid))
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_LIMIT_S)
+            self._sweep(lambda: _processes_of(self.folder))
+            self._drain()
+            self._channel.close()
+            if self._log_fd is not None:
+                os.close(self._log_fd)
+                self._log_fd = None
+            _remove(self.folder)
+            self.is_closed = True
+
+    @staticmethod
+    def _sweep(find: Callable[[], Iterable[int]]) -> None:
+        """End what the candidate started, also in sessions of its own."""
+        for _ in range(SWEEPS):
+            left = list(find())
+            if not left:
+                return
+            for process in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
+
+    def _speakable(self, path: str) -> str:
+        """A path as it can be told in a message: for a name that is no UTF-8, that of a link to it."""
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            link = self.folder / "named.py"
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
+            return str(link)
+        return path
 
     def _next(self, clock: Clock, stage: str) -> Reply:
         building = False
@@ -327,25 +371,80 @@ class Workers:
         self._libraries = libraries
         self._memory_bytes = memory_bytes
         self._ahead: WorkerHandle | None = None
+        self._open: list[WorkerHandle] = []
 
     def start_ahead(self) -> None:
         """Start the worker that the next ``take`` will hand out, unless there is one."""
-        if self._ahead is None:
-            self._ahead = self._start()
+        with shielded():
+            if self._ahead is None:
+                self._ahead = self._start()
 
     def take(self) -> WorkerHandle:
         """A fresh worker, which the caller closes; it may still be starting."""
-        worker, self._ahead = self._ahead or self._start(), None
+        with shielded():
+            worker, self._ahead = self._ahead or self._start(), None
         return worker
 
     def close(self) -> None:
-        """End the worker that was started ahead and never taken."""
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
+        """End the worker that was started ahead, and those whose takers did not come to closing them."""
+        for worker in self._open:
+            worker.close()
+        self._open, self._ahead = [], None
 
     def _start(self) -> WorkerHandle:
-        return WorkerHandle(self.device, self._libraries, self._memory_bytes)
+        self._open = [worker for worker in self._open if not worker.is_closed]
+        worker = WorkerHandle(self.device, self._libraries, self._memory_bytes)
+        self._open.append(worker)
+        return worker
+
+
+def _descendants(process: int) -> list[int]:
+    """The living children of a process (Linux), and theirs; a worker adopts those whose parents have ended."""
+    children: dict[int, list[int]] = {}
+    ended = set()
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = entry.read_text(errors="replace").rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):  # it has ended
+            continue
+        children.setdefault(int(parent), []).append(int(entry.parent.name))
+        if state in "ZX":
+            ended.add(int(entry.parent.name))
+    found, waiting = [], [process]
+    while waiting:
+        born = children.get(waiting.pop(), [])
+        found += born
+        waiting += born
+    return [one for one in found if one not in ended]
+
+
+def _processes_of(folder: Path) -> Iterator[int]:
+    """Processes (Linux) whose temporary folder is this one by their environment, or that work in it.
+
+    Those of a worker that has ended before its children: they are nobody's descendants any more.
+    """
+    mark = os.fsencode(f"TMPDIR={folder}")
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = mark in (entry / "environ").read_bytes().split(b"\0")
+            inside = marked or (entry / "cwd").readlink().is_relative_to(folder)
+        except OSError:  # it has ended, or is somebody else's
+            continue
+        if inside and int(entry.name) != os.getpid():
+            yield int(entry.name)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, also what a candidate has locked away."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        return
+    folder.chmod(0o700)
+    for place, names, _ in os.walk(folder):
+        for inner in (Path(place) / name for name in names):
+            if not inner.is_symlink():  # what a link leads to is not ours
+                inner.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.errors import UsageError
 from harness.records import EvaluationRecord, Status
+from harness.text import one_line
 from harness.timing.statistics import Interval, ratio_of_medians
 
 DIRECTIONS = ("forward", "forward_backward")
@@ -134,7 +135,7 @@ def markdown(groups: Iterable[Group]) -> str:
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _group_object(one: Group) -> dict[str, Any]:

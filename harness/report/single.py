@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.records import EvaluationRecord, TensorReport
+from harness.text import one_line, printable
 
 _DEFAULT_CASE_OF_SETTINGS = "custom"
 
@@ -28,7 +29,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "what the candidate printed\n" + _indented(printable(record.log))
     width = max(len(name) for name in record.environment) if record.environment else 0
     yield "\n".join(["made with", *(f"  {name:{width}}  {value}" for name, value in record.environment.items())])
-    yield "to repeat it\n  " + repeat_command(record)
+    yield "to repeat it\n  " + one_line(repeat_command(record))
 
 
 def repeat_command(record: EvaluationRecord) -> str:
@@ -48,32 +49,28 @@ def repeat_command(record: EvaluationRecord) -> str:
     return shlex.join([*words, "--fresh"])
 
 
-def printable(text: str) -> str:
-    """Text without control characters but newline and tab: a candidate's words must not drive a terminal."""
-    return "".join(one if one.isprintable() or one in "\n\t" else f"\\x{ord(one):02x}" for one in text)
-
-
 def is_changed(record: EvaluationRecord, digest_now: str | None) -> str | None:
     """What to know before repeating: the solution's file is gone, or is another now."""
     if digest_now is None:
-        return f"{record.solution_path} is gone; `show --source` prints what was judged"
+        return f"{one_line(record.solution_path)} is gone; `show --source` prints what was judged"
     if digest_now != record.digest:
-        return f"{record.solution_path} has changed since; `show --source` prints what was judged"
+        return f"{one_line(record.solution_path)} has changed since; `show --source` prints what was judged"
     return None
 
 
 def _head(record: EvaluationRecord) -> Iterator[str]:
     yield f"record {record.record} of {record.run}, {record.created_at}"
     rule = f", rule {record.rule}" if record.rule else ""
-    yield f"{record.solution} on {record.problem}, case {record.case}, {record.device}: {record.status}{rule}"
+    where = f"{one_line(record.solution)} on {one_line(record.problem)}, case {record.case}, {record.device}"
+    yield f"{where}: {record.status}{one_line(rule)}"
     if record.constants:
         yield "constants: " + ", ".join(f"{name}={value!r}" for name, value in record.constants.items())
     kinds = "forward only" if record.policy.get("forward_only") else "outputs and gradients"
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{pieces}"
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
-    yield f"solution {record.solution_path} (sha256 {record.digest})"
-    yield f"problem {record.problem_path} (sha256 {record.problem_digest})"
+    yield f"solution {one_line(record.solution_path)} (sha256 {record.digest})"
+    yield f"problem {one_line(record.problem_path)} (sha256 {record.problem_digest})"
     if record.build_log:
         there = "" if Path(record.build_log).is_file() else " (gone)"
         yield f"full compiler output {record.build_log}{there}"
@@ -87,7 +84,7 @@ def _tensors(record: EvaluationRecord) -> Iterator[str]:
 
 
 def _tensor(report: TensorReport, name: str) -> str:
-    words = f"{'ok    ' if report.ok else 'FAILED'}  {name} {list(report.shape)} {report.dtype}"
+    words = f"{'ok    ' if report.ok else 'FAILED'}  {one_line(name)} {list(report.shape)} {report.dtype}"
     if report.l2_error is not None and report.max_error is not None:
         words += (
             f": L2 {report.l2_error:.2e} of {report.l2_budget:.2e}, maximum {report.max_error:.2e} of "

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from harness.records import EvaluationRecord, Status, TensorReport
 from harness.report.comparison import HEADER, Group, columns, lead_text
+from harness.text import one_line, printable
 
 _PLAIN_WIDTH = 160
 
@@ -38,7 +39,7 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
     for record, stored in verdicts:
         colour = "green" if record.status is Status.PASSED else "red"
         table.add_row(
-            escape(record.solution),
+            escape(one_line(record.solution)),
             record.case,
             f"[{colour}]{record.status}[/{colour}]",
             share_text(record.outputs),
@@ -56,10 +57,10 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print("time: stored is an answer from the store; --fresh judges again")
     for record in records:
         if record.message and record.status is not Status.PASSED:
-            console.print(f"\n[bold]{escape(record.solution)}[/bold] {record.case}: {record.status}")
-            console.print(escape(record.message))
+            console.print(f"\n[bold]{escape(one_line(record.solution))}[/bold] {record.case}: {record.status}")
+            console.print(escape(printable(record.message)))
             for finding in record.findings:
-                console.print(escape(f"  {finding.kind}: {finding.message}"))
+                console.print(escape(printable(f"  {finding.kind}: {finding.message}")))
 
 
 def print_groups(groups: Sequence[Group]) -> None:
@@ -68,19 +69,19 @@ def print_groups(groups: Sequence[Group]) -> None:
     for number, one in enumerate(groups):
         if number:
             console.print()
-        console.print(f"[bold]{escape(one.title)}[/bold]")
+        console.print(f"[bold]{escape(one_line(one.title))}[/bold]")
         table = Table(box=None, pad_edge=False, header_style="bold")
         for position, name in enumerate(HEADER):
             table.add_column(escape(name), overflow="fold", justify="left" if position < 2 else "right")
         for entry in one.entries:
-            table.add_row(*(escape(cell) for cell in columns(entry)))
+            table.add_row(*(escape(one_line(cell)) for cell in columns(entry)))
         console.print(table)
         for direction in one.leads:
-            console.print(escape(lead_text(one, direction)))
+            console.print(escape(one_line(lead_text(one, direction))))
         if not one.leads:
             console.print("no winner: speed was not measured for two that passed")
         for note in one.notes:
-            console.print(escape(f"note: {note}"))
+            console.print(escape(one_line(f"note: {note}")))
 
 
 def speed_text(record: EvaluationRecord) -> str:
@@ -98,8 +99,8 @@ def share_text(reports: Sequence[TensorReport]) -> str:
     judged = [report for report in reports if report.share is not None]
     failed = [report for report in reports if not report.ok]
     if not judged:
-        return f"differs ({failed[0].name})" if failed else "-"
+        return f"differs ({escape(one_line(failed[0].name))})" if failed else "-"
     worst = max(judged, key=lambda report: report.share or 0.0)
     share = worst.share or 0.0
     number = f"{share:.2f}" if share < 100 else f"{share:.1e}"
-    return f"{number} ({escape(worst.name)})"
+    return f"{number} ({escape(one_line(worst.name))})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ def import_solution(path: str) -> ModuleType:
     Raises:
         ContractError: It defines no ``ModelNew``, or a malformed ``PARAMETER_MAP``.
     """
-    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    loader = importlib.machinery.SourceFileLoader(MODULE_NAME, path)  # whatever the file's ending
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ContractError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from harness.build.errors import BuildError, BuildFailed, Unsupported
+from harness.text import words_of
 
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
 _NO_BACKWARD_WORDS = "must implement either the backward or vjp method"
@@ -23,7 +24,7 @@ def kind_of(error: BaseException, otherwise: str) -> str:
         return "unsupported"
     if build is not None:
         return "build"
-    text = str(error)
+    text = words_of(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in _MEMORY_WORDS):
         return "memory"
     if _NO_BACKWARD_WORDS in text:
@@ -35,11 +36,11 @@ def describe(error: BaseException, solution: str) -> str:
     """The error in one or a few lines, with the last of the solution's own lines that it passed."""
     build = build_error(error)
     if build is not None:
-        return str(build)
-    text = str(error).strip()
-    words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return words_of(build).removeprefix(f"{type(build).__name__}: ")
+    words = words_of(error)
     if isinstance(error, SystemExit):
-        words = f"the solution called sys.exit({error.code!r})"
+        code = repr(error.code) if isinstance(error.code, int | str | None) else type(error.code).__name__
+        words = f"the solution called sys.exit({code})"
     if isinstance(error, SyntaxError) and error.filename == solution:
         return f"line {error.lineno}: {words}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == solution]

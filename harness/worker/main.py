@@ -61,6 +61,8 @@ from harness.worker.platforms import Loader, platform_for
 
 MAX_MESSAGE_CHARACTERS = 10_000
 MAX_LOG_CHARACTERS = 500_000
+#: Kept free so that a candidate which ran out of memory can still be described.
+RESERVE_BYTES = 32 << 20
 _STAGES = {
     Load: "import",
     LoadReference: "import",
@@ -90,6 +92,7 @@ class Worker:
         self._module: ModuleType | None = None
         self._arena: Arena | None = None
         self._instance: Instance | None = None
+        self._reserve: bytearray | None = bytearray(RESERVE_BYTES)
 
     def serve(self) -> None:
         """Answer commands until the judge closes the channel."""
@@ -120,6 +123,7 @@ class Worker:
                 return self._load_reference(command)
             return self._release()
         except BaseException as error:  # the candidate's boundary: whatever it raises is an answer
+            self._reserve = None
             kind = failures.kind_of(error, "load" if stage in ("import", "ModelNew") else "runtime")
             message = failures.describe(error, self._solution)[:MAX_MESSAGE_CHARACTERS]
             return Failed(kind, stage, message, failures.build_log(error)[:MAX_LOG_CHARACTERS], self._reports())
@@ -245,7 +249,6 @@ class Worker:
 def main(arguments: list[str]) -> int:
     """Run a worker; ``arguments`` are the channel's descriptor and the settings as JSON."""
     settings = json.loads(arguments[1])
-    limits.die_with_parent(settings["parent"])
     ours = socket.socket(fileno=int(arguments[0]))
     os.set_inheritable(ours.fileno(), False)
     worker = Worker(ours, settings)

@@ -15,6 +15,7 @@ from harness.emulator.device import emulated_cuda
 from harness.emulator.inline import InlineLoader
 from harness.emulator.session import EmulatorSession, ThreadOrder
 from harness.emulator.toolchain import RuntimeLibraries
+from harness.files import read_source, source_text
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
 
@@ -88,7 +89,7 @@ class EmulatedPlatform:
         self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
     ) -> Loader:
         """The emulator's loader."""
-        return InlineLoader(solution, solution.read_text(encoding="utf-8-sig"), cached, out_dir, on_build)
+        return InlineLoader(solution, source_text(read_source(solution)), cached, out_dir, on_build)
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         """``cuda`` means the emulated device."""

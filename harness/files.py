@@ -1,0 +1,55 @@
+"""Reading a file that a user named: never a device, a pipe or a folder, never more than a program text can be."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import tokenize
+from pathlib import Path
+
+#: Far above any program, far below what would hurt to hold in memory and to keep with a record.
+MAX_SOURCE_BYTES = 16 << 20
+
+
+def read_source(path: Path) -> bytes:
+    """The bytes of a program text; a pipe never blocks, an endless file is never read.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or has more than ``MAX_SOURCE_BYTES``; ``strerror`` says so.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not a regular file", str(path))
+        if status.st_size > MAX_SOURCE_BYTES:
+            what = f"it has {status.st_size:,} bytes, and {MAX_SOURCE_BYTES:,} are the most that is read"
+            raise OSError(errno.EFBIG, what, str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_SOURCE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def source_text(data: bytes) -> str:
+    """A program's text: in the encoding that it declares (PEP 263), UTF-8 where it declares none or one that fails."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data.decode(encoding)
+    except (SyntaxError, ValueError, LookupError):
+        return data.decode("utf-8-sig", "backslashreplace")
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name, be it a link that leads nowhere."""
+    return os.path.lexists(path)
+
+
+def _kind(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+    }  # fmt: skip
+    return kinds.get(stat.S_IFMT(mode), "something else")

@@ -1,0 +1,88 @@
+"""Ctrl-C, SIGTERM and SIGHUP: an exception at once, but never in the middle of what must not be cut in two.
+
+The exception is raised wherever the program happens to be, a problem's own endless loop included. While it unwinds,
+further signals are ignored, so that an impatient second Ctrl-C does not keep workers and folders from being removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # fmt: skip
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user, or the system, wants the program to end.
+
+    Attributes:
+        exit_code: What the program ends with: 128 and the signal's number, as shells have it (130 for Ctrl-C).
+    """
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@dataclass
+class _State:
+    """Signals are the process's: so is this.
+
+    Attributes:
+        shields: How many ``shielded`` blocks are being run.
+        pending: The signal that arrived meanwhile.
+    """
+
+    shields: int = 0
+    pending: int | None = None
+
+
+_state = _State()
+
+
+def install() -> None:
+    """Have the signals raise ``Interrupted`` in the main thread; one that was ignored at the start stays ignored."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _on_signal)
+
+
+def ignore_further() -> None:
+    """Have the signals do nothing any more: the program is about to end."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def unwinding() -> Iterator[None]:
+    """Once an interrupt leaves this block, ignore further ones: what is around it tidies up undisturbed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        ignore_further()
+        raise
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """A short block that is run whole: an interrupt is raised at its end."""
+    _state.shields += 1
+    try:
+        yield
+    finally:
+        _state.shields -= 1
+        if _state.pending is not None and not _state.shields:
+            number, _state.pending = _state.pending, None
+            raise Interrupted(number)
+
+
+def _on_signal(number: int, _: FrameType | None) -> None:
+    if _state.shields:
+        _state.pending = number
+        return
+    raise Interrupted(number)

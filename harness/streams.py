@@ -1,0 +1,59 @@
+"""stdout is for results alone, whatever the code of problems prints in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+
+@contextlib.contextmanager
+def printing_to_stderr() -> Iterator[None]:
+    """Have ``print`` write to stderr: by a stream of its own, since code may also close what it takes for stdout."""
+    before = sys.stdout
+    sys.stdout = _text(_stderr_or_nothing(), closefd=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError, OSError):  # it may be closed, and nobody may be reading it
+            sys.stdout.close()
+        sys.stdout = before
+
+
+@contextlib.contextmanager
+def results_alone() -> Iterator[TextIO]:
+    """Keep the program's stdout for what is written to the stream that this gives; all else goes to stderr.
+
+    That holds for ``print``, for C and C++ code, and for processes started meanwhile: descriptor 1 itself is another.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, kept)
+        results = stack.enter_context(_text(kept, closefd=False))
+        elsewhere = _stderr_or_nothing()
+        os.dup2(elsewhere, 1)
+        os.close(elsewhere)
+        stack.callback(os.dup2, kept, 1)
+        stack.callback(_flush_c)
+        stack.enter_context(printing_to_stderr())
+        yield results
+
+
+def _text(descriptor: int, closefd: bool) -> TextIO:
+    return open(descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=closefd)
+
+
+def _stderr_or_nothing() -> int:
+    try:
+        return os.dup(2)
+    except OSError:  # the program was started without one
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _flush_c() -> None:
+    """Write out what C code has printed, while descriptor 1 still means stderr."""
+    ctypes.CDLL(None).fflush(None)

@@ -1,0 +1,151 @@
+"""An interrupt at every stage of ``evaluate``: exit code, what is finished is kept, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.bad_input.conftest import PROBLEM, Place, solution
+
+LIMIT_S = 120.0
+MARK = "open('reached', 'a').close()\n{indent}while True: pass"
+BUILD = """from torch.utils.cpp_extension import load_inline
+load_inline(name="stuck", cpp_sources="int stuck();", cuda_sources='''
+#include "{pipe}"
+int stuck() {{ return 7; }}
+''', functions=["stuck"])"""
+
+
+def endless(indent: int) -> str:
+    """Statements that leave a mark in the root and never end."""
+    return MARK.format(indent=" " * indent)
+
+
+def in_the_body(place: Place) -> None:
+    text = PROBLEM.replace('CASES = {"full": {}, "odd": {"n": 5}}', "CASES = dict(odd={})\n" + endless(0))
+    place.write("problems/tiny.py", text.replace("import torch\n", "", 1).replace("import torch.nn as nn\n", ""))
+    place.write("solutions/tiny/b.py", solution())
+
+
+def in_get_inputs(place: Place) -> None:
+    place.write("problems/tiny.py", PROBLEM.replace("return [torch", endless(4) + "\n    return [torch"))
+    place.write("solutions/tiny/b.py", solution())
+
+
+def in_a_build(place: Place) -> None:
+    os.mkfifo(place.root / "pipe.h")
+    place.write("solutions/tiny/b.py", solution(init=BUILD.format(pipe=place.root / "pipe.h")))
+
+
+def in_an_import(place: Place) -> None:
+    place.write("solutions/tiny/b.py", solution(first=_in_the_worker(place, 0)))
+
+
+def in_forward(place: Place) -> None:
+    place.write("solutions/tiny/b.py", solution(_in_the_worker(place, 0)))
+
+
+def _in_the_worker(place: Place, indent: int) -> str:
+    return endless(indent).replace("'reached'", repr(str(place.root / "reached"))) + "\n"
+
+
+def is_reached(place: Place, process: subprocess.Popen[str]) -> bool:
+    """Whether the stage is reached: the mark is there, or a compiler wants to read the pipe."""
+    pipe = place.root / "pipe.h"
+    if pipe.exists():
+        try:
+            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return False
+        return True
+    return (place.root / "reached").exists()
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until something is so, the process has ended, or patience has."""
+    end = time.monotonic() + LIMIT_S
+    while not condition() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.005)
+    assert condition()
+
+
+STAGES = [in_the_body, in_get_inputs, in_a_build, in_an_import, in_forward]
+
+
+@pytest.mark.parametrize(
+    ("stage", "numbers", "code"),
+    [
+        *((stage, [signal.SIGINT], 130) for stage in STAGES),
+        (in_forward, [signal.SIGINT, signal.SIGINT, signal.SIGINT], 130),
+        (in_a_build, [signal.SIGTERM], 143),
+        (in_forward, [signal.SIGHUP], 129),
+    ],
+)
+def test_an_interrupt_ends_everything(
+    new_place: Place, stage: Callable[[Place], None], numbers: list[signal.Signals], code: int
+) -> None:
+    stage(new_place)
+    process = new_place.begin("evaluate", "tiny", "--case", "odd", "--device", "cpu", "--json")
+    wait_for(lambda: is_reached(new_place, process), process)
+    for number in numbers:
+        process.send_signal(number)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (code, ""), err
+    assert err.strip().splitlines()[-1] == f"interrupted by {numbers[0].name}"
+    assert "Traceback" not in err
+    assert new_place.left_behind() == []
+
+
+def test_what_is_finished_is_kept_and_the_same_command_goes_on(new_place: Place) -> None:
+    stop = new_place.root / "stop"
+    stop.touch()
+    waits = f"if os.path.exists({str(stop)!r}):\n    " + _in_the_worker(new_place, 4)
+    new_place.write("solutions/tiny/a.py", solution())
+    new_place.write("solutions/tiny/b.py", solution(waits))
+    arguments = ["evaluate", "--case", "full", "--case", "odd", "--device", "cpu"]
+    process = new_place.begin(*arguments)
+    wait_for((new_place.root / "reached").exists, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130, err
+    assert out.count("PASSED") == 2  # the table of what is finished
+    assert new_place.left_behind() == []
+
+    stop.unlink()
+    again = new_place(*arguments, "--json")
+    assert again.code == 0, again.err
+    found = [(row["solution"], row["case"], row["stored"]) for row in again.rows]
+    assert found == [
+        ("tiny/a", "full", True),
+        ("tiny/a", "odd", True),
+        ("tiny/b", "full", False),
+        ("tiny/b", "odd", False),
+    ]
+
+
+def test_a_reader_that_has_enough_ends_the_program_quietly(new_place: Place) -> None:
+    for name in "abc":
+        new_place.write(f"solutions/tiny/{name}.py", solution() + f"# {name}\n")
+    with new_place.begin("evaluate", "--case", "odd", "--device", "cpu", "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 130
+    assert new_place.left_behind() == []
+
+
+def test_a_killed_harness_takes_its_workers_along(new_place: Place) -> None:
+    in_forward(new_place)
+    process = new_place.begin("evaluate", "tiny", "--case", "odd", "--device", "cpu", "--json")
+    wait_for((new_place.root / "reached").exists, process)
+    assert len(new_place.processes()) >= 2
+    process.kill()
+    process.communicate()
+    wait_for(lambda: new_place.processes() == [], process)

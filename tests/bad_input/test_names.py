@@ -1,0 +1,85 @@
+"""Files with any name that a system allows are judged, and their names can be printed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.bad_input.conftest import Place, solution
+
+NAMES = {
+    "two words.py": "two words.py",
+    "größe 寸法.py": "größe 寸法.py",
+    os.fsdecode(b"bytes-\xff\xfe.py"): "bytes-\\udcff\\udcfe.py",
+    "new\nline.py": "new\\x0aline.py",
+    "\x1b[31mred\x1b]0;title\x07.py": "\\x1b[31mred\\x1b]0;title\\x07.py",
+    "\u202eyp.turned.py": "\\u202eyp.turned.py",
+    "[bold]markup[/bold].py": "[bold]markup[/bold].py",
+    "'quote\".py": "'quote\".py",
+    "x" * 252 + ".py": "x" * 60,
+    "a.b.c.py": "a.b.c.py",
+    "-dash.py": "-dash.py",
+}
+
+
+def test_odd_names_are_judged_kept_and_spelt_out(new_place: Place) -> None:
+    for number, name in enumerate(NAMES):
+        new_place.write(name, solution() + f"# {number}\n")
+    (new_place.root / "inner").mkdir()
+    new_place.write("outer.py", solution() + "# outer\n")
+    (new_place.root / "link.py").symlink_to("linked to")
+    new_place.write("linked to", solution() + "# linked\n")
+    chosen = ["--problem", "tiny", "--case", "odd", "--device", "cpu", "--forward-only"]
+    names = [*NAMES, "inner/../outer.py", "link.py"]
+    ran = new_place("evaluate", *chosen, "--json", "--", *names)
+    assert ran.code == 0, ran.out + ran.err
+    assert [(row["solution"], row["status"]) for row in ran.rows] == [(name, "PASSED") for name in names]
+
+    table = new_place("evaluate", *chosen, "--", *names)
+    assert table.code == 0
+    assert table.out.count("stored") == len(names) + 1  # and the line that explains it
+    listed = new_place("list", "records")
+    for shown in NAMES.values():
+        assert shown in listed.out
+        assert shown[:20] in table.out
+    for text in (table.out, listed.out):
+        assert all(one.isprintable() or one == "\n" for one in text)
+        assert "\u202e" not in text
+    for row in ran.rows:
+        shown = new_place("show", row["record"])
+        assert shown.code == 0, shown.err
+        assert "has changed" not in shown.out
+        assert "\x1b" not in shown.out
+    assert new_place.left_behind() == []
+
+
+def test_what_a_candidate_says_is_spelt_out_in_the_table(new_place: Place) -> None:
+    new_place.write("loud.py", solution("raise ValueError('\\x1b[31mred \\x07 \\u202e [bold]')"))
+    ran = new_place("evaluate", "loud.py", "--problem", "tiny", "--case", "odd", "--device", "cpu")
+    assert ran.code == 1
+    assert "ValueError: \\x1b[31mred \\x07 \\u202e [bold]" in ran.out
+    assert "\x1b" not in ran.out
+    assert new_place.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x" * 300 + ".py", "no file xxx"),
+        ("y" * 300, "names no problem, solution or file"),
+        ("tiny/" + "z" * 300, "has no solution"),
+        ("red\x1b[31m.py", "no file red\\x1b[31m.py"),
+        (os.fsdecode(b"\xff.py"), "no file \\udcff.py"),
+        ("", "names no problem, solution or file"),
+        ("/", "names no problem, solution or file"),
+        ("..", "names no problem, solution or file"),
+        ("problems/tiny.py/x.py", "no file problems/tiny.py/x.py"),
+    ],
+)
+def test_a_name_of_nothing_is_told(place: Place, name: str, words: str) -> None:
+    for command in ("evaluate", "compare"):
+        ran = place(command, name, "--problem", "tiny")
+        assert (ran.code, words in ran.err) == (2, True), ran.err
+        assert "Traceback" not in ran.err
+        assert "\x1b" not in ran.err
