@@ -134,7 +134,7 @@ class Store:
         columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
         with self._explained(), self._writing() as connection:
             row = {name: _writable(value) for name, value in row.items()}
-            connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (record.digest, source))
+            connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (record.digest, _writable(source)))
             connection.execute(f"INSERT INTO records ({columns}) VALUES ({values})", row)
 
     def find(
@@ -242,14 +242,23 @@ class Store:
         if not self.path.exists():
             return None
         address = f"file:{quote(str(self.path))}"
-        connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        connection: sqlite3.Connection | None = None
         try:
+            connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
-            # A folder that cannot be written has no room for the log's index; nobody can be writing there either.
+            # A folder that cannot be written has no room for the log's index. Without a log all is in the file itself.
+            log = self.path.with_name(f"{FILE_NAME}-wal")
+            if log.exists() and log.stat().st_size:
+                raise StoreError(
+                    f"{self.path} cannot be read where it lies: {log.name} beside it holds records too, and reading "
+                    f"both takes a folder that can be written. Copy both to one (cp {self.path}* FOLDER) and name that "
+                    "folder with --home"
+                ) from None
             connection = sqlite3.connect(f"{address}?immutable=1", uri=True, isolation_level=None)
         if _is_strange(connection):
             connection.close()
@@ -381,8 +390,9 @@ def _check_samples(record: EvaluationRecord) -> None:
 
 def _is_strange(connection: sqlite3.Connection) -> bool:
     """Whether the file holds something, and that is not a store."""
-    (mark,) = connection.execute("PRAGMA application_id").fetchone()
+    # In this order: another program may be making the first layout just now, tables and mark in one transaction.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (mark,) = connection.execute("PRAGMA application_id").fetchone()
     return bool(tables) and mark != APPLICATION_ID
 
 

@@ -14,7 +14,7 @@ from typing import TextIO
 def printing_to_stderr() -> Iterator[None]:
     """Have ``print`` write to stderr: by a stream of its own, since code may also close what it takes for stdout."""
     before = sys.stdout
-    sys.stdout = _text(_stderr_or_nothing(), closefd=True)
+    sys.stdout = _text(_copy_or_nothing(2), closefd=True)
     try:
         yield
     finally:
@@ -29,12 +29,13 @@ def results_alone() -> Iterator[TextIO]:
 
     That holds for ``print``, for C and C++ code, and for processes started meanwhile: descriptor 1 itself is another.
     """
-    sys.stdout.flush()
-    kept = os.dup(1)
+    if sys.stdout is not None:  # None where the program was started without one
+        sys.stdout.flush()
+    kept = _copy_or_nothing(1)
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, kept)
         results = stack.enter_context(_text(kept, closefd=False))
-        elsewhere = _stderr_or_nothing()
+        elsewhere = _copy_or_nothing(2)
         os.dup2(elsewhere, 1)
         os.close(elsewhere)
         stack.callback(os.dup2, kept, 1)
@@ -47,9 +48,9 @@ def _text(descriptor: int, closefd: bool) -> TextIO:
     return open(descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=closefd)
 
 
-def _stderr_or_nothing() -> int:
+def _copy_or_nothing(descriptor: int) -> int:
     try:
-        return os.dup(2)
+        return os.dup(descriptor)
     except OSError:  # the program was started without one
         return os.open(os.devnull, os.O_WRONLY)
 

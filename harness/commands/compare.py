@@ -123,7 +123,9 @@ def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[Entry]:
     name = candidate.solution.name
     newest: dict[str, EvaluationRecord] = {}
     for record in store.of_solution(candidate.solution.digest):
-        if record.problem_digest == candidate.problem.digest and (not cases or record.case in cases):
+        wanted = record.problem_digest == candidate.problem.digest and (not cases or record.case in cases)
+        # A record with speeds says more than a later one without: from the emulator, or of a run that failed.
+        if wanted and (record.speedup or not (record.case in newest and newest[record.case].speedup)):
             newest[record.case] = record
     if not newest:
         of_cases = "".join(f" --case {case}" for case in sorted(cases))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,11 +60,20 @@ def command(form: str | None, problem: str | None, run: str | None, output: str 
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:
+    """Write a file whole or not at all; what is no regular file (a pipe) line by line."""
+    direct = path.exists() and not path.is_file()
+    target = path if direct else path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with path.open("w", encoding="utf-8", newline="") as file:
+        with target.open("w", encoding="utf-8", newline="") as file:
             file.writelines(lines)
+        if not direct:
+            target.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        if not direct:
+            with contextlib.suppress(OSError):  # it was never made
+                target.unlink()
 
 
 def _jsonl(records: Iterator[EvaluationRecord]) -> Iterator[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +14,7 @@ from harness.judge.checks import Check, bad_structure
 from harness.paths import project_root
 from harness.settings import option
 from harness.solutions import find_problem
+from harness.streams import results_alone
 
 _WORDS = {True: "ok", False: "FAILED", None: "note"}
 
@@ -37,19 +36,17 @@ def command(problem: str, device: str, cases: tuple[str, ...], root: str | None,
       python -m harness validate group_norm
       python -m harness validate problems/my_op.py --case odd --json
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    stdout = sys.stdout
     checks: list[Check] = []
-    with contextlib.redirect_stdout(sys.stderr):  # what the problem's own code prints is no result
+    with results_alone() as results:  # what the problem's own code prints is no result
         width, found = _checks(project_root(root), problem, device, cases)
         for check in found:
             checks.append(check)
             if not as_json:
-                print(_line(check, width), file=stdout, flush=True)
-    failed = sum(check.ok is False for check in checks)
-    if as_json:
-        print(json.dumps({"problem": problem, "ok": failed == 0, "checks": [asdict(check) for check in checks]}))
-    else:
-        print(f"{problem}: " + (f"{failed} FAILED" if failed else "fine"))
+                print(_line(check, width), file=results, flush=True)
+        failed = sum(check.ok is False for check in checks)
+        whole = {"problem": problem, "ok": failed == 0, "checks": [asdict(check) for check in checks]}
+        words = f"{problem}: " + (f"{failed} FAILED" if failed else "fine")
+        print(json.dumps(whole) if as_json else words, file=results)
     return EXIT_USAGE if failed else EXIT_PASSED
 
 

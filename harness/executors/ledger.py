@@ -39,9 +39,8 @@ class Ledger:
         kept = self.store.find(identity(blank), self.seed, is_final)
         if kept is None:
             return None
-        return replace(
-            kept, solution=blank.solution, solution_path=blank.solution_path, problem_path=blank.problem_path
-        )
+        asked = ("solution", "solution_path", "problem", "problem_path", "device")
+        return replace(kept, **{name: getattr(blank, name) for name in asked})
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
         """Name a finished record and put it into the store.
@@ -56,7 +55,11 @@ class Ledger:
 
 
 def is_final(record: EvaluationRecord) -> bool:
-    """Whether a record answers for good: the harness did not fail, and speed was measured where it could be."""
-    if record.status is Status.HARNESS_ERROR:
+    """Whether a record answers for good.
+
+    Not where the harness failed, where memory was short (which may have been others' doing), or where speed was not
+    measured though it could be.
+    """
+    if record.status in (Status.HARNESS_ERROR, Status.OUT_OF_MEMORY):
         return False
     return record.device == "cpu" or record.status is not Status.PASSED or record.speedup is not None

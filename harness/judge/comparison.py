@@ -307,7 +307,9 @@ class Comparison:
                 cotangent=cotangent or None,
                 sensitivity=None if flips is None else _finite(relative(flips, judged.scale)).l2,
             )
-            report = self._judge(form, judged, _unexplained(error, flips), eager, yardstick)
+            # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
+            left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
+            report = self._judge(form, judged, left, eager, yardstick)
             if worst is None or _badness(report) > _badness(worst):
                 worst = report
                 if not report.ok:

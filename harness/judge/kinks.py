@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harness.errors import ProblemError
 from harness.judge.draws import Draw, derive_seed
 from harness.judge.equivalence import FLOORS, Slices
 from harness.judge.reference import Graph, Reference, batch_of
@@ -89,6 +90,17 @@ class Kinks:
             counts, others = self._count(settled, seed, bounds)
         return Settled(settled, redrawn, int(counts.sum()) + others, bounds)
 
+    def _fresh(self, draw: Draw, seed: int, turn: int) -> Draw:
+        """The draw with other inputs of the same form.
+
+        Raises:
+            ProblemError: Theirs is another.
+        """
+        inputs = self._fresh_inputs(derive_seed(str(seed), "redraw", turn))
+        if [_form(value) for value in inputs] != [_form(value) for value in draw.inputs]:
+            raise ProblemError("the number, shapes or dtypes of the inputs change from draw to draw")
+        return replace(draw, inputs=inputs)
+
     def _count(
         self, draw: Draw, seed: int, bounds: Bounds, rows: torch.Tensor | None = None, learn: bool = False
     ) -> tuple[torch.Tensor, int]:
@@ -124,7 +136,7 @@ class Kinks:
             if not rows.numel() or hopeless or spent + rows.numel() > BATCHES * batch:
                 break
             spent += rows.numel()
-            fresh = replace(draw, inputs=self._fresh_inputs(derive_seed(str(seed), "redraw", turn)))
+            fresh = self._fresh(draw, seed, turn)
             found, _ = self._count(fresh, seed, bounds, rows)
             better = found < counts[rows]
             chosen = rows[better]
@@ -142,7 +154,7 @@ class Kinks:
         for turn in range(1, WHOLE_DRAWS):
             if not 0 < best.remaining <= HOPELESS_IN_A_DRAW:
                 break
-            fresh = replace(best.draw, inputs=self._fresh_inputs(derive_seed(str(seed), "redraw", turn)))
+            fresh = self._fresh(best.draw, seed, turn)
             counts, others = self._count(fresh, seed, settled.bounds)
             remaining = int(counts.sum()) + others
             if remaining < best.remaining:
@@ -172,6 +184,10 @@ def explained_by(runs: Sequence[Slices]) -> Slices:
     squares = torch.stack([run.squares for run in runs]).mean(0) * 4
     maximum = torch.stack([run.maximum for run in runs]).amax(0) * 2
     return Slices(squares, maximum, runs[0].elements, runs[0].by_slice)
+
+
+def _form(value: Any) -> tuple[Any, ...]:
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else (type(value),)
 
 
 def _with_rows(inputs: list[Any], fresh: list[Any], rows: torch.Tensor, batch: int) -> list[Any]:

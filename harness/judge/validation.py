@@ -139,7 +139,7 @@ class _Case:
             except HarnessError as error:
                 yield Check(name, False, str(error))
                 return
-            except (Exception, SystemExit) as error:  # the problem's code may raise anything
+            except (Exception, SystemExit, GeneratorExit) as error:  # the problem's code may raise anything
                 fault = fault_of(self._problem, error)
                 if fault is None:
                     raise

@@ -6,12 +6,14 @@ eager: what made the machine slow or fast for a while has slowed both sides of e
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import UsageError
-from harness.records import EvaluationRecord, Status
+from harness.records import EvaluationRecord, Status, plain
 from harness.text import one_line
 from harness.timing.statistics import Interval, ratio_of_medians
 
@@ -80,7 +82,7 @@ def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
     leads = {}
     for direction in DIRECTIONS:
         measured = [entry for entry in entries if _ratios(entry.record, direction)]
-        measured.sort(key=lambda entry: -_speedup(entry.record, direction))
+        measured.sort(key=lambda entry: -statistics.median(_ratios(entry.record, direction)))
         if len(measured) > 1:
             first, second = measured[:2]
             lead = ratio_of_medians(_ratios(first.record, direction), _ratios(second.record, direction))
@@ -181,14 +183,17 @@ def _differences(entries: Sequence[Entry]) -> Iterable[str]:
             yield f"different {what} ({', '.join(dict.fromkeys(found))})"
     if len({record.problem_digest for _, record in entries}) > 1 and len(set(questions["problems"])) == 1:
         yield "the problem's file has changed in between"
-    if len({str(record.constants) for _, record in entries}) > 1 and len(set(questions["cases"])) == 1:
+    if (
+        len({json.dumps(plain(record.constants), sort_keys=True) for _, record in entries}) > 1
+        and len(set(questions["cases"])) == 1
+    ):
         yield "different constants of the case"
     if len({bool(record.policy.get("forward_only")) for _, record in entries}) > 1:
         yield "some were judged forward only"
 
 
 def _software(entries: Sequence[Entry]) -> Iterable[str]:
-    for name in ("torch", "compiler", "harness", "cuda"):
+    for name in ("torch", "compiler", "harness", "harness_code", "cuda"):
         found = dict.fromkeys(record.environment.get(name, "unknown") for _, record in entries)
         if len(found) > 1:
             yield f"measured under different versions of {name}: {', '.join(found)}"
@@ -200,12 +205,8 @@ def _order(record: EvaluationRecord) -> tuple[int, float]:
         return (2, 0.0)
     for direction in reversed(DIRECTIONS):
         if _ratios(record, direction):
-            return (0, -_speedup(record, direction))
+            return (0, -statistics.median(_ratios(record, direction)))
     return (1, 0.0)
-
-
-def _speedup(record: EvaluationRecord, direction: str) -> float:
-    return (record.speedup or {}).get(direction, 0.0)
 
 
 def _ratios(record: EvaluationRecord, direction: str) -> list[float]:

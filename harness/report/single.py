@@ -6,10 +6,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.problems import CUSTOM_CASE
 from harness.records import EvaluationRecord, TensorReport
 from harness.text import one_line, printable
-
-_DEFAULT_CASE_OF_SETTINGS = "custom"
 
 
 def sections(record: EvaluationRecord) -> Iterator[str]:
@@ -36,7 +35,7 @@ def repeat_command(record: EvaluationRecord) -> str:
     """The command that makes the same evaluation with the same draws."""
     words = ["python", "-m", "harness", "evaluate", record.solution_path, "--problem", record.problem_path]
     words += ["--device", record.device, "--seed", record.seed]
-    if record.case == _DEFAULT_CASE_OF_SETTINGS:
+    if record.case == CUSTOM_CASE:
         for name, value in record.constants.items():
             words += ["--set", f"{name}={value!r}"]
     else:

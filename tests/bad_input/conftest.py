@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from harness.emulator.toolchain import build_runtime
 
+LIMIT_S = 120.0
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROBLEM = """\
 import torch
@@ -107,8 +109,16 @@ class Place:
         """Run ``python -m harness`` here and wait for it."""
         return self._harness(*arguments, cwd=self.root, **{**self.environment, **environment})
 
-    def begin(self, *arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
-        """Start ``python -m harness`` here."""
+    def begin(
+        self, *arguments: str | Path, prepare: Callable[[], None] = lambda: None, **options: Any
+    ) -> subprocess.Popen[str]:
+        """Start ``python -m harness`` here, as from a terminal whatever the tests were started from."""
+
+        def as_from_a_terminal() -> None:
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)  # what runs in the background is started with some ignored
+            prepare()
+
         return subprocess.Popen(
             [sys.executable, "-m", "harness", *map(str, arguments)],
             cwd=self.root,
@@ -116,8 +126,18 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=as_from_a_terminal,
             **options,
         )
+
+    @staticmethod
+    def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+        """What a started command prints until it ends; one that does not end is killed, and the test fails."""
+        try:
+            return process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
 
     def write(self, name: str, text: str | bytes) -> Path:
         """A file in the root."""

@@ -16,7 +16,18 @@ from harness.solutions import select
 from tests.bad_input.conftest import Place, solution
 
 LOOP = "while True: time.sleep(0.01)"
-FORK = "if os.fork() == 0:\n    {}\n    time.sleep(3600)"
+MESS = """if os.fork() == 0:
+    time.sleep(3600)
+if os.fork() == 0:
+    os.setsid()
+    os.fork()
+    time.sleep(3600)
+subprocess.Popen(["sleep", "3600"], start_new_session=True, cwd="/")
+mark = os.environ["TMPDIR"]
+subprocess.Popen([mark, "3600"], executable="/bin/sleep", start_new_session=True, env={}, cwd="/")
+threading.Thread(target=time.sleep, args=(3600,)).start()
+sys.stderr.write("x" * 4_000_000)
+os.chdir("/")"""
 BUILD = """from torch.utils.cpp_extension import load_inline
 load_inline(name="late", cpp_sources="int late();", cuda_sources='''
 #include <torch/extension.h>
@@ -40,11 +51,9 @@ CANDIDATES = [
     Candidate("empty", "", "LOAD_ERROR", "no class ModelNew"),
     Candidate("syntax", HONEST + "\ndef (:\n", "LOAD_ERROR", "line 27: SyntaxError"),
     Candidate("garbage", bytes(range(255, 0, -1)) * 9, "LOAD_ERROR", "SyntaxError"),
-    Candidate("nul", HONEST + "\0", "LOAD_ERROR", "null bytes"),
     Candidate("latin_1_without_saying_so", b"x = '\xe9'\n" + HONEST.encode(), "LOAD_ERROR", "utf-8"),
     Candidate("latin_1", b"# coding: latin-1\nx = '\xe9'\nassert x == chr(0xe9)\n" + HONEST.encode(), "PASSED"),
-    Candidate("byte_order_mark", b"\xef\xbb\xbf" + HONEST.encode(), "PASSED"),
-    Candidate("carriage_returns", HONEST.replace("\n", "\r\n"), "PASSED"),
+    Candidate("from_windows", b"\xef\xbb\xbf" + HONEST.replace("\n", "\r\n").encode(), "PASSED"),
     Candidate("deep_expression", HONEST + DEEP, "PASSED", "own get_inputs"),
     Candidate("constructor", HONEST.replace("self, width", "self, width, depth"), "LOAD_ERROR", "'depth'"),
     Candidate("call", HONEST.replace("self, x", "self, x, y"), "RUNTIME_ERROR", "'y'"),
@@ -55,12 +64,7 @@ CANDIDATES = [
     Candidate("end_in_backward", solution(backward="os._exit(0)"), "CRASHED", "exit code 0"),
     Candidate("builds_late", solution(init=BUILD), "PASSED"),
     Candidate("hoards", solution("kept = []\nwhile True: kept.append(bytes(1 << 28))"), "OUT_OF_MEMORY", "MemoryError"),
-    Candidate("forks", solution(FORK.format("pass")), "PASSED"),
-    Candidate("forks_away", solution(FORK.format("os.setsid(); os.chdir('/')")), "PASSED"),
-    Candidate("starts_a_program", solution("subprocess.Popen(['sleep', '3600'], start_new_session=True, cwd='/')"), "PASSED"),
-    Candidate("hides_its_environment", solution("subprocess.Popen([os.environ['TMPDIR'], '3600'], executable='/bin/sleep', start_new_session=True, env={}, cwd='/')"), "PASSED"),
-    Candidate("leaves_a_thread", solution("threading.Thread(target=time.sleep, args=(3600,)).start()"), "PASSED"),
-    Candidate("changes_folder", solution("os.chdir('/')"), "PASSED"),
+    Candidate("leaves_a_mess", solution(MESS), "PASSED"),
     Candidate("locks_its_folder", solution("os.makedirs('a/b', exist_ok=True); os.symlink('/', f'a/{time.monotonic_ns()}'); os.chmod('a', 0); os.chmod('.', 0)", result="torch.tanh(x * self.w)").replace("os.makedirs", "os.chmod('.', 0o700); os.path.exists('a') and os.chmod('a', 0o700); os.makedirs"), "PASSED"),
     Candidate("closes_descriptors", solution("os.closerange(0, 256)"), "CRASHED", "exit code"),
     Candidate("gives_its_input", solution(result="x"), "WRONG_OUTPUT", "output"),
@@ -70,8 +74,7 @@ CANDIDATES = [
     Candidate("subclass", solution("class Lazy(torch.Tensor): pass", result="torch.tanh(x * self.w).as_subclass(Lazy)"), "WRONG_OUTPUT", "returned Lazy"),
     Candidate("sparse", solution(result="torch.tanh(x * self.w).to_sparse()"), "WRONG_OUTPUT", "torch.sparse_coo"),
     Candidate("no_words", solution(RAISING_STR), "RUNTIME_ERROR", "Odd (its __str__ raised ValueError)"),
-    Candidate("floods_stderr", solution("sys.stderr.write('x' * 4_000_000)"), "PASSED"),
-    Candidate("ignores_signals", solution(f"[signal.signal(one, signal.SIG_IGN) for one in (1, 2, 15)]\n{LOOP}"), "TIMEOUT", "forward after 2 s"),
+    Candidate("ignores_signals", solution(f"[signal.signal(one, signal.SIG_IGN) for one in (1, 2, 15)]\n{LOOP}"), "TIMEOUT", "forward after 8 s"),
     Candidate("honest", HONEST, "PASSED"),
 ]  # fmt: skip
 
@@ -82,7 +85,7 @@ def rows(place: Place) -> dict[str, dict[str, Any]]:
     for candidate in CANDIDATES:
         place.write(f"{candidate.name}.py", candidate.text)
     names = [f"{candidate.name}.py" for candidate in CANDIDATES]
-    ran = place("evaluate", *names, "--problem", "tiny", "--case", "odd", "--device", "cpu", "--json", "--timeout", "2")
+    ran = place("evaluate", *names, "--problem", "tiny", "--case", "odd", "--device", "cpu", "--json", "--timeout", "8")
     assert ran.code == 1, ran.err
     assert "Traceback" not in ran.err
     assert [row["solution"] for row in ran.rows] == names

@@ -80,8 +80,8 @@ def test_a_store_that_cannot_be_used_is_told_and_left_alone(
     spoil(path)
     before = path.read_bytes() if path.is_file() else None
     new_place.write("solutions/tiny/one.py", solution())
-    commands = (["evaluate", "--case", "odd", "--device", "cpu", "--json"], ["list", "records"], ["export", "--jsonl"])
-    for command in (*commands, ["show", "abcd"]):
+    commands = (["evaluate", "--case", "odd", "--device", "cpu", "--json"], ["list", "records"], ["show", "abcd"])
+    for command in commands:
         ran = new_place(*command)
         assert (ran.code, ran.out) == (3, ""), command
         assert words in ran.err
@@ -121,8 +121,8 @@ def locked(new_place: Place) -> Iterator[Callable[..., Any]]:
     def run(*arguments: str, folder_mode: int, file_mode: int) -> subprocess.CompletedProcess[str]:
         (new_place.home / "store.db").chmod(file_mode)
         new_place.home.chmod(folder_mode)
-        process = new_place.begin(*arguments, preexec_fn=heed_permissions)
-        out, err = process.communicate()
+        process = new_place.begin(*arguments, prepare=heed_permissions)
+        out, err = new_place.finish(process)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     yield run
@@ -161,8 +161,8 @@ def test_a_disk_that_is_full_loses_nothing_that_was_printed(new_place: Place) ->
     new_place.write("solutions/tiny/a_small.py", solution())
     new_place.write("solutions/tiny/b_large.py", solution() + f"# {'x' * 2_000_000}\n")
     arguments = ["evaluate", "--case", "odd", "--device", "cpu", "--json"]
-    process = new_place.begin(*arguments, preexec_fn=small_files)
-    out, err = process.communicate()
+    process = new_place.begin(*arguments, prepare=small_files)
+    out, err = new_place.finish(process)
     assert process.returncode == 3, err
     assert "Traceback" not in err
     assert "what is finished is kept" in err

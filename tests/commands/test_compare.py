@@ -111,6 +111,19 @@ def test_the_interval_is_that_of_paired_speedups(harness: Harness, environment: 
     assert lead["ratio"] == pytest.approx(FAST.speedup["forward"] / SLOW.speedup["forward"])  # type: ignore[index]
 
 
+def test_the_samples_count_whatever_a_file_says_of_their_ratio(harness: Harness, tmp_path: Path) -> None:
+    for name, record in (("a", replace(SLOW, speedup={"forward": 99.0})), ("b", replace(SLOW, **_latency(FAST)))):
+        (tmp_path / f"{name}.jsonl").write_text(replace(record, solution="norm/x").to_json())
+    ran = harness("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--json")
+    leads = ran.rows[0]["groups"][0]["leads"]
+    assert {lead["winner"] for lead in leads.values()} == {str(tmp_path / "b.jsonl")}
+    assert all(lead["interval"][0] > 1 for lead in leads.values())
+
+
+def _latency(record: EvaluationRecord) -> dict[str, Any]:
+    return {"samples": record.samples, "speedup": None}
+
+
 def test_markdown_is_a_table(harness: Harness, environment: dict[str, str]) -> None:
     ran = harness("compare", NAMES["slow"], NAMES["fast"], "--markdown", **environment)
     lines = ran.out.splitlines()

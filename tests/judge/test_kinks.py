@@ -391,3 +391,27 @@ def test_integers_have_no_kink() -> None:
     with Watching(counter):
         torch.where(whole > 3, whole, 0).relu().max(1)
     assert not counter.found
+
+
+@pytest.mark.parametrize("answer", ["0 * right", "right + 1", "right.flip(0)"])
+def test_a_near_tie_excuses_no_integer_but_its_own(tmp_path: Path, answer: str) -> None:
+    sizes = {"batch": 20000, "features": 8, "width": 64}
+    set_up = bench(write_problem(tmp_path, "self.linear(x - x.mean(0)).argmax(1)", sizes), 3)
+    settled = set_up.settle(5)
+    assert settled.remaining > 0
+    (right,) = set_up.reference.eager(settled.draw, 5).outputs
+    comparison = Comparison(set_up.reference, settled.draw, 5, (), set_up.precision, 0, settled)
+    comparison.add_outputs([eval(answer, {"right": right})])
+    (report,) = comparison.result().outputs
+    assert not report.ok
+
+
+def test_inputs_of_another_form_in_another_draw_are_told(tmp_path: Path, harness: Callable[..., Any]) -> None:
+    path = write_problem(tmp_path, CLIPPED, SQUARE)
+    text = path.read_text().replace("torch.randn(n,", "torch.randn(n - int(torch.randint(0, 99, ())),")
+    path.write_text(text)
+    solution = write_solution(tmp_path, SQUARE)
+    ran = harness("evaluate", solution, "--problem", path, "--device", "cpu", "--case", "full", "--json")
+    assert ran.code == 2
+    assert "change from draw to draw" in ran.err
+    assert "Traceback" not in ran.err

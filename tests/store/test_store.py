@@ -246,6 +246,39 @@ def test_a_full_disk_is_told_and_loses_nothing_that_was_kept(tmp_path: Path) -> 
         store.add(replace(RECORD, record="cccccccccccc"), "")
 
 
+def test_records_in_a_log_that_cannot_be_read_are_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "killed", writable=True) as store:
+        store.add(RECORD, "")
+        for name in ("store.db", "store.db-wal"):  # as a kill leaves them
+            (tmp_path / name).write_bytes((tmp_path / "killed" / name).read_bytes())
+    connect = sqlite3.connect
+
+    def without_an_index(address: str, **options: object) -> sqlite3.Connection:
+        if "mode=ro" in address:  # what SQLite does where it cannot make the log's index
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+            raise error
+        return connect(address, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr("harness.store.sqlite3.connect", without_an_index)
+    with pytest.raises(StoreError, match="beside it holds records too"):
+        Store(tmp_path)
+    (tmp_path / "store.db-wal").unlink()
+    with Store(tmp_path) as store:
+        assert list(store.records()) == []
+    monkeypatch.undo()
+    with Store(tmp_path / "killed") as store:
+        assert [record.record for record in store.records()] == ["aaaaaaaaaaaa"]
+
+
+def test_a_source_may_hold_what_is_no_unicode_text(tmp_path: Path) -> None:
+    with Store(tmp_path, writable=True) as store:
+        store.add(RECORD, "x = '\ud800'")
+        assert store.source("d1") == "x = '\\ud800'"
+
+
 def test_a_store_in_use_is_waited_for_and_then_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path, writable=True) as store:
         store.add(RECORD, "")
