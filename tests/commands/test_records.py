@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -198,3 +199,15 @@ def test_export_holds_every_record(place: Place) -> None:
     assert rows[0]["status"] == "PASSED"
     assert rows[0]["speedup_forward"] == ""
     assert 0 < float(rows[0]["output_share"]) < 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "records"], ["show", "{record}"], ["export", "--csv"]])
+def test_reading_starts_without_torch(place: Place, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
+    record = place.first.rows[0]["record"]  # type: ignore[attr-defined]
+    words = [sys.executable, "-m", "harness", *(one.format(record=record) for one in arguments)]
+    path = f"{tmp_path}:{Path(__file__).resolve().parents[2]}"
+    environment = {**os.environ, "PYTHONPATH": path, "HARNESS_HOME": str(place.home)}
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
