@@ -19,7 +19,8 @@ PROMISED_KEYS = {
 
 
 def test_everything_that_fits_passes_and_the_rest_is_named(harness: Harness) -> None:
-    ran = harness("evaluate", "--device", "cpu")
+    # One secret: how often chance takes an honest kernel near its budget is measured by benchmarks/kinks.py, not here.
+    ran = harness("evaluate", "--device", "cpu", "--seed", "4" * 32)
     assert ran.code == 0, ran.out
     assert ran.out.count("PASSED") >= 2 * 7
     assert "not measured on the CPU emulator" in ran.out
