@@ -55,7 +55,8 @@ NO_ERROR = Errors(0.0, 0.0, 0.0, 0.0)
 class Slices:
     """Sums over each slice of dimension 0, so that a tensor may also be judged in pieces.
 
-    A tensor of fewer than two dimensions is one slice: its elements are covered by the maximum norm.
+    A tensor of fewer than two dimensions, or of slices of one element, is one slice: an element that cancellation left
+    small has no norm to be relative to, and is covered by the maximum norm.
 
     Attributes:
         squares: Sum of squares over each slice, float64 of shape (n,).
@@ -143,7 +144,7 @@ def beyond(error: Slices, explained: Slices) -> Slices:
 
 
 def _slices(tensor: torch.Tensor) -> Slices:
-    by_slice = tensor.dim() >= 2 and tensor.shape[0] > 0
+    by_slice = tensor.dim() >= 2 and tensor.numel() > tensor.shape[0]
     rows = tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1)
     if rows.shape[1] == 0:
         zero = torch.zeros(rows.shape[0], dtype=torch.float64, device=tensor.device)

@@ -120,3 +120,12 @@ def test_the_largest_error_is_named_with_its_place() -> None:
     words = first_difference(received, exact)
     assert "[2, 1, 3]" in words
     assert "1 of 60" in words
+
+
+def test_slices_of_one_element_are_no_slices() -> None:
+    exact = torch.tensor([[1.0], [1e-6]], dtype=torch.float64)
+    received = exact + torch.tensor([[0.0], [1e-8]], dtype=torch.float64)  # 1 % of an element that cancellation left
+    assert judge(relative(deviation(received, exact), magnitude(exact)), NO_ERROR, FLOORS[PrecisionClass.FP32]).ok
+    assert judge(
+        relative(deviation(received[:, 0], exact[:, 0]), magnitude(exact[:, 0])), NO_ERROR, FLOORS[PrecisionClass.FP32]
+    ).ok
