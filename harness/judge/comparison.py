@@ -310,7 +310,7 @@ class Comparison:
             # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
             left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
             report = self._judge(form, judged, left, eager, yardstick)
-            if worst is None or _badness(report) > _badness(worst):
+            if worst is None or badness(report) > badness(worst):
                 worst = report
                 if not report.ok:
                     self._result.words[name] = words
@@ -397,7 +397,8 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
 
 
-def _badness(report: TensorReport) -> tuple[bool, float]:
+def badness(report: TensorReport) -> tuple[bool, float]:
+    """What the worst report of a tensor has most of: failing before passing, then the share of its budget."""
     return not report.ok, report.share or 0.0
 
 

@@ -10,7 +10,7 @@ import copy
 import hashlib
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,6 +147,26 @@ def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torc
     if not isinstance(inputs, list | tuple):
         raise ProblemError(f"{problem.path}: get_inputs() returned {type(inputs).__name__}, not a list")
     return [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """The cotangents that gradients are judged under: standard normal, ones, and the outputs where they are finite.
+
+    Args:
+        outputs: The outputs that backward begins at.
+        seed: Seed of the normal ones.
+
+    Yields:
+        Name and one tensor per output, in its shape, dtype and place.
+    """
+    generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in outputs}}
+    yield (
+        "normal",
+        [torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs],
+    )
+    yield "ones", [torch.ones_like(one) for one in outputs]
+    if all(bool(torch.isfinite(one).all()) for one in outputs):
+        yield "output", [one.detach() for one in outputs]
 
 
 def redraw_constant_parameters(model: torch.nn.Module) -> None:

@@ -25,7 +25,7 @@ from harness.judge.fitting import free_memory, size_of
 from harness.judge.handle import CandidateStopped, Clock, Limits, WorkerHandle, Workers
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
-from harness.judge.reference import Reference, differentiable_leaves, input_names
+from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.series import Side, measure, summary
 from harness.judge.trial import (
     THREAD_ORDERS,
@@ -45,8 +45,6 @@ from harness.wire.messages import Backward, Construct, Constructed, Load, Loaded
 from harness.wire.values import UnsupportedValue, encode_plain
 
 TRIALS = 5
-#: Share of the free memory that a float64 evaluation of the reference may take.
-EXACT_SHARE = 8
 logger = logging.getLogger(__name__)
 
 

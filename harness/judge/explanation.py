@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.judge.comparison import TrialResult
+from harness.judge.comparison import TrialResult, badness
 from harness.records import TensorReport
 
 
@@ -17,9 +17,7 @@ def summed_kinks(results: list[TrialResult]) -> dict[str, int]:
 
 def worst_reports(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]:
     """For each tensor the report with the largest share of its budget, a failing one before all others."""
-    return tuple(
-        max(same, key=lambda report: (not report.ok, report.share or 0.0)) for same in zip(*reports, strict=True)
-    )
+    return tuple(max(same, key=badness) for same in zip(*reports, strict=True))
 
 
 def explained(report: TensorReport, result: TrialResult) -> str:

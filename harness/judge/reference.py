@@ -25,6 +25,8 @@ EAGER_RUNS = 3
 INDEPENDENCE_TOLERANCE = 1e-9
 #: Bytes of float64 evaluation per element of input: value, gradient and saved tensors of inputs and outputs.
 EXACT_BYTES_PER_ELEMENT = 64
+#: The part of the free memory that a float64 evaluation may take: one in so many.
+EXACT_SHARE = 8
 
 
 @dataclass

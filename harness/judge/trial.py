@@ -7,13 +7,13 @@ before that, to choose the inputs; that stays in the judge's process, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from harness.judge.comparison import Comparison, TrialResult
-from harness.judge.draws import Draw, derive_seed
+from harness.judge.draws import Draw, cotangents, derive_seed
 from harness.judge.exchange import Exchange
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, findings
 from harness.judge.kinks import Kinks, Settled
@@ -98,9 +98,11 @@ def run_trial(
         raise
     comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial, settled)
     comparison.add_outputs(received)
-    for name, cotangent in _cotangents(setting, received, trial):
-        gradients = _backward(setting, worker, clock, draw, cotangent)
-        comparison.add_gradients(name, cotangent, gradients)
+    if setting.leaves:
+        # "The output itself" is what the candidate returned: expected values stay with the judge.
+        for name, cotangent in cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent")):
+            gradients = _backward(setting, worker, clock, draw, cotangent)
+            comparison.add_gradients(name, cotangent, gradients)
     return comparison.result()
 
 
@@ -207,29 +209,6 @@ def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) ->
             "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a backward, "
             "or have outputs alone judged with --forward-only",
         )
-
-
-def _cotangents(
-    setting: Setting, received: Sequence[torch.Tensor], trial: int
-) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """The three cotangents by name, each one tensor per output in the output's dtype.
-
-    "The output itself" is what the candidate returned, never what was expected: expected values stay with the judge.
-    """
-    if not setting.leaves:
-        return
-    seed = derive_seed(setting.secret, "trial", trial, "cotangent")
-    generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in received}}
-    yield (
-        "normal",
-        [
-            torch.randn(tensor.shape, generator=generators[tensor.device], device=tensor.device).to(tensor.dtype)
-            for tensor in received
-        ],
-    )
-    yield "ones", [torch.ones_like(tensor) for tensor in received]
-    if all(bool(torch.isfinite(tensor).all()) for tensor in received):
-        yield "output", list(received)
 
 
 def _backward(

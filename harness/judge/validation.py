@@ -16,19 +16,17 @@ from harness import problems
 from harness.errors import HarnessError, ProblemError
 from harness.excerpt import hidden_constants
 from harness.judge.checks import STRUCTURE, Check, bad_structure
-from harness.judge.draws import Draw, derive_seed, draw, init_args
+from harness.judge.draws import Draw, cotangents, derive_seed, draw, init_args
 from harness.judge.equivalence import FLOORS, NO_ERROR, Errors, Slices, deviation, joined, judge, magnitude, relative
 from harness.judge.exchange import Exchange, Form
 from harness.judge.fitting import Size, free_memory, size_of, why_not
-from harness.judge.reference import Graph, Reference, input_names
+from harness.judge.reference import EXACT_SHARE, Graph, Reference, input_names
 from harness.memory import size_text
 from harness.problems import Problem, ProblemModule, failure, fault_of
 from harness.wire.arena import dtype_name
 
 #: What all seeds derive from: the same command says the same thing again.
 _SECRET = "validate"
-#: Share of the free memory that a float64 evaluation may take.
-_EXACT_SHARE = 8
 #: A gradient below this share of the largest one is what float64 rounding leaves of zero.
 _ROUNDING = 1e-12
 
@@ -111,7 +109,7 @@ class _Case:
         self._device = device
         self._forced = forced
         self._seed = derive_seed(_SECRET, "forward")
-        self._reference = Reference(problem, True, free_memory(device) // _EXACT_SHARE)
+        self._reference = Reference(problem, True, free_memory(device) // EXACT_SHARE)
 
     def checks(self) -> Iterator[Check]:
         """Run the checks until one finds that the case cannot go on."""
@@ -215,7 +213,9 @@ class _Case:
         again = self._reference.eager(self._draws[0], self._seed)
         pairs = dict(zip(self._names(), zip(self._graph.outputs, again.outputs, strict=True), strict=True))
         if _is_differentiable(self._graph):
-            first, second = (self._gradients(graph, _cotangents(graph)["normal"]) for graph in (self._graph, again))
+            first, second = (
+                self._gradients(graph, next(cotangents(graph.outputs, 0))[1]) for graph in (self._graph, again)
+            )
             pairs |= {
                 f"the gradient of {name}": (one, other)
                 for name, one in first.items()
@@ -246,7 +246,7 @@ class _Case:
                 scales[name].append(magnitude(output.detach().to(torch.float64)))
             if not _is_differentiable(graph):
                 continue
-            for cotangent, tensors in _cotangents(graph).items():
+            for cotangent, tensors in cotangents(graph.outputs, 0):
                 for name, gradient in self._gradients(graph, tensors).items():
                     if gradient is None:
                         unused.add(name)
@@ -333,18 +333,6 @@ class _Case:
 
     def _passes(self, errors: Errors) -> bool:
         return judge(errors, NO_ERROR, FLOORS[self._problem.precision]).ok
-
-
-def _cotangents(graph: Graph) -> dict[str, list[torch.Tensor]]:
-    """The three that gradients are judged under, as far as outputs are finite."""
-    generators = {device: torch.Generator(device).manual_seed(0) for device in {one.device for one in graph.outputs}}
-    normal = [
-        torch.randn(output.shape, generator=generators[output.device], device=output.device) for output in graph.outputs
-    ]
-    found = {"normal": normal, "ones": [torch.ones_like(output) for output in graph.outputs]}
-    if all(bool(torch.isfinite(output).all()) for output in graph.outputs):
-        found["output"] = [output.detach() for output in graph.outputs]
-    return found
 
 
 def _is_differentiable(graph: Graph) -> bool:

@@ -19,8 +19,7 @@ PROMISED_KEYS = {
 
 
 def test_everything_that_fits_passes_and_the_rest_is_named(harness: Harness) -> None:
-    # One secret: how often chance takes an honest kernel near its budget is measured by benchmarks/kinks.py, not here.
-    ran = harness("evaluate", "--device", "cpu", "--seed", "4" * 32)
+    ran = harness("evaluate", "--device", "cpu")
     assert ran.code == 0, ran.out
     assert ran.out.count("PASSED") >= 2 * 7
     assert "not measured on the CPU emulator" in ran.out

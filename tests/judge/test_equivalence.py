@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -129,3 +130,20 @@ def test_slices_of_one_element_are_no_slices() -> None:
     assert judge(
         relative(deviation(received[:, 0], exact[:, 0]), magnitude(exact[:, 0])), NO_ERROR, FLOORS[PrecisionClass.FP32]
     ).ok
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda x: x + torch.tensor([1e-4] + [0.0] * 99, dtype=x.dtype).view_as(x),  # one sample, 1e-4 of the RMS
+        lambda x: x.half().to(x.dtype),
+        lambda x: x * (1 + 1e-5),
+        lambda x: torch.where(torch.arange(100).view_as(x) == 7, float("nan"), x),
+        lambda x: x.roll(1, 0),
+    ],
+)
+@pytest.mark.parametrize("shape", [(100,), (100, 1)])
+def test_a_column_hides_no_more_than_a_vector(damage: Callable[..., torch.Tensor], shape: tuple[int, ...]) -> None:
+    exact = torch.linspace(-1.7, 1.7, 100, dtype=torch.float64).reshape(shape)
+    errors = relative(deviation(damage(exact), exact), magnitude(exact))
+    assert not judge(errors, NO_ERROR, FLOORS[PrecisionClass.FP32]).ok
