@@ -23,8 +23,8 @@ python3 -m harness evaluate $problem --device cuda:0 --case full --json | python
 say "groups longer than a warp holds"
 python3 -m harness evaluate $problem --device cuda:0 --set num_groups=8 --json | python3 benchmarks/figures.py
 say "settings behind the product"
-python3 benchmarks/sweep.py $problem threads=128,256,512 rows_per_block=8,16,32 rows_in_flight=1,2
+python3 -m benchmarks.sweep $problem threads=128,256,512 rows_per_block=8,16,32 rows_in_flight=1,2
 say "settings of the product"
-python3 benchmarks/sweep.py $problem gemm=tiled block_k=8,16 block_m=64,128 block_n=64,128
+python3 -m benchmarks.sweep $problem gemm=tiled block_k=8,16 block_m=64,128 block_n=64,128
 say "every case"
 timed python3 -m harness evaluate $problem --device cuda:0

@@ -13,6 +13,7 @@ import argparse
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def evaluate(options: argparse.Namespace, solution: str, secret: str) -> dict[st
     lines = finished.stdout.splitlines()
     if finished.returncode not in (0, 1) or len(lines) != 1:
         raise SystemExit(f"{' '.join(command)}\nended with {finished.returncode} and {len(lines)} records")
-    return json.loads(lines[0])
+    row: dict[str, Any] = json.loads(lines[0])
+    print(solution, secret, row["status"], row["kinks"], f"{row['total_s']:.1f} s", file=sys.stderr, flush=True)
+    return row
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -62,6 +65,7 @@ def main() -> int:
     parser.add_argument("--case", default="full")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--evaluations", type=int, default=50)
+    parser.add_argument("--jobs", type=int, default=1, help="evaluations at a time; speeds then mean nothing")
     parser.add_argument("--output", type=Path, help="write the JSON object there as well")
     parser.add_argument("more", nargs="*", help="further options of evaluate, after --")
     options = parser.parse_args()
@@ -72,7 +76,9 @@ def main() -> int:
         "solutions": {},
     }
     for solution in options.solutions:
-        rows = [evaluate(options, solution, f"{number:x}") for number in range(1, options.evaluations + 1)]
+        secrets = [f"{number:x}" for number in range(1, options.evaluations + 1)]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            rows = list(pool.map(lambda secret, solution=solution: evaluate(options, solution, secret), secrets))
         found["solutions"][solution] = summary(rows)
     text = json.dumps(found, indent=2)
     print(text)

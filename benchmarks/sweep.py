@@ -81,9 +81,10 @@ def main() -> None:
         list(pool.map(lambda path: subprocess.run([*build, path], check=True), files.values()))
     with torch.device("cuda"):
         (x,) = module.get_inputs()
-    cotangent = torch.randn_like(x)
     models = {"eager": module.model(*module.get_init_inputs()).cuda()}
     models |= {label: import_file(path).ModelNew(*module.get_init_inputs()).cuda() for label, path in files.items()}
+    with torch.no_grad():
+        cotangent = torch.randn_like(models["eager"](x))
     samples: dict[str, tuple[list[float], list[float]]] = {label: ([], []) for label in models}
     for turn in range(-1, ROUNDS):
         for label, model in models.items():

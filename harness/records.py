@@ -66,6 +66,8 @@ class TensorReport:
         sensitivity: Relative L2 norm of what changes when elements within rounding of a branch take the other one;
             that much was taken off the errors, slice by slice, before they met their budgets. None where no such
             element remained.
+        rounding: Relative L2 norm of what rounding the operands of products to the problem's class changes; None in
+            the class fp32.
     """
 
     name: str
@@ -81,6 +83,7 @@ class TensorReport:
     cotangent: str | None = None
     note: str = ""
     sensitivity: float | None = None
+    rounding: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,23 @@ class Finding:
     accesses: tuple[dict[str, Any], ...]
     remedy: str
     message: str = ""
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """A kernel that one call of the candidate launched; what its process said, and no proof.
+
+    Attributes:
+        name: Without its arguments.
+        calls: How often it was launched.
+        own: Whether a library that the candidate built has it; else it is torch's, or of a library of torch's.
+        device_ms: How long it ran in all, launches and gaps not counted; None on the emulator.
+    """
+
+    name: str
+    calls: int
+    own: bool
+    device_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +168,8 @@ class EvaluationRecord:
         created_at: When it was made, UTC, ISO 8601.
         kinks: Over all trials, how many samples were ``redrawn`` because rounding could decide a branch in them, and
             how many elements of that kind were ``remaining``; empty where the reference has no such branch.
+        kernels: The kernels of one call after the trials, by direction (``forward``, ``backward``), in the order of
+            their first launch; on the emulator only the candidate's own. Empty where they were not seen.
     """
 
     problem: str
@@ -186,6 +208,7 @@ class EvaluationRecord:
     run: str = ""
     created_at: str = ""
     kinks: dict[str, int] = field(default_factory=dict)
+    kernels: dict[str, tuple[KernelUse, ...]] = field(default_factory=dict)
 
     def to_json(self, **more: Any) -> str:
         """The record as one line of JSON; non-finite numbers as strings (``"inf"``, ``"nan"``).

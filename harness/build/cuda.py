@@ -39,6 +39,7 @@ class CudaLoader:
 
     Attributes:
         built: The libraries that this loader has built, by build key.
+        loaded: All libraries that the solution loaded, built now or before.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class CudaLoader:
         capability: tuple[int, int],
     ):
         self.built: dict[str, Path] = {}
+        self.loaded: list[Path] = []
         self._solution = solution
         self._cached = cached
         self._out_dir = out_dir
@@ -76,6 +78,7 @@ class CudaLoader:
         is_module = arguments.get("is_python_module", True)
         known = self.built.get(key) or self._cached.get(key)
         if known is not None and known.is_file():  # the cache may have been emptied meanwhile
+            self.loaded.append(known)
             return _open(name, known, is_module)
         folder = self._out_dir / key[:16]
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,6 +96,7 @@ class CudaLoader:
             kept = self._out_dir / f"{key}.so"
             shutil.copyfile(library, kept)
             self.built[key] = kept
+            self.loaded.append(kept)
         return result
 
     def _prepare_environment(self, name: str) -> None:

@@ -42,6 +42,8 @@ class EmulatorSession:
         self._core.cuemu_set_order.restype = None
         self._core.cuemu_take_reports.argtypes = []
         self._core.cuemu_take_reports.restype = ctypes.c_char_p
+        self._core.cuemu_take_launches.argtypes = []
+        self._core.cuemu_take_launches.restype = ctypes.c_char_p
         self._torch.cuemu_install_allocator.argtypes = []
         self._torch.cuemu_install_allocator.restype = None
         self._torch.cuemu_install_allocator()
@@ -69,3 +71,8 @@ class EmulatorSession:
         text = self._core.cuemu_take_reports()
         reports: list[dict[str, Any]] = json.loads(text.decode("utf-8")) if text else []
         return reports
+
+    def take_launches(self) -> dict[str, int]:
+        """How often each kernel was launched since the last call, in the order of their first."""
+        launches: dict[str, int] = json.loads(self._core.cuemu_take_launches().decode("utf-8"))
+        return launches

@@ -7,7 +7,7 @@ pieces join without loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,6 +19,7 @@ from harness.judge.equivalence import (
     MAX_FACTOR,
     NO_ERROR,
     Errors,
+    Floor,
     Slices,
     beyond,
     deviation,
@@ -29,6 +30,7 @@ from harness.judge.equivalence import (
     relative,
 )
 from harness.judge.kinks import Settled, explained_by, moved_runs
+from harness.judge.operands import WAYS, Rounding, mantissa_bits, operands_floor
 from harness.judge.reference import Graph, Reference, input_names, unpermuted
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
@@ -73,6 +75,8 @@ class _Judged:
         received: The candidate's deviation and the words for its largest error, by cotangent ("" for an output).
         eager: Eager's deviations, by cotangent.
         moved: Deviations of exact evaluations whose elements near a kink lie on its other side, by cotangent.
+        rounded: What rounding the operands of products changes, in each of ``operands.WAYS``, by cotangent; empty in
+            the class fp32.
         note: What is wrong with the tensor's form, and under which cotangent.
     """
 
@@ -82,6 +86,7 @@ class _Judged:
     received: dict[str, tuple[Slices, str]] = field(default_factory=dict)
     eager: dict[str, Parts] = field(default_factory=dict)
     moved: dict[str, Parts] = field(default_factory=dict)
+    rounded: dict[str, Parts] = field(default_factory=dict)
     note: tuple[str, str] | None = None
 
 
@@ -93,6 +98,7 @@ class _Sums:
     received: dict[str, Parts] = field(default_factory=dict)
     eager: dict[tuple[str, int], Parts] = field(default_factory=dict)
     moved: dict[tuple[str, int], Parts] = field(default_factory=dict)
+    rounded: dict[tuple[str, int], Parts] = field(default_factory=dict)
     words: dict[str, tuple[float, str]] = field(default_factory=dict)
 
 
@@ -127,6 +133,8 @@ class Comparison:
         self._trial = trial
         self._exact = reference.exact(draw, seed)
         self._whole_runs: list[tuple[Graph, torch.Tensor | None]] | None = None
+        self._whole_rounded: list[Graph] | None = None
+        self._bits = mantissa_bits(precision)
         self._inputs = set(input_names(draw).values())
         self._outputs: dict[str, _Judged] = {}
         self._gradients: dict[str, _Judged] = {}
@@ -153,6 +161,8 @@ class Comparison:
                 _add_other(sums.eager, number, exact, outputs)
             for number, graph in enumerate(self._moved_runs(piece)):
                 _add_other(sums.moved, number, exact, _named(names, graph.outputs))
+            for number, (graph, _) in enumerate(self._rounded_runs(piece)):
+                _add_other(sums.rounded, number, exact, _named(names, graph.outputs))
         self._book("", self._outputs, sums)
 
     def add_gradients(
@@ -176,6 +186,7 @@ class Comparison:
         total: dict[str, torch.Tensor] = {}  # of parameters, over the pieces
         eager_totals: list[dict[str, torch.Tensor]] = []
         moved_totals: list[dict[str, torch.Tensor]] = []
+        rounded_totals: list[dict[str, torch.Tensor]] = [{} for _ in WAYS]
         for piece in self._exact.pieces:
             part = [_rows(one, piece) for one in cotangent]
             exact = self._split(self._exact.graph(piece).gradients(part), total)
@@ -191,11 +202,17 @@ class Comparison:
                 if number == len(moved_totals):
                     moved_totals.append({})
                 _add_other(sums.moved, number, exact, self._split(graph.gradients(part), moved_totals[number]))
+            for number, (graph, mode) in enumerate(self._rounded_runs(piece)):
+                with mode:
+                    gradients = graph.gradients(part)
+                _add_other(sums.rounded, number, exact, self._split(gradients, rounded_totals[number]))
         self._add(sums, total, {name: tensors[name] for name in total if name in tensors}, 0)
         for number, found in enumerate(eager_totals):
             _add_other(sums.eager, number, total, found)
         for number, found in enumerate(moved_totals):
             _add_other(sums.moved, number, total, found)
+        for number, found in enumerate(rounded_totals):
+            _add_other(sums.rounded, number, total, found)
         self._book(cotangent_name, self._gradients, sums)
 
     def result(self) -> TrialResult:
@@ -220,6 +237,20 @@ class Comparison:
         if self._settled is None or not self._settled.remaining:
             return []
         return moved_runs(self._reference, self._settled, self._seed, piece)
+
+    def _rounded_runs(self, piece: slice | None) -> Iterator[tuple[Graph, Rounding]]:
+        """Exact evaluations of a piece but for rounded operands, and how they were; those of the whole are kept."""
+        if self._bits is None:
+            return
+        modes = [Rounding(self._bits, to_nearest) for to_nearest, _ in WAYS]
+        if piece is None and self._whole_rounded is None:
+            self._whole_rounded = [self._rounded(mode, None) for mode in modes]
+        for number, mode in enumerate(modes):
+            kept = self._whole_rounded if piece is None else None
+            yield kept[number] if kept is not None else self._rounded(mode, piece), mode
+
+    def _rounded(self, mode: Rounding, piece: slice | None) -> Graph:
+        return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
 
     def _exact_outputs(
         self, names: Sequence[str], received: Sequence[torch.Tensor], piece: slice | None
@@ -273,12 +304,24 @@ class Comparison:
             judged[name].eager.setdefault(cotangent, []).append(joined(parts))
         for (name, _), parts in sums.moved.items():
             judged[name].moved.setdefault(cotangent, []).append(joined(parts))
+        for (name, _), parts in sums.rounded.items():
+            judged[name].rounded.setdefault(cotangent, []).append(joined(parts))
         for name, parts in sums.scale.items():
             whole, before = joined(parts), judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
 
     def _fits(self, part: Slices, scale: Slices) -> bool:
-        return judge(relative(part, scale), NO_ERROR, FLOORS[self._precision]).ok
+        floor = FLOORS[self._precision] if self._bits is None else operands_floor([])
+        return judge(relative(part, scale), NO_ERROR, floor).ok
+
+    def _floor(self, dtype: str, effects: Sequence[Errors]) -> Floor:
+        """The least budget of a tensor: of its class, or from what its class may round."""
+        of_class = FLOORS[self._precision]
+        if self._bits is None:
+            return of_class
+        measured = operands_floor(effects)
+        # A tensor of few bits is rounded once more when it is stored.
+        return measured if dtype in ("float32", "float64") else Floor(*map(max, of_class, measured))
 
     def _report(self, name: str, judged: _Judged) -> TensorReport:
         """The report of a tensor: its worst cotangent, a failing one before all others."""
@@ -307,9 +350,12 @@ class Comparison:
                 cotangent=cotangent or None,
                 sensitivity=None if flips is None else _finite(relative(flips, judged.scale)).l2,
             )
+            effects = [relative(part, judged.scale) for part in judged.rounded.get(cotangent, [])]
+            if effects:
+                form = replace(form, rounding=max(_finite(effect).l2 for effect in effects))
             # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
             left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
-            report = self._judge(form, judged, left, eager, yardstick)
+            report = self._judge(form, judged, left, eager, yardstick, self._floor(judged.dtype, effects))
             if worst is None or badness(report) > badness(worst):
                 worst = report
                 if not report.ok:
@@ -318,7 +364,7 @@ class Comparison:
         return worst
 
     def _judge(
-        self, blank: TensorReport, judged: _Judged, error: Slices, eager: Parts, yardstick: Errors
+        self, blank: TensorReport, judged: _Judged, error: Slices, eager: Parts, yardstick: Errors, floor: Floor
     ) -> TensorReport:
         assert judged.scale is not None
         errors = relative(error, judged.scale)
@@ -331,8 +377,8 @@ class Comparison:
             return replace(blank, ok=largest <= bound, note=note)
         if not _is_floating(judged.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
-        verdict = judge(errors, yardstick, FLOORS[self._precision])
-        if not verdict.ok:
+        verdict = judge(errors, yardstick, floor)
+        if not verdict.ok and self._draw.bits is None:  # of cut operands a lower class would show less than it is
             lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
             fitting = [other for other in lower if judge(errors, NO_ERROR, FLOORS[other]).ok]
             if fitting:

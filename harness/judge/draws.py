@@ -44,11 +44,13 @@ class Draw:
         model: The reference, its constant parameters re-drawn.
         inputs: The arguments of ``forward``; tensors and plain values.
         state: The model's parameters and buffers as constructed, before the re-draw.
+        bits: Mantissa bits that inputs and parameters were cut to; None where they are as drawn.
     """
 
     model: torch.nn.Module
     inputs: list[Any]
     state: list[StateTensor]
+    bits: int | None = None
 
     def differentiable_inputs(self) -> list[int]:
         """Positions of the floating tensors among the inputs."""

@@ -25,8 +25,10 @@ from harness.judge.fitting import free_memory, size_of
 from harness.judge.handle import CandidateStopped, Clock, Limits, WorkerHandle, Workers
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
+from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.series import Side, measure, summary
+from harness.judge.tracing import traced
 from harness.judge.trial import (
     THREAD_ORDERS,
     Setting,
@@ -202,6 +204,8 @@ class CandidateJudge:
                     fields |= self._time(setting, worker, clock, module, first, construct, case, constants)
                 except BaselineError as error:
                     fields["message"] = f"speed was not measured: {error}"
+            if fields["status"] is Status.PASSED:
+                fields |= traced(setting, worker, clock)
             return fields
 
     def _shape(
@@ -233,10 +237,13 @@ class CandidateJudge:
     ) -> list[TrialResult]:
         """Run the trials, each under another thread order, until one fails."""
         results: list[TrialResult] = []
+        bits = mantissa_bits(setting.precision)
         for trial in range(TRIALS):
             self._progress(f"trial {trial + 1}/{TRIALS}")
             seed = derive_seed(self._policy.secret, case, "draw", trial)
             drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
+            if bits is not None and trial in CUT_TRIALS:
+                drawn = cut(drawn, bits)
             settled = settle(setting, drawn, trial)
             order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
             result = run_trial(setting, worker, clock, settled, trial, order)

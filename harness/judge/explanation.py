@@ -28,7 +28,14 @@ def explained(report: TensorReport, result: TrialResult) -> str:
     if report.share is None:
         return f"{kind}{report.name}{where}: {'; '.join(dict.fromkeys(filter(None, (report.note, words))))}"
     lower = result.lower_class.get(report.name)
-    precision = f"; its precision is of class {lower}, which this problem does not allow" if lower else ""
+    precision = ""
+    if lower:
+        precision = f"; its precision is of class {lower}, which this problem does not allow"
+    elif report.rounding is not None:
+        precision = (
+            f"; rounding the operands of products to the problem's class changes {report.rounding:.1e} of it: "
+            "the error has another cause"
+        )
     return (
         f"{kind}{report.name}{where}: relative L2 error {report.l2_error:.2e} (budget {report.l2_budget:.2e}), "
         f"maximum error {report.max_error:.2e} (budget {report.max_budget:.2e}){precision}; {words}"

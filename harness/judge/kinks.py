@@ -15,6 +15,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.draws import Draw, derive_seed
 from harness.judge.equivalence import FLOORS, Slices
+from harness.judge.operands import cut_inputs
 from harness.judge.reference import Graph, Reference, batch_of
 from harness.judge.watching import Bounds, Counter, EagerOperands, Mover, Watching
 from harness.records import PrecisionClass
@@ -97,6 +98,8 @@ class Kinks:
             ProblemError: Theirs is another.
         """
         inputs = self._fresh_inputs(derive_seed(str(seed), "redraw", turn))
+        if draw.bits is not None:
+            inputs = cut_inputs(inputs, draw.bits)
         if [_form(value) for value in inputs] != [_form(value) for value in draw.inputs]:
             raise ProblemError("the number, shapes or dtypes of the inputs change from draw to draw")
         return replace(draw, inputs=inputs)

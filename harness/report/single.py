@@ -20,6 +20,8 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
     if record.samples:
         yield "\n".join(["speed", *_speed(record)])
+    if record.kernels:
+        yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
     for finding in record.findings:
         where = f" in {finding.kernel}" if finding.kernel else ""
         line = f", line {finding.line}" if finding.line else ""
@@ -105,6 +107,16 @@ def _speed(record: EvaluationRecord) -> Iterator[str]:
         ratio = (record.speedup or {}).get(direction)
         if ratio is not None:
             yield f"  {direction} speedup over eager: {ratio:.3f} (median of paired ratios)"
+
+
+def _kernels(record: EvaluationRecord) -> Iterator[str]:
+    for direction, uses in record.kernels.items():
+        for use in uses:
+            time = "" if use.device_ms is None else f", {use.device_ms:.4g} ms"
+            whose = "its own" if use.own else "torch's"
+            yield one_line(f"  {direction}: {use.name}, {use.calls} times{time}, {whose}")
+        if not uses:
+            yield f"  {direction}: none"
 
 
 def _indented(text: str) -> str:

@@ -55,12 +55,36 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print("speed: median of forward, then of forward with backward, and the speedup over eager PyTorch")
     if any(stored for _, stored in verdicts):
         console.print("time: stored is an answer from the store; --fresh judges again")
+    for line in kernel_lines(records):
+        console.print(escape(line))
     for record in records:
-        if record.message and record.status is not Status.PASSED:
+        if record.status is Status.PASSED:
+            for finding in record.findings:
+                told = f"{record.solution} {record.case}: {finding.kind}: {finding.message}; {finding.remedy}"
+                console.print(escape(one_line(told)))
+        elif record.message:
             console.print(f"\n[bold]{escape(one_line(record.solution))}[/bold] {record.case}: {record.status}")
             console.print(escape(printable(record.message)))
             for finding in record.findings:
                 console.print(escape(printable(f"  {finding.kind}: {finding.message}")))
+
+
+def kernel_lines(records: Sequence[EvaluationRecord]) -> list[str]:
+    """For each solution the kernels that it launched, all of its cases together, and how many were not its own."""
+    by_solution: dict[str, dict[str, dict[str, bool]]] = {}
+    for record in records:
+        for direction, uses in record.kernels.items():
+            found = by_solution.setdefault(record.solution, {}).setdefault(direction, {})
+            found.update({use.name.rpartition("::")[2] if use.own else use.name: use.own for use in uses})
+    lines = []
+    for solution, directions in by_solution.items():
+        words = []
+        for direction, found in directions.items():
+            own = [name for name, is_own in found.items() if is_own]
+            others = len(found) - len(own)
+            words.append(f"{direction} {', '.join([*own, *([f'{others} of torch'] if others else [])]) or 'none'}")
+        lines.append(one_line(f"kernels of {solution}: {'; '.join(words)}"))
+    return lines
 
 
 def print_groups(groups: Sequence[Group]) -> None:

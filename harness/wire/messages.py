@@ -138,6 +138,13 @@ class Time:
 
 
 @dataclass(frozen=True)
+class Trace:
+    """Run forward as in the last ``Forward``, and backward where one is given; say which kernels that launched."""
+
+    backward: Backward | None
+
+
+@dataclass(frozen=True)
 class Release:
     """Drop the instance and all device memory."""
 
@@ -227,12 +234,34 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """A kernel that ran: how often, whether it is from a library that the candidate built, and for how long in all.
+
+    ``device_ms`` is None on the emulator, whose times say nothing.
+    """
+
+    name: str
+    calls: int
+    own: bool
+    device_ms: float | None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The kernels of both directions, in the order of their first launch; ``seen`` is false where none can be seen."""
+
+    seen: bool
+    forward: tuple[Launched, ...]
+    backward: tuple[Launched, ...]
+
+
+@dataclass(frozen=True)
 class Released:
     """Done."""
 
 
-Command = Load | LoadReference | Construct | Forward | Backward | Time | Release
-Reply = Ready | Building | Loaded | Constructed | Outputs | Gradients | Timed | Released | Failed
+Command = Load | LoadReference | Construct | Forward | Backward | Time | Trace | Release
+Reply = Ready | Building | Loaded | Constructed | Outputs | Gradients | Timed | Traced | Released | Failed
 
 COMMANDS: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Command)}
 REPLIES: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Reply)}

@@ -41,6 +41,8 @@ from harness.wire.messages import (
     Report,
     Time,
     Timed,
+    Trace,
+    Traced,
     decode,
     encode,
     input_key,
@@ -70,6 +72,7 @@ _STAGES = {
     Forward: "forward",
     Backward: "backward",
     Time: "timed calls",
+    Trace: "traced calls",
     Release: "release",
 }
 
@@ -119,6 +122,8 @@ class Worker:
                 return self._backward(command)
             if isinstance(command, Time):
                 return self._time(command)
+            if isinstance(command, Trace):
+                return self._trace(command)
             if isinstance(command, LoadReference):
                 return self._load_reference(command)
             return self._release()
@@ -204,6 +209,14 @@ class Worker:
         assert self._instance is not None
         with self.platform.running():
             return Timed(self._instance.timed(command, self.platform.device))
+
+    def _trace(self, command: Trace) -> Traced:
+        assert self._instance is not None
+        instance, backward = self._instance, command.backward
+        with self.platform.running():
+            forward = self.platform.launched(instance.forward)
+            behind = self.platform.launched(lambda: instance.gradients(backward)) if backward else []
+        return Traced(forward is not None, tuple(forward or ()), tuple(behind or ()))
 
     def _load_reference(self, command: LoadReference) -> Loaded:
         """Take the problem's own model for the candidate: this worker is the baseline, and trusted."""

@@ -18,6 +18,8 @@ from harness.emulator.toolchain import RuntimeLibraries
 from harness.files import read_source, source_text
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
+from harness.wire.messages import Launched
+from harness.worker import profiling
 
 
 class Loader(Protocol):
@@ -65,6 +67,9 @@ class Platform(Protocol):
     def take_reports(self) -> list[dict[str, Any]]:
         """Faults that were seen since the last call."""
 
+    def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
+        """The kernels that a call launches, in the order of their first launch; None where they cannot be seen."""
+
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the judge's arena; the descriptor is closed."""
 
@@ -109,6 +114,12 @@ class EmulatedPlatform:
         """What the runtime saw."""
         return self._session.take_reports()
 
+    def launched(self, call: Callable[[], Any]) -> list[Launched]:
+        """What the runtime counts; nothing else is a kernel here."""
+        self._session.take_launches()
+        call()
+        return [Launched(name, count, True, None) for name, count in self._session.take_launches().items()]
+
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the shared file."""
         try:
@@ -134,12 +145,15 @@ class CudaPlatform:
         torch.cuda.set_device(self.device)
         torch.zeros(1, device=self.device)
         self._memory: cuda_memory.SharedDeviceMemory | None = None
+        self._loader: CudaLoader | None = None
 
     def loader(
         self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
     ) -> Loader:
         """Torch's own loader, in folders of this worker's."""
-        return CudaLoader(solution, cached, out_dir, on_build, torch.cuda.get_device_capability(self.device))
+        capability = torch.cuda.get_device_capability(self.device)
+        self._loader = CudaLoader(solution, cached, out_dir, on_build, capability)
+        return self._loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         """Nothing special: this is a GPU."""
@@ -160,6 +174,10 @@ class CudaPlatform:
     def take_reports(self) -> list[dict[str, Any]]:
         """Nothing: a GPU reports faults as errors."""
         return []
+
+    def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
+        """What torch's profiler sees."""
+        return profiling.launched(call, self._loader.loaded if self._loader is not None else [])
 
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the judge's device memory, in place of the last case's."""

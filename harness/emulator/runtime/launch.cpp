@@ -9,6 +9,8 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "block.h"
 #include "cuemu/host_api.h"
@@ -20,8 +22,6 @@ namespace {
 
 constexpr unsigned kMostOsThreads = 8;  // each may need 1024 stacks, and guard pages count against a system limit
 constexpr std::uint64_t kLeastThreadsToShare = 512;  // below, waking another OS thread costs more than it saves
-
-using AfterLaunch = void (*)(const char* kernel, int line);
 
 unsigned os_threads_wanted() {
   if (const char* given = std::getenv("CUEMU_THREADS")) {
@@ -107,8 +107,10 @@ struct Device {
   OsThreads os_threads;
   Order order = Order::forward;
   std::uint64_t seed = 0;
-  AfterLaunch after_launch = nullptr;
   std::map<std::string, Kernel> kernels;
+  // By kernel, in the order of their first launch since they were last taken; few enough to be searched.
+  std::vector<std::pair<std::string, std::uint64_t>> launches;
+  std::string launches_json;  // what the last taker still reads
 };
 
 Device* device_of_process = nullptr;
@@ -121,13 +123,22 @@ Device& device() {
       device_of_process = new Device;
       device_of_process->order = parents->order;
       device_of_process->seed = parents->seed;
-      device_of_process->after_launch = parents->after_launch;
       device_of_process->kernels = parents->kernels;
     });
     return true;
   }();
   static_cast<void>(once);
   return *device_of_process;
+}
+
+void count_launch(Device& here, const char* kernel) {
+  for (auto& [name, count] : here.launches) {
+    if (name == kernel) {
+      ++count;
+      return;
+    }
+  }
+  here.launches.emplace_back(kernel, 1);
 }
 
 std::string sizes(const dim3& sizes) { return coordinates(sizes); }
@@ -193,7 +204,7 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   launch.shared_limit = std::max(limit, kDefaultSharedLimit);
   here.os_threads.run(launch);
   check_guarded_memory(kernel, line);
-  if (here.after_launch != nullptr) here.after_launch(kernel, line);
+  count_launch(here, kernel);
 }
 
 cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value) {
@@ -229,10 +240,18 @@ void cuemu_set_order(int order, unsigned long long seed) {
   here.seed = seed;
 }
 
-void cuemu_set_after_launch(void (*hook)(const char* kernel, int line)) {
+const char* cuemu_take_launches(void) {
   cuemu::Device& here = cuemu::device();
   const std::lock_guard<std::mutex> lock(here.launching);
-  here.after_launch = hook;
+  here.launches_json = "{";
+  for (const auto& [kernel, count] : here.launches) {
+    if (here.launches_json.size() > 1) here.launches_json += ", ";
+    cuemu::append_quoted(here.launches_json, kernel);
+    here.launches_json += ": " + std::to_string(count);
+  }
+  here.launches_json += '}';
+  here.launches.clear();
+  return here.launches_json.c_str();
 }
 
 }  // extern "C"

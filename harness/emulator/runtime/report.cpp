@@ -38,31 +38,6 @@ int sequence_length(const unsigned char* byte) {
   return length;
 }
 
-void append_quoted(std::string& json, const std::string& text) {
-  json += '"';
-  const unsigned char* byte = reinterpret_cast<const unsigned char*>(text.c_str());
-  while (*byte != 0) {
-    const int length = sequence_length(byte);
-    if (length == 0) {
-      json += '?';
-      ++byte;
-      continue;
-    }
-    if (*byte == '"' || *byte == '\\') {
-      json += '\\';
-      json += static_cast<char>(*byte);
-    } else if (*byte < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", *byte);
-      json += escape;
-    } else {
-      json.append(reinterpret_cast<const char*>(byte), length);
-    }
-    byte += length;
-  }
-  json += '"';
-}
-
 void append_index(std::string& json, const char* name, uint3 index) {
   json += std::string("\"") + name + "\": [" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
           std::to_string(index.z) + "], ";
@@ -91,6 +66,31 @@ void append_report(std::string& json, const Report& report) {
 }
 
 }  // namespace
+
+void append_quoted(std::string& json, const std::string& text) {
+  json += '"';
+  const unsigned char* byte = reinterpret_cast<const unsigned char*>(text.c_str());
+  while (*byte != 0) {
+    const int length = sequence_length(byte);
+    if (length == 0) {
+      json += '?';
+      ++byte;
+      continue;
+    }
+    if (*byte == '"' || *byte == '\\') {
+      json += '\\';
+      json += static_cast<char>(*byte);
+    } else if (*byte < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", *byte);
+      json += escape;
+    } else {
+      json.append(reinterpret_cast<const char*>(byte), length);
+    }
+    byte += length;
+  }
+  json += '"';
+}
 
 void add_report(Report report) {
   Reports& all = reports();

@@ -28,6 +28,9 @@ struct Report {
 // Keeps a report; repeated ones and those beyond the first 64 are dropped.
 void add_report(Report report);
 
+// Appends text as a string of JSON; what is no UTF-8 becomes question marks.
+void append_quoted(std::string& json, const std::string& text);
+
 // "(x,y,z)"
 std::string coordinates(uint3 index);
 

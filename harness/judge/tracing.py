@@ -1,0 +1,48 @@
+"""Which kernels a candidate that passed launches: evidence of what it does, and no proof."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.judge.handle import Clock, WorkerHandle
+from harness.judge.trial import Setting, backward_command, stop_for
+from harness.records import Finding, KernelUse
+from harness.wire.messages import Launched, Trace, Traced
+
+NO_OWN_KERNEL = "no-own-kernel"
+
+
+def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
+    """Have the candidate run once more; the record's fields that this fills.
+
+    Raises:
+        CandidateStopped: It did not run this time.
+    """
+    backward = backward_command(setting) if setting.leaves else None
+    reply = worker.request(Trace(backward), clock, "running under the profiler")
+    if not isinstance(reply, Traced):
+        raise stop_for(reply)
+    if not reply.seen:
+        return {}
+    kernels = {"forward": _uses(reply.forward)}
+    if backward is not None:
+        kernels["backward"] = _uses(reply.backward)
+    findings = () if any(use.own for uses in kernels.values() for use in uses) else (_none_of_its_own(kernels),)
+    return {"kernels": kernels, "findings": findings}
+
+
+def _uses(launched: tuple[Launched, ...]) -> tuple[KernelUse, ...]:
+    return tuple(KernelUse(one.name, one.calls, one.own, one.device_ms) for one in launched)
+
+
+def _none_of_its_own(kernels: dict[str, tuple[KernelUse, ...]]) -> Finding:
+    names = list(dict.fromkeys(use.name for uses in kernels.values() for use in uses))
+    others = f": only {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}" if names else ""
+    return Finding(
+        NO_OWN_KERNEL,
+        None,
+        None,
+        (),
+        "call the operators that load_inline built, in forward and backward; whatever is fast here is torch's",
+        f"no kernel of the solution's own ran{others}",
+    )

@@ -1,0 +1,81 @@
+"""Which kernels a call launches on a GPU, as torch's profiler (CUPTI) sees them. Evidence, no proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from harness.wire.messages import Launched
+
+#: The longest name that is passed on: template arguments of libraries run to thousands of characters.
+MAX_NAME_CHARACTERS = 200
+_COPIES = ("Memcpy", "Memset")
+
+
+def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launched] | None:
+    """The kernels of one call, copies and fills by the driver left out.
+
+    Args:
+        call: What to run; all its work is waited for.
+        libraries: Files that the candidate built: what they define is its own.
+
+    Returns:
+        One entry per kernel, in the order of their first launch; None where the profiler sees nothing at all.
+    """
+    try:
+        profiler = profile(activities=[ProfilerActivity.CUDA])
+        profiler.start()
+    except RuntimeError:  # no CUPTI, or somebody else uses it
+        return None
+    try:
+        call()
+        torch.cuda.synchronize()
+    finally:
+        profiler.stop()
+    seen = profiler.events() or []  # type: ignore[no-untyped-call]
+    events = [event for event in seen if event.device_type.name == "CUDA"]
+    if not events:
+        return None
+    times: dict[str, list[float]] = {}
+    for event in sorted(events, key=lambda event: event.time_range.start):
+        if not event.name.startswith(_COPIES):
+            times.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3)
+    texts = [library.read_bytes() for library in libraries if library.is_file()]
+    return [
+        Launched(short_name(name), len(spent), is_defined(short_name(name), texts), sum(spent))
+        for name, spent in times.items()
+    ]
+
+
+def short_name(kernel: str) -> str:
+    """A demangled kernel without return type and arguments: ``space::tiles<4>(float*)`` as ``space::tiles<4>``."""
+    depth, end = 0, len(kernel)
+    for position, character in enumerate(kernel):
+        depth += (character == "<") - (character == ">")
+        if character == "(" and depth == 0 and not kernel.startswith("(anonymous", position):
+            end = position
+            break
+    text = kernel[:end].removeprefix("void ")
+    return text if len(text) <= MAX_NAME_CHARACTERS else text[: MAX_NAME_CHARACTERS - 3] + "..."
+
+
+def is_defined(kernel: str, libraries: Iterable[bytes]) -> bool:
+    """Whether one of these libraries registers a kernel of this name, mangled (length first) or ``extern "C"``."""
+    name = _without_templates(kernel).rpartition("::")[2]
+    mangled, plain = f"{len(name)}{name}".encode(), b"\0" + name.encode() + b"\0"
+    return bool(name) and any(mangled in library or plain in library for library in libraries)
+
+
+def _without_templates(kernel: str) -> str:
+    """``space<4>::tiles<4>`` as ``space::tiles``."""
+    kept, depth = [], 0
+    for character in kernel:
+        depth += character == "<"
+        if not depth:
+            kept.append(character)
+        depth -= character == ">" and depth > 0
+    return "".join(kept)
