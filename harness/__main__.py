@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": "Check what this machine has for judging, and say how to get what is missing.",
     "evaluate": "Build, run and judge solutions against their problems.",
     "export": "Write the store's records as JSON lines or CSV.",
+    "extract": "Take the final code of a model's raw answer in as a solution.",
     "list": "List problems, templates, solutions, runs or records.",
     "new": "Start a problem or a template from a skeleton that passes.",
     "render": "Render templates into solution files.",

@@ -43,6 +43,12 @@ class SolutionError(HarnessError):
     exit_code = EXIT_USAGE
 
 
+class AnswerError(HarnessError):
+    """A model's answer cannot be read, or holds no complete code."""
+
+    exit_code = EXIT_USAGE
+
+
 class TemplateError(HarnessError):
     """A template, its ``params.toml`` or a parameter given to it is wrong."""
 

@@ -1,4 +1,4 @@
-"""Reading a file that a user named: never a device, a pipe or a folder, never more than a program text can be."""
+"""Reading a file that a user named (no device, no pipe, never more than a program text can be), and writing one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import stat
+import tempfile
 import tokenize
 from pathlib import Path
 
@@ -40,6 +41,24 @@ def source_text(data: bytes) -> str:
         return data.decode(encoding)
     except (SyntaxError, ValueError, LookupError):
         return data.decode("utf-8-sig", "backslashreplace")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write beside the file and rename over it, so that no reader ever sees half of it.
+
+    Raises:
+        OSError: It cannot be written; what was there is as it was.
+    """
+    umask = os.umask(0)
+    os.umask(umask)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".written-", delete=False) as staged:
+        try:
+            staged.write(data)
+            staged.flush()
+            os.fchmod(staged.fileno(), 0o666 & ~umask)
+            Path(staged.name).replace(path)
+        finally:
+            Path(staged.name).unlink(missing_ok=True)  # gone where it was renamed
 
 
 def is_there(path: Path) -> bool:

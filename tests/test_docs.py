@@ -21,7 +21,7 @@ def commands(document: str, *headings: str) -> list[list[str]]:
         (section,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         blocks = [line.strip() for line in section.splitlines() if line.startswith("    ")]
         lines = [part.strip() for line in blocks for part in line.split("&&")]
-        found += [shlex.split(line.removeprefix(PREFIX)) for line in lines if line.startswith(PREFIX)]
+        found += [shlex.split(line.removeprefix(PREFIX), comments=True) for line in lines if line.startswith(PREFIX)]
     return found
 
 
@@ -42,6 +42,21 @@ def test_the_commands_of_contributing_do_what_it_says(harness: Harness, tmp_path
             assert ran.out.count("PASSED") == cases
     assert "my_op/narrow" in ran.out
     assert "no winner: speed was not measured" in ran.out
+
+
+def test_the_readme_takes_an_answer_in(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "problems").mkdir()
+    problem = (REPOSITORY / "problems" / "group_norm.py").read_text()
+    (tmp_path / "problems" / "group_norm.py").write_text(problem)
+    answer = problem.replace("class Model(", "class ModelNew(")
+    (tmp_path / "answer.txt").write_text(f"<think>\nwell\n</think>\nHere:\n```python\n{answer}```\n")
+    shown = commands("README.md", "Take in a model's answer")
+    assert [words[0] for words in shown] == ["extract"] * 3
+    for words in shown:
+        ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu")
+        assert ran.code == 0, f"{words}: {ran.out}{ran.err}"
+        assert ("PASSED" in ran.out) == ("--evaluate" in words)
+    assert (tmp_path / "solutions" / "group_norm" / "answer.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
 
 
 def test_the_readme_shows_the_same_commands() -> None:

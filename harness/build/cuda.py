@@ -24,7 +24,11 @@ from torch.utils import cpp_extension
 
 from harness import __version__
 from harness.build.errors import BuildFailed
+from harness.build.functions import check_functions, undeclared_functions
 from harness.build.nvcc import cuda_home, missing_nvcc
+
+#: Arguments of ``load_inline`` that decide what is bound for Python.
+_BINDING = ("functions", "cpp_sources", "cuda_sources")
 
 
 class CudaLoader:
@@ -63,6 +67,7 @@ class CudaLoader:
     def load_inline(self, *positional: Any, **options: Any) -> Any:
         """As torch's; the library comes from the cache where its key is known."""
         arguments = inspect.signature(self._torch_load_inline).bind(*positional, **options).arguments
+        check_functions(arguments["name"], *map(arguments.get, _BINDING))
         return self._load(self._key(arguments), self._torch_load_inline, arguments)
 
     def load(self, *positional: Any, **options: Any) -> Any:
@@ -84,11 +89,12 @@ class CudaLoader:
         folder.mkdir(parents=True, exist_ok=True)
         self._prepare_environment(name)
         arguments.update(build_directory=str(folder), verbose=False)
+        why = undeclared_functions(*map(arguments.get, _BINDING))  # now: torch adds its bindings to a list of sources
         self._on_build("begin", name)
         try:
             result = build(**arguments)
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            raise self._failed(name, error, folder) from error
+            raise self._failed(name, error, folder, why) from error
         finally:
             self._on_build("end", name)
         library = next(folder.glob("*.so"), None)
@@ -135,14 +141,14 @@ class CudaLoader:
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
-    def _failed(self, name: str, error: Exception, folder: Path) -> BuildFailed:
+    def _failed(self, name: str, error: Exception, folder: Path, why: str) -> BuildFailed:
         output = getattr(error.__cause__, "stdout", None)  # of the compiler that torch ran
         log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
         telling = "\n".join(placed) or str(error).strip()[:2000]
-        return BuildFailed(f"{name} does not build:\n{telling}", log)
+        return BuildFailed("\n".join(filter(None, [why, f"{name} does not build:", telling])), log)
 
 
 def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:

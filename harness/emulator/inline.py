@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from harness.build.errors import BuildFailed
+from harness.build.functions import check_functions, undeclared_functions
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, SourceFile, build_key, build_library
 
@@ -84,6 +85,7 @@ class InlineLoader:
         del extra_sycl_cflags, build_directory, verbose, with_cuda, keep_intermediates, use_pch
         if sycl_sources or with_sycl:
             raise BuildFailed(f"load_inline({name!r}): SYCL sources are not CUDA; give cuda_sources instead.")
+        check_functions(name, functions, cpp_sources, cuda_sources)
         sources = InlineSources(
             name=_checked_name(name, is_python_module),
             cpp_sources=_texts(name, "cpp_sources", cpp_sources),
@@ -150,6 +152,9 @@ class InlineLoader:
             self._on_build("begin", sources.name)
             try:
                 library = build_library(sources, self._out_dir, self._locator, key)
+            except BuildFailed as failure:
+                why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)
+                raise BuildFailed(f"{why}\n{failure.message}", failure.log) if why else failure from None
             finally:
                 self._on_build("end", sources.name)
             self.built[key] = library

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from harness.errors import TemplateError, suggestion
+from harness.files import write_whole
 from harness.rendering.declarations import checked_name, read_declaration
 from harness.rendering.environment import render_body
 from harness.rendering.parameters import Declaration
@@ -87,26 +86,10 @@ class Rendering:
             return False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(self.path, self.text.encode())
+            write_whole(self.path, self.text.encode())
         except OSError as error:
             raise TemplateError(f"cannot write {self.path}: {error}") from None
         return True
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write beside the file and rename over it, so that no reader ever sees half of it."""
-    umask = os.umask(0)
-    os.umask(umask)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as staged:
-        staged_path = Path(staged.name)
-        try:
-            staged.write(data)
-            staged.flush()
-            os.fchmod(staged.fileno(), 0o666 & ~umask)
-            staged_path.replace(path)
-        except OSError:
-            staged_path.unlink(missing_ok=True)
-            raise
 
 
 def template_names(root: Path) -> list[str]:

@@ -1,0 +1,176 @@
+"""Which code of an answer is its last word, and what to say where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from harness.answers.code import MODEL, mentions_model, parse
+from harness.answers.parts import FinalPart, Piece, final_part
+from harness.answers.reading import Answer
+from harness.errors import AnswerError
+from harness.text import one_line
+
+_SHOWN_CHARACTERS = 60
+_SHOWN_PIECES = 5
+
+
+@dataclass(frozen=True)
+class Extract:
+    """The code of an answer.
+
+    Attributes:
+        code: Its text as it stands in the answer, with LF at line ends.
+        first: Its first line in the answer, from 1.
+        last: Its last line.
+        notes: What a reader should know of the choice.
+    """
+
+    code: str
+    first: int
+    last: int
+    notes: tuple[str, ...]
+
+
+def extract(answer: Answer) -> Extract:
+    """The last complete code of an answer: it parses as Python and defines ``ModelNew``.
+
+    An answer that is nothing but code is taken as a whole. Otherwise code counts where it stands in a fence after the
+    reasoning. Of several complete pieces the last counts that binds what its ``ModelNew`` is derived from: an excerpt
+    that repeats the class without its imports is no answer.
+
+    Raises:
+        AnswerError: There is no complete code, or what follows it is an unfinished version of it.
+    """
+    whole = "\n".join(answer.lines)
+    if parse(whole).defines_model:
+        return Extract(f"{whole}\n", 1, len(answer.lines), ())
+    try:
+        part = final_part(answer.lines)
+    except AnswerError as error:
+        raise AnswerError(f"{answer.shown}: {error}") from None
+    if part.reasoning_ends is not None and parse(part.text).defines_model:
+        return _bare(part, len(answer.lines))
+    complete = [piece for piece in part.pieces if piece.is_complete]
+    if not complete:
+        _refuse(answer, part)
+    chosen = next((piece for piece in reversed(complete) if piece.parsed.stands_alone), complete[-1])
+    _refuse_what_follows(answer, part, chosen)
+    return Extract(chosen.text, chosen.first, chosen.last, _notes(part, complete, chosen))
+
+
+def _bare(part: FinalPart, last: int) -> Extract:
+    """The code that follows the reasoning without a fence."""
+    stripped = part.text.lstrip("\n")
+    return Extract(f"{stripped}\n", part.first + len(part.text) - len(stripped), last, ())
+
+
+def _notes(part: FinalPart, complete: list[Piece], chosen: Piece) -> tuple[str, ...]:
+    notes = []
+    if len(complete) > 1:
+        which = "the last" if chosen is complete[-1] else f"the last that binds what its {MODEL} is derived from"
+        others = _places([piece for piece in complete if piece is not chosen])
+        notes.append(f"{len(complete)} pieces of code define {MODEL}: {which} is taken; left out: {others}")
+    rest = [piece for piece in part.pieces if not piece.is_complete and piece.text.strip()]
+    if rest:
+        notes.append(f"code without {MODEL} is left out: {_places(rest)}")
+    return tuple(notes)
+
+
+def _refuse_what_follows(answer: Answer, part: FinalPart, chosen: Piece) -> None:
+    """Refuse to take a draft for the answer where its next version is there in part."""
+    for piece in part.pieces[part.pieces.index(chosen) + 1 :]:
+        cut_off = _is_cut_off(answer, piece)
+        if cut_off or (mentions_model(piece.text) and not (piece.closed and piece.parsed.parses)):
+            why = _stop(answer, piece) if cut_off else _fault(answer, piece)
+            raise AnswerError(
+                f"{answer.shown}: the complete code of lines {chosen.first}-{chosen.last} is followed by code that is "
+                f"not complete, so that it may be a draft: {why}; if it is the answer, remove what follows it"
+            )
+
+
+def _refuse(answer: Answer, part: FinalPart) -> NoReturn:
+    last = part.pieces[-1] if part.pieces else None
+    unfinished = [piece for piece in part.pieces if mentions_model(piece.text)]
+    if part.reasoning_begins is not None:
+        why = (
+            f"the text stops at line {len(answer.lines)}, within the reasoning that begins at line "
+            f"{part.reasoning_begins}: {_tail(answer)}; only code after the reasoning counts"
+        )
+    elif last is not None and _is_cut_off(answer, last):
+        why = _stop(answer, last)
+        if last.parsed.defines_model:
+            why += "; what there is of it is complete: if nothing was cut off, add a line of ``` at the end"
+        else:
+            why += "; let the model write longer, or give an answer that is whole"
+    elif unfinished:
+        why = f"{_fault(answer, unfinished[-1])}; mend that, or ask the model again"
+    elif part.pieces:
+        why = f"{_places(part.pieces)}: none defines {MODEL} by a class or an assignment; {_stop_in_prose(answer)}"
+    elif part.reasoning_ends is not None and not part.text.strip():
+        why = f"nothing follows the reasoning, which ends at line {part.reasoning_ends}; only code after it counts"
+    else:
+        why = _no_fence(answer, part)
+    raise AnswerError(f"{answer.shown}: there is no complete code: {why}")
+
+
+def _no_fence(answer: Answer, part: FinalPart) -> str:
+    """What to say of a text without a fence, which may be prose, or code that does not parse."""
+    if not mentions_model(part.text):
+        return f"nothing stands in a fence (```), and {_stop_in_prose(answer)}"
+    parsed = parse(part.text)
+    at = part.first + parsed.line - 1
+    return (
+        f"nothing stands in a fence (```), and as nothing but code it does not parse: line {at}: "
+        f"{parsed.fault}: {_shown(answer.lines[at - 1])}; mend that line, or give an answer that is whole"
+    )
+
+
+def _is_cut_off(answer: Answer, piece: Piece) -> bool:
+    return not piece.closed and piece.last == len(answer.lines)
+
+
+def _fault(answer: Answer, piece: Piece) -> str:
+    """What keeps a piece that begins to define the model from being complete."""
+    if not piece.parsed.parses:
+        return _syntax_error(answer, piece)
+    if not piece.closed:
+        return f"the fence that opens at line {piece.opening} does not close before line {piece.last + 1}"
+    return f"the code of lines {piece.first}-{piece.last} names {MODEL}, but not at module level"
+
+
+def _stop_in_prose(answer: Answer) -> str:
+    return f"the text stops at line {len(answer.lines)}, in prose: {_tail(answer)}; give an answer that is whole"
+
+
+def _stop(answer: Answer, piece: Piece) -> str:
+    return (
+        f"the text stops at line {len(answer.lines)}, within the code whose fence opens at line {piece.opening} and "
+        f"never closes: {_tail(answer)}"
+    )
+
+
+def _syntax_error(answer: Answer, piece: Piece) -> str:
+    at = min(piece.opening + piece.parsed.line, len(answer.lines))
+    return (
+        f"the code of lines {piece.first}-{piece.last} does not parse: line {at} of the answer: "
+        f"{piece.parsed.fault}: {_shown(answer.lines[at - 1])}"
+    )
+
+
+def _places(pieces: Sequence[Piece]) -> str:
+    shown = [f"{piece.first}-{piece.last}" if piece.text else str(piece.opening) for piece in pieces[:_SHOWN_PIECES]]
+    more = f" and {len(pieces) - _SHOWN_PIECES} more" if len(pieces) > _SHOWN_PIECES else ""
+    return f"line{'s' if len(pieces) > 1 or pieces[0].text else ''} {', '.join(shown)}{more}"
+
+
+def _tail(answer: Answer) -> str:
+    """The end of the last line."""
+    line = one_line(answer.lines[-1].strip())
+    return f"'{line}'" if len(line) <= _SHOWN_CHARACTERS else f"'…{line[-_SHOWN_CHARACTERS:]}'"
+
+
+def _shown(line: str) -> str:
+    line = one_line(line.strip())
+    return f"'{line}'" if len(line) <= _SHOWN_CHARACTERS else f"'{line[:_SHOWN_CHARACTERS]}…'"

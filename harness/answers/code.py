@@ -1,0 +1,110 @@
+"""Whether a text is the code of a solution: read off its syntax tree, never run."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MODEL = "ModelNew"
+#: No solution is longer; a syntax tree takes some hundred bytes for each of the text.
+MAX_CODE_CHARACTERS = 1 << 20
+_MENTION = re.compile(rf"^[ \t]*(?:class[ \t]+{MODEL}\b|{MODEL}[ \t]*(?::[^=\n]*)?=)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What parsing a text as Python gave.
+
+    Attributes:
+        parses: Whether it is Python at all.
+        defines_model: Whether it binds ``ModelNew`` at module level, to a class or by an assignment. An import does
+            not count: that is how an example of use gets hold of it.
+        stands_alone: Whether it also binds the names that ``ModelNew``'s bases or value are made of, as an excerpt
+            without its imports does not.
+        line: The line of the syntax error, from 1; 0 where there is none.
+        fault: What the error is; empty where there is none.
+        string_is_open: Whether the error is that a triple-quoted string never ends.
+    """
+
+    parses: bool
+    defines_model: bool = False
+    stands_alone: bool = False
+    line: int = 0
+    fault: str = ""
+    string_is_open: bool = False
+
+
+def parse(text: str) -> Parsed:
+    """Parse a text as Python."""
+    if len(text) > MAX_CODE_CHARACTERS:
+        return Parsed(False, line=1, fault=f"it has more than {MAX_CODE_CHARACTERS:,} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as for "\d" in a string: it is the author's matter
+            tree = ast.parse(text)
+        values = _model_values(tree)
+        alone = bool(values) and _root_names(values[-1]) <= _bound_names(tree)
+    except SyntaxError as error:
+        last = text.count("\n") + 1
+        line = min(max(error.lineno or 1, 1), last)
+        return Parsed(False, line=line, fault=error.msg, string_is_open="unterminated triple-quoted" in error.msg)
+    except ValueError as error:
+        return Parsed(False, line=1, fault=str(error))
+    except (RecursionError, MemoryError):
+        return Parsed(False, line=1, fault="an expression in it is nested too deeply")
+    return Parsed(True, defines_model=bool(values), stands_alone=alone)
+
+
+def mentions_model(text: str) -> bool:
+    """Whether a line of a text, Python or not, begins to define ``ModelNew``."""
+    return _MENTION.search(text) is not None
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module's level, also those within ``if``, ``try``, ``with`` and loops."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.For | ast.While | ast.Try | ast.TryStar | ast.With):
+            yield from _statements(node.body)
+            if not isinstance(node, ast.With):
+                yield from _statements(node.orelse)
+            if isinstance(node, ast.Try | ast.TryStar):
+                for handler in node.handlers:
+                    yield from _statements(handler.body)
+                yield from _statements(node.finalbody)
+
+
+def _model_values(tree: ast.Module) -> list[list[ast.expr]]:
+    """For each definition of ``ModelNew``, the bases of the class or the value assigned."""
+    found: list[list[ast.expr]] = []
+    for node in _statements(tree.body):
+        if isinstance(node, ast.ClassDef) and node.name == MODEL:
+            found.append(node.bases)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == MODEL for target in targets):
+                found.append([node.value])
+    return found
+
+
+def _root_names(values: list[ast.expr]) -> set[str]:
+    return {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)} - {MODEL}
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    """Names that a module binds anywhere, and the built-in ones; every name used, where it imports ``*``."""
+    bound = set(vars(builtins))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+    if "*" in bound:
+        bound.update(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return bound

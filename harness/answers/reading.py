@@ -1,0 +1,112 @@
+"""A raw answer as lines of text, whatever it was saved with."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.errors import AnswerError
+from harness.files import MAX_SOURCE_BYTES, read_source
+from harness.text import one_line
+
+STANDARD_INPUT = "-"
+#: Byte-order marks of encodings other than UTF-8, the longer ones first: UTF-32's little-endian one begins as UTF-16's.
+_FOREIGN_MARKS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+#: What a model writes to end its turn, where whoever saved the answer left it in.
+_END_TOKEN = re.compile(r"(?:</s>|<eos>|<end_of_turn>|<\|\w{1,30}\|>|<\uff5c[^\uff5c\n]{1,40}\uff5c>)\Z")
+_LONGEST_END_TOKEN = 64
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer's text.
+
+    Attributes:
+        shown: What messages call it: the file as the user wrote it, or ``standard input``.
+        name: Its file's name without folders; ``-`` for standard input.
+        lines: Its lines without their ends (LF, CRLF or CR), without a byte-order mark, up to the last that is not
+            blank.
+        digest: sha256 of its bytes, in hex.
+    """
+
+    shown: str
+    name: str
+    lines: tuple[str, ...] = field(repr=False)
+    digest: str
+
+
+def read_answer(source: str) -> Answer:
+    """Read an answer.
+
+    Args:
+        source: A file's path, or ``-`` for standard input.
+
+    Raises:
+        AnswerError: It cannot be read, is too large, empty, or no UTF-8 text.
+    """
+    shown = "standard input" if source == STANDARD_INPUT else one_line(source)
+    data = _standard_input() if source == STANDARD_INPUT else _file(source, shown)
+    text = _text(data, shown).replace("\r\n", "\n").replace("\r", "\n")
+    if not text.strip():
+        raise AnswerError(
+            f"{shown} is empty: there is no answer in it; give the file that holds the model's whole text"
+        )
+    lines = _without_end_tokens(text).split("\n")
+    return Answer(shown, one_line(Path(source).name), tuple(lines), hashlib.sha256(data).hexdigest())
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise AnswerError("there is no standard input: give the file that holds the answer")
+    data = sys.stdin.buffer.read(MAX_SOURCE_BYTES + 1)
+    if len(data) > MAX_SOURCE_BYTES:
+        raise AnswerError(
+            f"standard input has more than {MAX_SOURCE_BYTES:,} bytes, the most that is read: give one answer at a time"
+        )
+    return data
+
+
+def _file(source: str, shown: str) -> bytes:
+    try:
+        return read_source(Path(source))
+    except OSError as error:
+        raise AnswerError(
+            f"cannot read answer {shown}: {error.strerror}; give a text file, or - for standard input"
+        ) from None
+
+
+def _text(data: bytes, shown: str) -> str:
+    for mark, encoding in _FOREIGN_MARKS.items():
+        if data.startswith(mark):
+            raise AnswerError(f"{shown} is {encoding}, not UTF-8; convert it: iconv -f {encoding} -t UTF-8")
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise AnswerError(f"{shown} is no text: byte {nul} is zero; give the model's answer as UTF-8 text")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise AnswerError(
+            f"{shown} is no UTF-8 text: byte 0x{data[error.start]:02x} in line {line}; save it as UTF-8, "
+            "or convert it: iconv -f ITS_ENCODING -t UTF-8"
+        ) from None
+
+
+def _without_end_tokens(text: str) -> str:
+    """The text without the marks and blank lines at its end: a fence does not close in a line that ends in a mark."""
+    end = len(text)
+    while True:
+        while end > 0 and text[end - 1].isspace():
+            end -= 1
+        match = _END_TOKEN.search(text[max(0, end - _LONGEST_END_TOKEN) : end])
+        if match is None:
+            return text[:end]
+        end -= len(match[0])

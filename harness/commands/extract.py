@@ -1,0 +1,208 @@
+"""``extract``: a language model's raw answer to a solution file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from harness.answers.choice import Extract, extract
+from harness.answers.head import with_head
+from harness.answers.reading import STANDARD_INPUT, Answer, read_answer
+from harness.commands import evaluate
+from harness.errors import EXIT_PASSED, TemplateError, UsageError
+from harness.files import is_there, read_source, write_whole
+from harness.paths import project_root, refuse_installed, shown
+from harness.problems import Problem
+from harness.rendering.catalog import PARAMS_FILE, template_names
+from harness.rendering.declarations import read_declaration
+from harness.settings import option
+from harness.skeletons.writing import new_name
+from harness.solutions import find_problem
+from harness.text import one_line
+
+_LONGEST_NAME = 100
+#: The options of ``evaluate`` that say how to judge.
+_JUDGING = (
+    *("device", "cases", "settings", "timeout", "build_timeout", "fail_below"),
+    *("fresh", "home", "forward_only", "seed"),
+)
+
+
+@click.command("extract")
+@click.argument("answer", metavar="ANSWER")
+@click.option("--problem", required=True, help="Problem (name or file) that the answer is to solve.")
+@click.option("--name", metavar="NAME", help="Write solutions/<problem>/NAME.py. [default: from ANSWER's name]")
+@click.option("-o", "--output", metavar="FILE", help="Write this file; - is standard output.")
+@click.option("--force", is_flag=True, help="Replace a file with other content.")
+@option("root")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, then those of --evaluate.")
+@click.option("--evaluate", "judged", is_flag=True, help="Go on to evaluate it; what follows says how.")
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    answer: str,
+    problem: str,
+    name: str | None,
+    output: str | None,
+    force: bool,
+    root: str | None,
+    as_json: bool,
+    judged: bool,
+    **judging: Any,
+) -> int:
+    """Take the final code of a model's raw ANSWER (a text file, or - for standard input) in as a solution.
+
+    Final is the last fenced piece of code after the reasoning that is complete: it parses as Python and defines
+    ModelNew, as a class or by an assignment. An answer may also be nothing but code. The code is written as it stands,
+    under a head that says where it came from; nothing of it runs, unless --evaluate is given.
+
+    \b
+    Examples:
+      python -m harness extract answer.txt --problem group_norm
+      python -m harness extract answer.txt --problem group_norm --evaluate --case odd
+      python -m harness extract - --problem group_norm -o - < answer.txt
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    _check_options(context, name, output, as_json, judged)
+    folder = project_root(root)
+    solved = find_problem(folder, problem)
+    read = read_answer(answer)
+    found = extract(read)
+    data = with_head(read, found, solved.name).encode()
+    if output == STANDARD_INPUT:
+        click.echo(data, nl=False)
+        _tell_notes(found)
+        return EXIT_PASSED
+    path = Path(output) if output is not None else _own_place(folder, solved, read, name)
+    written = _write(path, data, force)
+    if as_json:
+        print(json.dumps(_described(folder, path, solved, read, found, data, written)), flush=True)
+    word = "wrote" if written else "unchanged"
+    source = f"lines {found.first}-{found.last} of {read.shown}"
+    click.echo(f"{word} {one_line(shown(path))}: {source}", err=True)
+    _tell_notes(found)
+    if not judged:
+        return EXIT_PASSED
+    # A name such as group_norm, without .py, would select a problem.
+    selector = str(path) if path.is_absolute() else os.path.join(".", path)  # noqa: PTH118 - Path would drop the dot
+    return _evaluate(selectors=(selector,), problem=problem, root=root, as_json=as_json, **judging)
+
+
+command.params += [parameter for parameter in evaluate.command.params if parameter.name in _JUDGING]
+
+
+def _evaluate(**values: Any) -> int:
+    callback = evaluate.command.callback
+    assert callback is not None
+    code: int = callback(**values)
+    return code
+
+
+def _check_options(context: click.Context, name: str | None, output: str | None, as_json: bool, judged: bool) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        UsageError: They do.
+    """
+    if name is not None and output is not None:
+        raise UsageError("--name and -o both say where to write; give one of them.")
+    if output == STANDARD_INPUT and (judged or as_json):
+        raise UsageError("-o - writes the code to stdout: leave out --evaluate and --json, or write a file.")
+    for parameter in evaluate.command.params:
+        assert parameter.name is not None
+        typed = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        if parameter.name in _JUDGING and typed and not judged:
+            raise UsageError(f"{parameter.opts[0]} says how to evaluate: give --evaluate too, or leave it out.")
+
+
+def _own_place(root: Path, problem: Problem, answer: Answer, name: str | None) -> Path:
+    """Where the solution belongs in the root.
+
+    Raises:
+        UsageError: The problem lies outside the root, the root belongs to the installation, or the name cannot be a
+            solution's or is one that a template renders.
+    """
+    if problem.path.resolve().parent != (root / "problems").resolve():
+        raise UsageError(f"problem {problem.name} lies outside {root / 'problems'}: say where to write, with -o FILE")
+    refuse_installed(root)
+    chosen = _name_of(answer) if name is None else new_name(name, "solution")
+    for template in template_names(root):
+        try:
+            declaration = read_declaration(root / "templates" / template / PARAMS_FILE)
+        except TemplateError:  # one that cannot be rendered replaces nothing
+            continue
+        if declaration.problem == problem.name and chosen in declaration.variants:
+            raise UsageError(
+                f"template {template!r} renders solution {chosen!r}, and would replace this one; choose another --name"
+            )
+    return root / "solutions" / problem.name / f"{chosen}.py"
+
+
+def _name_of(answer: Answer) -> str:
+    """A solution's name from an answer's file name: in lower case, with ``_`` for all but a-z and 0-9.
+
+    Raises:
+        UsageError: Nothing of it can be kept.
+    """
+    plain = unicodedata.normalize("NFKD", answer.name.rpartition(".")[0] or answer.name).casefold()
+    kept = "".join(one for one in plain if not unicodedata.combining(one))
+    name = re.sub(r"[^a-z0-9]+", "_", kept).strip("_")[:_LONGEST_NAME]
+    if not name:
+        raise UsageError(f"{answer.shown} gives no name for a solution: say it with --name, or where to with -o FILE")
+    return new_name(name, "solution")
+
+
+def _write(path: Path, data: bytes, force: bool) -> bool:
+    """Put the solution in its place; False where it was there already.
+
+    Raises:
+        UsageError: Something else stands there, or it cannot be written.
+    """
+    where = one_line(shown(path))
+    try:
+        if is_there(path):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise UsageError(f"{where} is there already and no regular file; choose another --name or -o FILE")
+            if read_source(path) == data:
+                return False
+            if not force:
+                raise UsageError(
+                    f"{where} is there already with other content; choose another --name or -o FILE, or replace it "
+                    "with --force"
+                )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        raise UsageError(f"cannot write {where}: {error.strerror}") from None
+    return True
+
+
+def _described(
+    root: Path, path: Path, problem: Problem, answer: Answer, found: Extract, data: bytes, written: bool
+) -> dict[str, Any]:
+    own = path.parent == root / "solutions" / problem.name
+    return {
+        "solution": f"{problem.name}/{path.stem}" if own else str(path),
+        "problem": problem.name,
+        "path": str(path),
+        "digest": hashlib.sha256(data).hexdigest(),
+        "written": written,
+        "answer": answer.name,
+        "answer_digest": answer.digest,
+        "lines": [found.first, found.last],
+        "notes": list(found.notes),
+    }
+
+
+def _tell_notes(found: Extract) -> None:
+    for note in found.notes:
+        click.echo(f"note: {note}", err=True)
