@@ -166,25 +166,45 @@ TWINS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory, harness: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """The record of every twin, by its name; one command a problem and class."""
+    folder = tmp_path_factory.mktemp("twins")
+    found: dict[str, dict[str, Any]] = {}
+    for layers, precision in dict.fromkeys((twin.layers, twin.precision) for twin in TWINS):
+        problem = folder / "problem.py"
+        problem.write_text(PROBLEM.format(precision=precision, **layers._asdict()))
+        same = [twin for twin in TWINS if (twin.layers, twin.precision) == (layers, precision)]
+        for twin in same:
+            text = SOLUTION.replace("{init}", layers.init).replace("{forward}", twin.forward)
+            (folder / f"{twin.name}.py").write_text(text)
+        paths = [folder / f"{twin.name}.py" for twin in same]
+        ran = harness("evaluate", *paths, "--problem", problem, "--device", "cpu", "--json")
+        found |= dict(zip((twin.name for twin in same), ran.rows, strict=True))
+    return found
+
+
 @pytest.mark.parametrize("twin", [pytest.param(twin, id=twin.name) for twin in TWINS])
-def test_twin(twin: Twin, tmp_path: Path, harness: Callable[..., Any]) -> None:
-    problem, solution = tmp_path / "problem.py", tmp_path / "answer.py"
-    problem.write_text(PROBLEM.format(precision=twin.precision, **twin.layers._asdict()))
-    solution.write_text(SOLUTION.replace("{init}", twin.layers.init).replace("{forward}", twin.forward))
-    ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json")
-    (row,) = ran.rows
+def test_twin(twin: Twin, rows: dict[str, dict[str, Any]]) -> None:
+    row = rows[twin.name]
+    assert Path(row["solution"]).stem == twin.name
     assert row["status"] == twin.status, row["message"]
     assert twin.words in row["message"]
 
 
-@pytest.mark.parametrize(("precision", "least"), [("10-bit", 2.0**-14), ("7-bit", 2.0**-11), ("fp32", None)])
-def test_what_rounding_changes_is_recorded(
-    precision: str, least: float | None, tmp_path: Path, harness: Callable[..., Any]
-) -> None:
+@pytest.mark.parametrize(("name", "precision"), [("chain_as_it_is", "10-bit"), ("convolution_7_bits_allowed", "7-bit")])
+def test_what_rounding_changes_is_recorded(name: str, precision: str, rows: dict[str, dict[str, Any]]) -> None:
+    row = rows[name]
+    assert row["precision_class"] == precision
+    eps = 2.0**-10 if precision == "10-bit" else 2.0**-7
+    assert any(report["rounding"] > eps / 16 for report in row["gradients"])
+    assert all(report["rounding"] < 8 * eps for report in row["gradients"])
+
+
+def test_nothing_is_rounded_in_the_class_fp32(tmp_path: Path, harness: Callable[..., Any]) -> None:
     problem, solution = tmp_path / "problem.py", tmp_path / "answer.py"
-    problem.write_text(PROBLEM.format(precision=precision, **CHAIN._asdict()))
+    problem.write_text(PROBLEM.format(precision="fp32", **CHAIN._asdict()))
     solution.write_text(SOLUTION.replace("{init}", CHAIN.init).replace("{forward}", CHAIN.forward))
     (row,) = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json").rows
     assert row["status"] == "PASSED"
-    changed = row["outputs"][0]["rounding"]
-    assert changed is None if least is None else least < changed < 32 * least
+    assert [report["rounding"] for report in (*row["outputs"], *row["gradients"])] == [None] * 6
