@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import importlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -25,9 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import harness
 from harness.build.nvcc import cuda_home, nvcc_version
 from harness.emulator.compiler import find_compiler, python_include
 from harness.errors import DeviceError, ToolchainError
+from harness.judge.confining import readable_places
 from harness.memory import available_memory
 from harness.self_tests import run_probe
 
@@ -98,7 +101,7 @@ def examine(wanted: str, home: Path) -> Diagnosis:
     checks += [check_nvcc(torch_cuda), check_compiler(), check_headers(), check_ninja()]
     checks += [check_package("cuda-bindings", "cuda.bindings.driver"), check_package("numpy", "numpy")]
     checks += [check_memory(), check_disk(home)]
-    checks += [check_emulator(checks, home)]
+    checks += [check_confinement(), check_emulator(checks, home)]
     if device.startswith("cuda"):
         checks += check_gpu_work(device, checks)
     kind = "cpu" if device == "cpu" else "cuda"
@@ -153,6 +156,31 @@ def _torch_cuda() -> str | None:
     import torch
 
     return torch.version.cuda
+
+
+def check_confinement() -> Check:
+    """The layers that confine a candidate's process, tried in a process of its own."""
+    code = (
+        "import json, os, pathlib, sys, tempfile\n"
+        "from harness.worker.confinement import confine\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "print(json.dumps(confine(folder, json.loads(sys.argv[2]), os.getppid())), flush=True)\n"
+    )
+    package = str(Path(harness.__file__).resolve().parent.parent)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [sys.executable, "-c", code, folder, json.dumps(readable_places())]
+        said = _output(arguments, {**os.environ, "PYTHONPATH": package})
+    try:
+        layers = dict(json.loads(said or ""))
+    except ValueError:
+        return Check("confinement", None, "cannot be tried", "see docs/confinement.md", "both")
+    missing = {layer: why for layer, why in layers.items() if why}
+    held = ", ".join(layer for layer, why in layers.items() if not why) or "no layer"
+    if not missing:
+        return Check("confinement", True, held, "", "both")
+    without = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
+    remedy = "candidates run without these layers; see docs/confinement.md, or run in a container"
+    return Check("confinement", None, f"{held}; missing {without}", remedy, "both")
 
 
 def check_driver(torch_cuda: str | None) -> Check:
@@ -411,10 +439,12 @@ def self_test(
     return Check(name, True, did, "", needed_for)
 
 
-def _output(command: Sequence[str]) -> str | None:
+def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
     """What a program prints; None where it is missing, fails or hangs."""
     try:
-        finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TOOL_LIMIT_S)
+        finished = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_TOOL_LIMIT_S, env=environment
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return finished.stdout

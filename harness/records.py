@@ -170,6 +170,8 @@ class EvaluationRecord:
             how many elements of that kind were ``remaining``; empty where the reference has no such branch.
         kernels: The kernels of one call after the trials, by direction (``forward``, ``backward``), in the order of
             their first launch; on the emulator only the candidate's own. Empty where they were not seen.
+        confinement: Each layer that confined the candidate's process, and why it was missing (empty where it held);
+            empty where no process started. See docs/confinement.md.
     """
 
     problem: str
@@ -209,6 +211,12 @@ class EvaluationRecord:
     created_at: str = ""
     kinks: dict[str, int] = field(default_factory=dict)
     kernels: dict[str, tuple[KernelUse, ...]] = field(default_factory=dict)
+    confinement: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def unconfined(self) -> dict[str, str]:
+        """The layers that were missing, and why."""
+        return {layer: why for layer, why in self.confinement.items() if why}
 
     def to_json(self, **more: Any) -> str:
         """The record as one line of JSON; non-finite numbers as strings (``"inf"``, ``"nan"``).

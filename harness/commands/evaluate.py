@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 @option("root")
 @option("home")
 @click.option("--forward-only", is_flag=True, help="Judge outputs alone, no gradients.")
+@click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
 def command(
@@ -74,6 +75,7 @@ def command(
     root: str | None,
     home: str | None,
     forward_only: bool,
+    require_confinement: bool,
     seed: str | None,
     as_json: bool,
 ) -> int:
@@ -107,6 +109,7 @@ def command(
         limits=Limits(timeout, build_timeout),
         home=harness_home(home),
         forward_only=forward_only,
+        require_confinement=require_confinement,
         seed=seed,
         fresh=fresh,
         fail_below=fail_below,
@@ -141,6 +144,7 @@ class Order:
         limits: Seconds that a candidate may run and build.
         home: ``HARNESS_HOME``.
         forward_only: Judge outputs alone.
+        require_confinement: Run nothing that is not confined in full.
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
         fail_below: A speedup that is not enough.
@@ -152,6 +156,7 @@ class Order:
     limits: Limits
     home: Path
     forward_only: bool
+    require_confinement: bool
     seed: str | None
     fresh: bool
     fail_below: float | None
@@ -174,7 +179,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
-        rivals = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, None)))
+        rivals = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, None, confined=False)))
         stack.enter_context(unwinding())
         if order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates):
             workers.start_ahead()
@@ -186,7 +191,8 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             from harness.judge.evaluation import Policy, Surroundings
 
             surroundings = Surroundings.of_this_machine(order.home, tools.compiler, device)
-            policy = Policy(device, order.seed or new_secret(), order.limits, order.forward_only)
+            secret = order.seed or new_secret()
+            policy = Policy(device, secret, order.limits, order.forward_only, order.require_confinement)
             ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
             return _judge(order, policy, surroundings, workers, rivals, ledger)
     return _evaluate(order, device)

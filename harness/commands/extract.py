@@ -33,7 +33,7 @@ _LONGEST_NAME = 100
 #: The options of ``evaluate`` that say how to judge.
 _JUDGING = (
     *("device", "cases", "settings", "timeout", "build_timeout", "fail_below"),
-    *("fresh", "home", "forward_only", "seed"),
+    *("fresh", "home", "forward_only", "require_confinement", "seed"),
 )
 
 

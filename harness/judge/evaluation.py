@@ -21,7 +21,7 @@ from harness.judge.comparison import TrialResult
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.explanation import explained, summed_kinks, worst_reports
-from harness.judge.fitting import free_memory, size_of
+from harness.judge.fitting import free_memory, shortage
 from harness.judge.handle import CandidateStopped, Clock, Limits, WorkerHandle, Workers
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
@@ -59,12 +59,14 @@ class Policy:
         secret: What all seeds derive from, in hex.
         limits: Seconds that a candidate may run and build.
         forward_only: Judge outputs alone.
+        require_confinement: Judge nothing where a layer of the worker's confinement is missing.
     """
 
     device: str
     secret: str
     limits: Limits
     forward_only: bool = False
+    require_confinement: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,8 @@ class CandidateJudge:
         except CandidateStopped as stop:
             record = self._stopped(record, stop)
         except (torch.OutOfMemoryError, DeviceMemoryError) as error:
-            record = replace(record, status=Status.OUT_OF_MEMORY, message=self._memory_words(case, constants, error))
+            message = shortage(self._candidate.problem, case, constants, self._device, error)
+            record = replace(record, status=Status.OUT_OF_MEMORY, message=message)
         except ProblemError:
             raise
         except HarnessError as error:
@@ -157,6 +160,7 @@ class CandidateJudge:
         self._build_s = clock.build_s
         self._keep()
         log = self._worker.log.text() if self._worker is not None else ""
+        confinement = self._worker.confinement if self._worker is not None else {}
         if record.status is not Status.PASSED:
             self.close()
         return replace(
@@ -165,6 +169,7 @@ class CandidateJudge:
             run_s=clock.run_s,
             total_s=time.monotonic() - started,
             log=log,
+            confinement=confinement,
         )
 
     def _judge(self, case: str, constants: dict[str, Any], clock: Clock) -> dict[str, Any]:
@@ -346,6 +351,8 @@ class CandidateJudge:
         if self._loaded is None:
             self._progress("starting a worker")
             worker.start()
+            if self._policy.require_confinement:
+                worker.check_confined()
             self._progress("building")
             solution = self._candidate.solution
             cached = {key: str(path) for key, path in self._surroundings.cache.libraries(solution.digest).items()}
@@ -413,16 +420,6 @@ class CandidateJudge:
             return encode_plain(constants)
         except UnsupportedValue as error:
             raise ProblemError(f"{self._candidate.problem.path}: the case's constants: {error}") from None
-
-    def _memory_words(self, case: str, constants: dict[str, Any], error: Exception) -> str:
-        """What a case would have needed, and what there is."""
-        size = size_of(self._candidate.problem, constants)
-        free, total = torch.cuda.mem_get_info(self._device)
-        needed = f"about {size.device_bytes / 2**30:.0f} GiB" if size is not None else "more than there is"
-        return (
-            f"case {case!r} needs {needed} of device memory for inputs, outputs, gradients and references; "
-            f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
-        )
 
     def blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
         """The record of a case as it stands before anything has run."""

@@ -76,3 +76,14 @@ def why_not(size: Size | None, available: int) -> str | None:
     if size.peak_bytes > available // 2:
         return f"about {size.peak_bytes / 2**30:.1f} GiB at its peak, more than half of the free memory"
     return None
+
+
+def shortage(problem: Problem, case: str, constants: dict[str, Any], device: torch.device, error: Exception) -> str:
+    """What a case would have needed of a GPU's memory, and what there is."""
+    size = size_of(problem, constants)
+    free, total = torch.cuda.mem_get_info(device)
+    needed = f"about {size.device_bytes / 2**30:.0f} GiB" if size is not None else "more than there is"
+    return (
+        f"case {case!r} needs {needed} of device memory for inputs, outputs, gradients and references; "
+        f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
+    )

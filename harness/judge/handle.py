@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,8 @@ from typing import NamedTuple
 import harness
 from harness.errors import HarnessError
 from harness.interrupts import shielded
+from harness.judge.confining import hide_memory, readable_places
+from harness.judge.leftovers import descendants, processes_of, remove_folder
 from harness.records import Finding, Status
 from harness.wire import channel
 from harness.wire.messages import (
@@ -148,13 +150,20 @@ class WorkerHandle:
         device: ``cpu`` or ``cuda:N``.
         libraries: The emulator's runtime libraries, by name.
         memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
+        confined: Whether it is to be confined; a trusted one need not be.
+
+    Attributes:
+        confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
     """
 
-    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None):
+    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None, confined: bool):
         self.is_closed = False
+        self.confinement: dict[str, str] = {}
+        self._judge_memory = hide_memory() if confined else ""
         self.folder = Path(tempfile.mkdtemp(prefix="harness-worker-"))
         self.build_folder = self.folder / "build"
         self.build_folder.mkdir()
+        own_libraries = self._copied(libraries)
         self.log = CutLog()
         self.built: dict[str, str] = {}
         self._channel, theirs = socket.socketpair()
@@ -165,10 +174,12 @@ class WorkerHandle:
         self._log_fd: int | None = log_read
         settings = {
             "device": device,
-            "libraries": libraries,
+            "libraries": own_libraries,
             "memory_bytes": memory_bytes,
+            "folder": str(self.folder),
             "build_folder": str(self.build_folder),
             "parent": os.getpid(),
+            "readable": readable_places() if confined else None,
         }
         try:
             self._process = subprocess.Popen(
@@ -191,6 +202,22 @@ class WorkerHandle:
             os.close(log_write)
         self._reader = channel.FrameReader(self._channel)
 
+    def _copied(self, libraries: dict[str, str]) -> dict[str, str]:
+        """The emulator's libraries where the worker may read.
+
+        Raises:
+            HarnessError: One cannot be copied; the folder is gone then.
+        """
+        own = {}
+        for name, library in libraries.items():
+            own[name] = str(self.folder / Path(library).name)
+            try:
+                shutil.copyfile(library, own[name])
+            except OSError as error:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                raise HarnessError(f"cannot start a worker process: {library}: {error.strerror}") from None
+        return own
+
     def start(self) -> None:
         """Wait until the worker is ready.
 
@@ -203,6 +230,17 @@ class WorkerHandle:
             raise HarnessError(f"the worker process did not start: {error.message}\n{self.log.text()}") from None
         if not isinstance(reply, Ready):
             raise HarnessError(f"the worker process did not start: it sent {type(reply).__name__}")
+        self.confinement = {**dict(reply.confined), "judge_memory": self._judge_memory}
+
+    def check_confined(self) -> None:
+        """Verify that every layer of the confinement holds.
+
+        Raises:
+            HarnessError: One is missing; the message says which, and why.
+        """
+        missing = "; ".join(f"{layer}: {why}" for layer, why in self.confinement.items() if why)
+        if missing:
+            raise HarnessError(f"--require-confinement: the candidate was not run, not all layers hold: {missing}")
 
     def request(self, command: Command, clock: Clock, stage: str, descriptor: int | None = None) -> Reply:
         """Send a command and wait for its reply.
@@ -217,7 +255,7 @@ class WorkerHandle:
             CandidateStopped: The worker died, ran out of time, or sent something else than a message.
         """
         if isinstance(command, Load):
-            command = replace(command, solution=self._speakable(command.solution))
+            command = self._brought_in(command)
         elif isinstance(command, LoadReference):
             command = replace(command, problem=self._speakable(command.problem))
         # A worker that died, or does not read, shows when its reply is awaited.
@@ -232,18 +270,18 @@ class WorkerHandle:
                 return
             if self._process.poll() is None:
                 self._process.send_signal(signal.SIGSTOP)
-                self._sweep(lambda: _descendants(self._process.pid))
+                self._sweep(lambda: descendants(self._process.pid))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_LIMIT_S)
-            self._sweep(lambda: _processes_of(self.folder))
+            self._sweep(lambda: processes_of(self.folder))
             self._drain()
             self._channel.close()
             if self._log_fd is not None:
                 os.close(self._log_fd)
                 self._log_fd = None
-            _remove(self.folder)
+            remove_folder(self.folder)
             self.is_closed = True
 
     @staticmethod
@@ -256,6 +294,26 @@ class WorkerHandle:
             for process in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, signal.SIGKILL)
+
+    def _brought_in(self, command: Load) -> Load:
+        """The command with copies in the worker's own folder: it can read neither the solution's folder nor the cache.
+
+        Raises:
+            HarnessError: They cannot be made.
+        """
+        solution = Path(command.solution)
+        own = self.folder / "solution" / (solution.name if solution.name.isprintable() else "solution.py")
+        libraries = {key: self.folder / "cached" / f"{key}.so" for key in command.cached}
+        try:
+            own.parent.mkdir(exist_ok=True)
+            shutil.copyfile(solution, own)
+            (self.folder / "cached").mkdir(exist_ok=True)
+            for key, path in libraries.items():
+                with contextlib.suppress(FileNotFoundError):  # the cache was cleared: it is built again
+                    shutil.copyfile(command.cached[key], path)
+        except OSError as error:
+            raise HarnessError(f"cannot copy {solution} for the worker: {error.strerror}") from None
+        return Load(str(own), {key: str(path) for key, path in libraries.items()})
 
     def _speakable(self, path: str) -> str:
         """A path as it can be told in a message: for a name that is no UTF-8, that of a link to it."""
@@ -364,10 +422,12 @@ class Workers:
         device: ``cpu`` or ``cuda:N``.
         libraries: The emulator's runtime libraries, by name.
         memory_bytes: How much memory a candidate may allocate.
+        confined: Whether the workers are to be confined.
     """
 
-    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None):
+    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None, confined: bool = True):
         self.device = device
+        self._confined = confined
         self._libraries = libraries
         self._memory_bytes = memory_bytes
         self._ahead: WorkerHandle | None = None
@@ -393,58 +453,9 @@ class Workers:
 
     def _start(self) -> WorkerHandle:
         self._open = [worker for worker in self._open if not worker.is_closed]
-        worker = WorkerHandle(self.device, self._libraries, self._memory_bytes)
+        worker = WorkerHandle(self.device, self._libraries, self._memory_bytes, self._confined)
         self._open.append(worker)
         return worker
-
-
-def _descendants(process: int) -> list[int]:
-    """The living children of a process (Linux), and theirs; a worker adopts those whose parents have ended."""
-    children: dict[int, list[int]] = {}
-    ended = set()
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = entry.read_text(errors="replace").rpartition(")")[2].split()[:2]
-        except (OSError, ValueError):  # it has ended
-            continue
-        children.setdefault(int(parent), []).append(int(entry.parent.name))
-        if state in "ZX":
-            ended.add(int(entry.parent.name))
-    found, waiting = [], [process]
-    while waiting:
-        born = children.get(waiting.pop(), [])
-        found += born
-        waiting += born
-    return [one for one in found if one not in ended]
-
-
-def _processes_of(folder: Path) -> Iterator[int]:
-    """Processes (Linux) whose temporary folder is this one by their environment, or that work in it.
-
-    Those of a worker that has ended before its children: they are nobody's descendants any more.
-    """
-    mark = os.fsencode(f"TMPDIR={folder}")
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            marked = mark in (entry / "environ").read_bytes().split(b"\0")
-            inside = marked or (entry / "cwd").readlink().is_relative_to(folder)
-        except OSError:  # it has ended, or is somebody else's
-            continue
-        if inside and int(entry.name) != os.getpid():
-            yield int(entry.name)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, also what a candidate has locked away."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if not folder.exists():
-        return
-    folder.chmod(0o700)
-    for place, names, _ in os.walk(folder):
-        for inner in (Path(place) / name for name in names):
-            if not inner.is_symlink():  # what a link leads to is not ours
-                inner.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:

@@ -70,6 +70,10 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{pieces}"
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
+    if record.confinement:
+        missing = "; ".join(f"{layer} ({why})" for layer, why in record.unconfined.items())
+        held = ", ".join(layer for layer, why in record.confinement.items() if not why)
+        yield one_line(f"confined by {held}" + (f"; not by {missing}" if missing else ""))
     yield f"solution {one_line(record.solution_path)} (sha256 {record.digest})"
     yield f"problem {one_line(record.problem_path)} (sha256 {record.problem_digest})"
     if record.build_log:

@@ -55,6 +55,8 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print("speed: median of forward, then of forward with backward, and the speedup over eager PyTorch")
     if any(stored for _, stored in verdicts):
         console.print("time: stored is an answer from the store; --fresh judges again")
+    for layer, whys in _missing_layers(records).items():
+        console.print(escape(one_line(f"not confined by {layer}: {'; '.join(whys)}")))
     for line in kernel_lines(records):
         console.print(escape(line))
     for record in records:
@@ -67,6 +69,16 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
             console.print(escape(printable(record.message)))
             for finding in record.findings:
                 console.print(escape(printable(f"  {finding.kind}: {finding.message}")))
+
+
+def _missing_layers(records: Sequence[EvaluationRecord]) -> dict[str, list[str]]:
+    """The layers of confinement that some candidate ran without, and the reasons."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        for layer, why in record.unconfined.items():
+            if why not in found.setdefault(layer, []):
+                found[layer].append(why)
+    return found
 
 
 def kernel_lines(records: Sequence[EvaluationRecord]) -> list[str]:

@@ -154,7 +154,13 @@ class Release:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has imported torch and waits for ``Load``."""
+    """The worker has imported torch and waits for ``Load``.
+
+    ``confined`` has every layer of its confinement, and why it is missing, empty where it holds. It is said before any
+    candidate runs.
+    """
+
+    confined: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)

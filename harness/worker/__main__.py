@@ -3,14 +3,20 @@
 import json
 import os
 import sys
+from pathlib import Path
 
+from harness.worker.confinement import confine
 from harness.worker.limits import adopt_orphans, die_with_parent
 
 if __name__ == "__main__":
-    die_with_parent(json.loads(sys.argv[2])["parent"])  # before torch is imported, which takes seconds
+    settings = json.loads(sys.argv[2])
+    die_with_parent(settings["parent"])  # before torch is imported, which takes seconds
     adopt_orphans()
+    readable = settings["readable"]
+    confined = [] if readable is None else confine(Path(settings["folder"]), readable, settings["parent"])
+    die_with_parent(settings["parent"])  # changing users has cancelled it
     from harness.worker.main import main
 
-    code = main(sys.argv[1:])
+    code = main(int(sys.argv[1]), settings, confined)
     sys.stdout.flush()
     os._exit(code)  # whatever threads or handlers the candidate left behind have no say

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -83,9 +84,11 @@ class Worker:
     Args:
         ours: The worker's end of the socket pair.
         settings: What the judge said on the command line.
+        confined: The layers of confinement, and why each is missing.
     """
 
-    def __init__(self, ours: socket.socket, settings: dict[str, Any]):
+    def __init__(self, ours: socket.socket, settings: dict[str, Any], confined: Sequence[tuple[str, str]]):
+        self._confined = tuple(confined)
         self._channel = ours
         self._build_folder = Path(settings["build_folder"])
         self.platform = platform_for(settings["device"], settings["libraries"])
@@ -99,7 +102,7 @@ class Worker:
 
     def serve(self) -> None:
         """Answer commands until the judge closes the channel."""
-        self._send(Ready())
+        self._send(Ready(self._confined))
         while True:
             try:
                 data, descriptor = channel.receive(self._channel)
@@ -259,12 +262,11 @@ class Worker:
         channel.send(self._channel, encode(reply))
 
 
-def main(arguments: list[str]) -> int:
-    """Run a worker; ``arguments`` are the channel's descriptor and the settings as JSON."""
-    settings = json.loads(arguments[1])
-    ours = socket.socket(fileno=int(arguments[0]))
+def main(descriptor: int, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
+    """Run a worker; the channel's descriptor, what the judge said, and how the process is confined."""
+    ours = socket.socket(fileno=descriptor)
     os.set_inheritable(ours.fileno(), False)
-    worker = Worker(ours, settings)
+    worker = Worker(ours, settings, confined)
     importlib.import_module("torch.fx.experimental.symbolic_shapes")  # torch's first backward would, for seconds
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:

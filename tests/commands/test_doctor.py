@@ -15,7 +15,7 @@ Harness = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
 EVERYWHERE = {
     *("Python", "torch", "NVIDIA driver", "nvcc", "C++ compiler", "Python headers", "ninja", "cuda-bindings", "numpy"),
-    *("memory", "HARNESS_HOME", "emulator self-test"),
+    *("memory", "HARNESS_HOME", "confinement", "emulator self-test"),
 }
 
 
