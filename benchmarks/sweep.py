@@ -1,6 +1,6 @@
 """Time settings of a template on one GPU, side by side: which variant should be the default?
 
-    python benchmarks/sweep.py group_norm threads=256,512 unroll=2,4 --case full
+    python -m benchmarks.sweep group_norm threads=256,512 unroll=2,4 --case full
 
 Every combination is rendered, built (in parallel) and timed in turns with CUDA events: forward under ``no_grad``, and
 forward with backward. Prints medians in milliseconds over the rounds, best forward+backward first. Correctness is not

@@ -406,6 +406,7 @@ class WorkerHandle:
         return {
             **kept,
             "HOME": folder,
+            "USER": "candidate",  # whoever it runs as has no entry in /etc/passwd, which could not be read either
             "TMPDIR": folder,
             "TORCH_EXTENSIONS_DIR": str(self.folder / "extensions"),
             "PYTHONPATH": package_parent,

@@ -205,7 +205,7 @@ def _restrict_files(folder: Path, readable: Sequence[str]) -> None:
         for path in (*_SYSTEM, *readable):
             _allow(libc, handle, path, _READ & every)
         own = f"/proc/{os.getpid()}"
-        _allow(libc, handle, own, (_READ | _WRITE_FILE) & every)
+        _allow(libc, handle, own, (_READ | _WRITE_FILE | _TRUNCATE) & every)  # CUDA names its threads
         for path in (*_DEVICES, *_gpu_devices()):
             _allow(libc, handle, path, (_READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE) & every)
         _allow(libc, handle, str(folder), every)

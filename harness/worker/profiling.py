@@ -27,7 +27,7 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
         One entry per kernel, in the order of their first launch; None where the profiler sees nothing at all.
     """
     try:
-        profiler = profile(activities=[ProfilerActivity.CUDA])
+        profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
         profiler.start()
     except RuntimeError:  # no CUPTI, or somebody else uses it
         return None

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
-# parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"aten","rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:e1813c830d1c1897bd2fcb5f05f029debf8c07707ca90f58ad4aef8c9419d1c1
+# parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"aten","partial_depth":1024,"rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
+# digest: sha256:aab352be830eb754fd22ff74ae73263781e44d9446ed330974b1a01d55cf67f0
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -55,7 +55,7 @@ struct LaunchStatus {
   const char* message;
 };
 
-// The product is (rows, columns), contiguous; a group is `columns / groups` neighbouring columns of one row.
+// A matrix (rows, columns), contiguous, normalised in groups of `columns / groups` neighbouring columns of one row.
 struct Shape {
   int64_t rows;
   int64_t columns;
@@ -306,21 +306,29 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// The moments of data[0 .. length), in every thread of the block.
-template <int kWidth>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch) {
+// The moments of this thread's share of map(data[0 .. length)).
+template <int kWidth, typename Map>
+__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
     load_tile<kWidth>(data + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, data[i], 0.0f});
+    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
   }
-  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+  return running;
+}
+
+// The moments of map(data[0 .. length)), in every thread of the block.
+template <int kWidth, typename Map>
+__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+  return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
 // z = product + linear bias + added bias;  h = Hardtanh(z) = z clamped to [-1, 1];  a = Mish(h) = h tanh(softplus(h)).
@@ -361,10 +369,6 @@ __device__ inline Activation activation_with_slope(float z) {
 
 __device__ inline float activation(float z) { return activation_with_slope(z).value; }
 
-// Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down the rows of a chunk, so that
-// parameters are loaded, and gradients of parameters summed, once a chunk and not once a row. A lane holds kValues of
-// the columns, in vectors that interleave with those of its team.
-
 // Rows cut into equal chunks; the last may be shorter.
 struct Chunks {
   int64_t count;
@@ -374,11 +378,16 @@ struct Chunks {
 // No more than this many: each leaves a row of partial sums to be added up.
 constexpr int64_t kMaxChunks = 1024;
 
-inline Chunks chunks_of(int64_t rows) {
+// Chunks of `shortest` rows, of more where there would be too many.
+inline Chunks chunks_of(int64_t rows, int64_t shortest) {
   int64_t length = ceil_div(rows, kMaxChunks);
-  if (length < kRowsPerBlock) length = kRowsPerBlock;
+  if (length < shortest) length = shortest;
   return {ceil_div(rows, length), length};
 }
+
+// Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down rows, so that what belongs
+// to the columns is loaded, or summed, once and not once a row. A lane holds kValues of the columns, in vectors that
+// interleave with those of its team.
 
 // How teams cover the columns: a strip is what the teams of one block own.
 struct Teams {
@@ -453,6 +462,49 @@ __device__ inline void store_share(float* group, const Place& place, const float
   }
 }
 
+// The sum over the team, in every lane of it: a butterfly, so all lanes add the same pairs. All lanes of the warp call.
+__device__ inline float team_sum(float value, int lanes) {
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+// Group norm of one row by teams, in registers.
+
+__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
+  return 1.0f / sqrtf(m2 / length + eps);
+}
+
+// values = (values - mean) * rstd * weight + bias over the team's group; mean and rstd by two passes over registers.
+// The values are taken relative to the group's first: the mean of equal ones is then exact, of which 1 / sqrt(eps)
+// would blow up the last bit.
+template <int kWidth>
+__device__ inline void normalise_share(float (&values)[kValues], const float (&weight)[kValues],
+                                       const float (&bias)[kValues], const Place& place, float eps, float& mean,
+                                       float& rstd) {
+  const float length = static_cast<float>(place.length);
+  const float first = __shfl_sync(kAllLanes, values[0], 0, place.lanes);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    values[i] -= first;
+    if (holds<kWidth>(place, i)) sum += values[i];
+  }
+  const float mean_beyond_first = team_sum(sum, place.lanes) / length;
+  mean = first + mean_beyond_first;
+  float m2 = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    values[i] -= mean_beyond_first;
+    if (holds<kWidth>(place, i)) m2 += values[i] * values[i];
+  }
+  rstd = reciprocal_deviation(team_sum(m2, place.lanes), length, eps);
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) values[i] = values[i] * (rstd * weight[i]) + bias[i];
+}
+
 // The added bias of one row; its column stride is 1 or 0.
 template <int kWidth>
 __device__ inline void load_added_bias(const Biases& biases, int64_t row, const Place& place,
@@ -466,51 +518,8 @@ __device__ inline void load_added_bias(const Biases& biases, int64_t row, const 
   }
 }
 
-// The sum over the team, in every lane of it: a butterfly, so all lanes add the same pairs. All lanes of the warp call.
-__device__ inline float team_sum(float value, int lanes) {
-#pragma unroll
-  for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
-  }
-  return value;
-}
-
 // Forward behind the product: biases, Hardtanh, Mish and group norm in one launch; the product is read once where a
 // warp holds a group, and the rest stays in registers.
-
-__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
-  return 1.0f / sqrtf(m2 / length + eps);
-}
-
-// y = (a - mean) * rstd * weight + bias for one row's group; mean and rstd by two passes over registers. Hardtanh makes
-// groups of equal values common, and 1 / sqrt(eps) would blow up the last bit of their mean: the values are taken
-// relative to the group's first, so that theirs is exact.
-template <int kWidth>
-__device__ inline void normalise_share(const float (&values)[kValues], const float (&weight)[kValues],
-                                       const float (&bias)[kValues], const Place& place, float eps,
-                                       float (&normalised)[kValues], float& mean, float& rstd) {
-  const float length = static_cast<float>(place.length);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) normalised[i] = activation(values[i]);
-  const float first = __shfl_sync(kAllLanes, normalised[0], 0, place.lanes);
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    normalised[i] -= first;
-    if (holds<kWidth>(place, i)) sum += normalised[i];
-  }
-  const float mean_beyond_first = team_sum(sum, place.lanes) / length;
-  mean = first + mean_beyond_first;
-  float m2 = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    normalised[i] -= mean_beyond_first;
-    if (holds<kWidth>(place, i)) m2 += normalised[i] * normalised[i];
-  }
-  rstd = reciprocal_deviation(team_sum(m2, place.lanes), length, eps);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) normalised[i] = normalised[i] * (rstd * weight[i]) + bias[i];
-}
 
 // Grid (strips * chunks).
 template <int kWidth>
@@ -549,9 +558,12 @@ __global__ void __launch_bounds__(kThreads)
         for (int j = 0; j < kValues; ++j) values[i][j] = biased(values[i][j], linear_bias[j], added_bias[j]);
       }
       float normalised[kValues];
+#pragma unroll
+      for (int j = 0; j < kValues; ++j) normalised[j] = activation(values[i][j]);
       float row_mean;
       float row_rstd;
-      normalise_share<kWidth>(values[i], group_weight, group_bias, place, eps, normalised, row_mean, row_rstd);
+      // Hardtanh makes groups of equal values common.
+      normalise_share<kWidth>(normalised, group_weight, group_bias, place, eps, row_mean, row_rstd);
       store_share<kWidth>(y + row * shape.columns + place.column, place, normalised);
       if (place.lane == 0 && place.length > 0) {
         mean[row * shape.groups + place.group] = row_mean;
@@ -625,7 +637,7 @@ LaunchStatus launch_forward(const float* product, const Biases& biases, const fl
     return launched("normalise_long_groups");
   }
   const Teams teams = teams_of(shape);
-  const Chunks chunks = chunks_of(shape.rows);
+  const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const unsigned blocks = grid_for(teams.strips * chunks.count);
   if (reads_as_float4(product, length) && reads_as_float4(weight, length) && reads_as_float4(bias, length) &&
       reads_as_float4(y, length) && biases_read_as_float4(biases, length)) {
@@ -842,7 +854,7 @@ __global__ void add_chunks(PartialSums partial, int64_t chunks, int64_t columns,
 // Never nothing: torch gives empty tensors a null address, which would read as "not wanted" below, and the gradients of
 // no rows are zeros that must be written.
 int64_t backward_scratch(const Shape& shape) {
-  const int64_t chunks = chunks_of(shape.rows).count;
+  const int64_t chunks = chunks_of(shape.rows, kRowsPerBlock).count;
   return 3 * (chunks < 1 ? 1 : chunks) * shape.columns;
 }
 
@@ -892,7 +904,7 @@ LaunchStatus launch_backward(const float* dy, const float* product, const Biases
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  const Chunks chunks = chunks_of(shape.rows);
+  const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const PartialSums partial = partial_sums(gradients, scratch, chunks.count * shape.columns);
   if (shape.rows > 0) {
     const auto launch = fits_a_team(shape) ? launch_short_groups : launch_long_groups;

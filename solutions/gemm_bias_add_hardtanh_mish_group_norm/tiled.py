@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
-# parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:9a67c60c0749617c9af86f8f1b408dd3ce6003108c77487b0277201924a498a1
+# parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","partial_depth":1024,"rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
+# digest: sha256:1e2c45959371ff263f651e7694474759d81ff1bb2bfd1d81d145b03a016763b8
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -21,9 +21,9 @@ operator. Here one launch reads the product once and writes y once, and one laun
 writes dz once: of what lies between, only the product and two numbers a group are kept. A thread stays on its
 columns and walks down 16 rows, so that the columns' parameters are read, and the gradients of the
 parameters summed, in registers.
-The product is a tiled float32 kernel (128 x 128 tiles, 8 x 8 a thread,
-double buffered) that adds both biases before it writes. It uses no tensor cores, so that nothing is rounded below
-float32; it is not expected to beat cuBLAS.
+The product is a tiled float32 kernel (128 x 128 tiles, 8 x 8 a thread, double buffered, no more than
+1024 terms summed in one go) that adds both biases before it writes. It uses no tensor cores, so that nothing is
+rounded below float32; it is not expected to beat cuBLAS.
 
 Products:  multiply_tiles  grid (rows / 128 * columns / 128), block (256)
 Forward:   normalise_short_groups      grid (columns / columns of a block * rows / 16), block (32 .. 256)
@@ -58,7 +58,7 @@ struct LaunchStatus {
   const char* message;
 };
 
-// The product is (rows, columns), contiguous; a group is `columns / groups` neighbouring columns of one row.
+// A matrix (rows, columns), contiguous, normalised in groups of `columns / groups` neighbouring columns of one row.
 struct Shape {
   int64_t rows;
   int64_t columns;
@@ -132,6 +132,7 @@ constexpr int kBlockN = 128;
 constexpr int kBlockK = 16;
 constexpr int kThreadM = 8;
 constexpr int kThreadN = 8;
+constexpr int kPartialDepth = 1024;
 
 // What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
@@ -332,21 +333,29 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// The moments of data[0 .. length), in every thread of the block.
-template <int kWidth>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch) {
+// The moments of this thread's share of map(data[0 .. length)).
+template <int kWidth, typename Map>
+__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
     load_tile<kWidth>(data + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, data[i], 0.0f});
+    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
   }
-  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+  return running;
+}
+
+// The moments of map(data[0 .. length)), in every thread of the block.
+template <int kWidth, typename Map>
+__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+  return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
 // z = product + linear bias + added bias;  h = Hardtanh(z) = z clamped to [-1, 1];  a = Mish(h) = h tanh(softplus(h)).
@@ -387,10 +396,6 @@ __device__ inline Activation activation_with_slope(float z) {
 
 __device__ inline float activation(float z) { return activation_with_slope(z).value; }
 
-// Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down the rows of a chunk, so that
-// parameters are loaded, and gradients of parameters summed, once a chunk and not once a row. A lane holds kValues of
-// the columns, in vectors that interleave with those of its team.
-
 // Rows cut into equal chunks; the last may be shorter.
 struct Chunks {
   int64_t count;
@@ -400,11 +405,16 @@ struct Chunks {
 // No more than this many: each leaves a row of partial sums to be added up.
 constexpr int64_t kMaxChunks = 1024;
 
-inline Chunks chunks_of(int64_t rows) {
+// Chunks of `shortest` rows, of more where there would be too many.
+inline Chunks chunks_of(int64_t rows, int64_t shortest) {
   int64_t length = ceil_div(rows, kMaxChunks);
-  if (length < kRowsPerBlock) length = kRowsPerBlock;
+  if (length < shortest) length = shortest;
   return {ceil_div(rows, length), length};
 }
+
+// Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down rows, so that what belongs
+// to the columns is loaded, or summed, once and not once a row. A lane holds kValues of the columns, in vectors that
+// interleave with those of its team.
 
 // How teams cover the columns: a strip is what the teams of one block own.
 struct Teams {
@@ -479,6 +489,49 @@ __device__ inline void store_share(float* group, const Place& place, const float
   }
 }
 
+// The sum over the team, in every lane of it: a butterfly, so all lanes add the same pairs. All lanes of the warp call.
+__device__ inline float team_sum(float value, int lanes) {
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+// Group norm of one row by teams, in registers.
+
+__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
+  return 1.0f / sqrtf(m2 / length + eps);
+}
+
+// values = (values - mean) * rstd * weight + bias over the team's group; mean and rstd by two passes over registers.
+// The values are taken relative to the group's first: the mean of equal ones is then exact, of which 1 / sqrt(eps)
+// would blow up the last bit.
+template <int kWidth>
+__device__ inline void normalise_share(float (&values)[kValues], const float (&weight)[kValues],
+                                       const float (&bias)[kValues], const Place& place, float eps, float& mean,
+                                       float& rstd) {
+  const float length = static_cast<float>(place.length);
+  const float first = __shfl_sync(kAllLanes, values[0], 0, place.lanes);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    values[i] -= first;
+    if (holds<kWidth>(place, i)) sum += values[i];
+  }
+  const float mean_beyond_first = team_sum(sum, place.lanes) / length;
+  mean = first + mean_beyond_first;
+  float m2 = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    values[i] -= mean_beyond_first;
+    if (holds<kWidth>(place, i)) m2 += values[i] * values[i];
+  }
+  rstd = reciprocal_deviation(team_sum(m2, place.lanes), length, eps);
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) values[i] = values[i] * (rstd * weight[i]) + bias[i];
+}
+
 // The added bias of one row; its column stride is 1 or 0.
 template <int kWidth>
 __device__ inline void load_added_bias(const Biases& biases, int64_t row, const Place& place,
@@ -492,18 +545,14 @@ __device__ inline void load_added_bias(const Biases& biases, int64_t row, const 
   }
 }
 
-// The sum over the team, in every lane of it: a butterfly, so all lanes add the same pairs. All lanes of the warp call.
-__device__ inline float team_sum(float value, int lanes) {
-#pragma unroll
-  for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
-  }
-  return value;
-}
-
 // Matrix products in float32: a block multiplies a kBlockM x kBlockN tile in steps of kBlockK through shared memory, a
 // thread holds kThreadM x kThreadN of it in registers. While one step is multiplied, the next is on its way from global
 // memory; two buffers in shared memory make one barrier a step enough. What lies outside the matrices counts as 0.
+//
+// A float32 sum loses accuracy with its length. Registers have no room for second sums: every kPartialDepth steps of
+// depth the sums are added to those in the target instead, which a block has to itself, and begin anew.
+
+static_assert(kPartialDepth % kBlockK == 0, "sums are flushed between two steps");
 
 constexpr int kTileThreads = kBlockM / kThreadM * (kBlockN / kThreadN);
 
@@ -590,28 +639,91 @@ __device__ inline void read_fragment(const float* line, int thread, float (&frag
   }
 }
 
-// target (m, n) = left right, plus biases where kWithBiases. Grid (tiles), those of one column after another, so that
+// This thread's place in the matrix: element (i, j) of its share lies at row(i), column(j).
+struct TilePlace {
+  int64_t first_m;  // of the block's tile
+  int64_t first_n;
+  int thread_m;
+  int thread_n;
+
+  __device__ int64_t row(int i) const { return first_m + tile_position<kBlockM, kThreadM>(thread_m, i); }
+  __device__ int64_t column(int j) const { return first_n + tile_position<kBlockN, kThreadN>(thread_n, j); }
+};
+
+// sums += this thread's share of target, where there is any.
+template <int kWidth>
+__device__ inline void add_target(const float* target, const Product& product, const TilePlace& place,
+                                  float (&sums)[kThreadM][kThreadN]) {
+#pragma unroll
+  for (int i = 0; i < kThreadM; ++i) {
+    const int64_t m = place.row(i);
+    if (m >= product.m) continue;
+#pragma unroll
+    for (int j = 0; j < kThreadN; j += kWidth) {
+      const int64_t n = place.column(j);
+      if (n >= product.n) continue;
+      float values[kWidth];
+      load_vector<kWidth>(target + m * product.n + n, values);
+#pragma unroll
+      for (int index = 0; index < kWidth; ++index) sums[i][j + index] += values[index];
+    }
+  }
+}
+
+// target = sums, each as `finish` leaves it.
+template <int kWidth, typename Finish>
+__device__ inline void store_target(const float (&sums)[kThreadM][kThreadN], const Product& product,
+                                    const TilePlace& place, const Finish& finish, float* target) {
+#pragma unroll
+  for (int i = 0; i < kThreadM; ++i) {
+    const int64_t m = place.row(i);
+    if (m >= product.m) continue;
+#pragma unroll
+    for (int j = 0; j < kThreadN; j += kWidth) {
+      const int64_t n = place.column(j);
+      if (n >= product.n) continue;
+      float values[kWidth];
+#pragma unroll
+      for (int index = 0; index < kWidth; ++index) values[index] = finish(sums[i][j + index], m, n + index);
+      store_vector<kWidth>(target + m * product.n + n, values);
+    }
+  }
+}
+
+// The simplest epilogue: sums are stored as they are. Others add to a sum by its place, or also see what was stored
+// (kSeesTile), which is called by all threads of the block together.
+struct KeepSums {
+  static constexpr bool kSeesTile = false;
+  __device__ float operator()(float sum, int64_t /*m*/, int64_t /*n*/) const { return sum; }
+};
+
+// target (m, n) = left right, as the epilogue finishes it. Grid (tiles), those of one column after another, so that
 // neighbouring blocks read the same part of the right operand. kLeftRuns, kRightRuns: whether an operand's depth runs
 // along memory.
-template <bool kLeftRuns, bool kRightRuns, bool kWithBiases, int kWidth>
+template <bool kLeftRuns, bool kRightRuns, int kWidth, typename Epilogue>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
-    multiply_tiles(Product product, Biases biases, float* __restrict__ target) {
+    multiply_tiles(Product product, Epilogue epilogue, float* target) {
   using LeftCarrier = TileCarrier<kLeftRuns, kBlockM, kWidth>;
   using RightCarrier = TileCarrier<kRightRuns, kBlockN, kWidth>;
   __shared__ __align__(16) float left_tiles[2][kBlockK][LeftCarrier::kStride];
   __shared__ __align__(16) float right_tiles[2][kBlockK][RightCarrier::kStride];
   const int64_t tiles_m = (product.m + kBlockM - 1) / kBlockM;
-  const int64_t first_m = blockIdx.x % tiles_m * kBlockM;
-  const int64_t first_n = blockIdx.x / tiles_m * kBlockN;
-  const int thread_m = threadIdx.x / (kBlockN / kThreadN);
-  const int thread_n = threadIdx.x % (kBlockN / kThreadN);
-  LeftCarrier left(product.left, first_m, product.m, product.k);
-  RightCarrier right(product.right, first_n, product.n, product.k);
+  const TilePlace place = {blockIdx.x % tiles_m * kBlockM, blockIdx.x / tiles_m * kBlockN,
+                           static_cast<int>(threadIdx.x) / (kBlockN / kThreadN),
+                           static_cast<int>(threadIdx.x) % (kBlockN / kThreadN)};
+  __shared__ int64_t origin[2];  // read again at every flush: addresses worked out beforehand would take registers
+  if (threadIdx.x == 0) {
+    origin[0] = place.first_m;
+    origin[1] = place.first_n;
+  }
+  LeftCarrier left(product.left, place.first_m, product.m, product.k);
+  RightCarrier right(product.right, place.first_n, product.n, product.k);
   float sums[kThreadM][kThreadN] = {};
 
   left.load(product.k);
   right.load(product.k);
   int buffer = 0;
+  int64_t flush_at = product.k - kPartialDepth;  // what is left of the depth when sums go to the target
   for (int64_t depth_left = product.k; depth_left > 0; depth_left -= kBlockK) {
     left.store(left_tiles[buffer]);
     right.store(right_tiles[buffer]);
@@ -624,8 +736,8 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
     for (int k = 0; k < kBlockK; ++k) {
       float left_fragment[kThreadM];
       float right_fragment[kThreadN];
-      read_fragment<kBlockM, kThreadM>(left_tiles[buffer][k], thread_m, left_fragment);
-      read_fragment<kBlockN, kThreadN>(right_tiles[buffer][k], thread_n, right_fragment);
+      read_fragment<kBlockM, kThreadM>(left_tiles[buffer][k], place.thread_m, left_fragment);
+      read_fragment<kBlockN, kThreadN>(right_tiles[buffer][k], place.thread_n, right_fragment);
 #pragma unroll
       for (int i = 0; i < kThreadM; ++i) {
 #pragma unroll
@@ -633,32 +745,25 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
       }
     }
     buffer ^= 1;
+    if (depth_left - kBlockK != flush_at || flush_at <= 0) continue;
+    const TilePlace again = {origin[0], origin[1], place.thread_m, place.thread_n};
+    if (flush_at + kPartialDepth < product.k) add_target<kWidth>(target, product, again, sums);
+    store_target<kWidth>(sums, product, again, KeepSums(), target);
+#pragma unroll
+    for (int i = 0; i < kThreadM; ++i) {
+#pragma unroll
+      for (int j = 0; j < kThreadN; ++j) sums[i][j] = 0.0f;
+    }
+    flush_at -= kPartialDepth;
   }
 
-#pragma unroll
-  for (int i = 0; i < kThreadM; ++i) {
-    const int64_t m = first_m + tile_position<kBlockM, kThreadM>(thread_m, i);
-    if (m >= product.m) continue;
-#pragma unroll
-    for (int j = 0; j < kThreadN; j += kWidth) {
-      const int64_t n = first_n + tile_position<kBlockN, kThreadN>(thread_n, j);
-      if (n >= product.n) continue;
-      float values[kWidth];
-#pragma unroll
-      for (int index = 0; index < kWidth; ++index) {
-        values[index] = sums[i][j + index];
-        if constexpr (kWithBiases) {
-          const float added = biases.added[m * biases.row_stride + (n + index) * biases.column_stride];
-          values[index] = (values[index] + biases.linear[n + index]) + added;
-        }
-      }
-      store_vector<kWidth>(target + m * product.n + n, values);
-    }
-  }
+  if (product.k > kPartialDepth) add_target<kWidth>(target, product, place, sums);
+  store_target<kWidth>(sums, product, place, epilogue, target);
+  if constexpr (Epilogue::kSeesTile) epilogue.see_tile(target, place);
 }
 
-template <bool kLeftRuns, bool kRightRuns, bool kWithBiases>
-LaunchStatus launch_product(const Product& product, const Biases& biases, float* target, int device,
+template <bool kLeftRuns, bool kRightRuns, typename Epilogue>
+LaunchStatus launch_product(const Product& product, const Epilogue& epilogue, float* target, int device,
                             void* stream_handle) {
   if (product.m == 0 || product.n == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
@@ -666,61 +771,38 @@ LaunchStatus launch_product(const Product& product, const Biases& biases, float*
   const unsigned tiles = grid_for(ceil_div(product.m, kBlockM) * ceil_div(product.n, kBlockN));
   if (reads_as_float4(product.left, kLeftRuns ? product.k : product.m) &&
       reads_as_float4(product.right, kRightRuns ? product.k : product.n) && reads_as_float4(target, product.n)) {
-    multiply_tiles<kLeftRuns, kRightRuns, kWithBiases, 4><<<tiles, kTileThreads, 0, stream>>>(product, biases, target);
+    multiply_tiles<kLeftRuns, kRightRuns, 4><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
   } else {
-    multiply_tiles<kLeftRuns, kRightRuns, kWithBiases, 1><<<tiles, kTileThreads, 0, stream>>>(product, biases, target);
+    multiply_tiles<kLeftRuns, kRightRuns, 1><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
   }
   return launched("multiply_tiles");
 }
 
+// The three products of a linear layer, by tiles. That of the forward takes both biases along.
+
+struct AddBiases {
+  static constexpr bool kSeesTile = false;
+  Biases biases;
+
+  __device__ float operator()(float sum, int64_t m, int64_t n) const {
+    return (sum + biases.linear[n]) + biases.added[m * biases.row_stride + n * biases.column_stride];
+  }
+};
+
 LaunchStatus launch_linear(const Product& product, const Biases& biases, float* z, int device, void* stream) {
-  return launch_product<true, true, true>(product, biases, z, device, stream);
+  return launch_product<true, true>(product, AddBiases{biases}, z, device, stream);
 }
 
 LaunchStatus launch_input_gradient(const Product& product, float* dx, int device, void* stream) {
-  return launch_product<true, false, false>(product, Biases{}, dx, device, stream);
+  return launch_product<true, false>(product, KeepSums(), dx, device, stream);
 }
 
 LaunchStatus launch_weight_gradient(const Product& product, float* dweight, int device, void* stream) {
-  return launch_product<false, false, false>(product, Biases{}, dweight, device, stream);
+  return launch_product<false, false>(product, KeepSums(), dweight, device, stream);
 }
 
 // Forward behind the product: biases, Hardtanh, Mish and group norm in one launch; the product is read once where a
 // warp holds a group, and the rest stays in registers.
-
-__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
-  return 1.0f / sqrtf(m2 / length + eps);
-}
-
-// y = (a - mean) * rstd * weight + bias for one row's group; mean and rstd by two passes over registers. Hardtanh makes
-// groups of equal values common, and 1 / sqrt(eps) would blow up the last bit of their mean: the values are taken
-// relative to the group's first, so that theirs is exact.
-template <int kWidth>
-__device__ inline void normalise_share(const float (&values)[kValues], const float (&weight)[kValues],
-                                       const float (&bias)[kValues], const Place& place, float eps,
-                                       float (&normalised)[kValues], float& mean, float& rstd) {
-  const float length = static_cast<float>(place.length);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) normalised[i] = activation(values[i]);
-  const float first = __shfl_sync(kAllLanes, normalised[0], 0, place.lanes);
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    normalised[i] -= first;
-    if (holds<kWidth>(place, i)) sum += normalised[i];
-  }
-  const float mean_beyond_first = team_sum(sum, place.lanes) / length;
-  mean = first + mean_beyond_first;
-  float m2 = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    normalised[i] -= mean_beyond_first;
-    if (holds<kWidth>(place, i)) m2 += normalised[i] * normalised[i];
-  }
-  rstd = reciprocal_deviation(team_sum(m2, place.lanes), length, eps);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) normalised[i] = normalised[i] * (rstd * weight[i]) + bias[i];
-}
 
 // Grid (strips * chunks).
 template <int kWidth>
@@ -759,9 +841,12 @@ __global__ void __launch_bounds__(kThreads)
         for (int j = 0; j < kValues; ++j) values[i][j] = biased(values[i][j], linear_bias[j], added_bias[j]);
       }
       float normalised[kValues];
+#pragma unroll
+      for (int j = 0; j < kValues; ++j) normalised[j] = activation(values[i][j]);
       float row_mean;
       float row_rstd;
-      normalise_share<kWidth>(values[i], group_weight, group_bias, place, eps, normalised, row_mean, row_rstd);
+      // Hardtanh makes groups of equal values common.
+      normalise_share<kWidth>(normalised, group_weight, group_bias, place, eps, row_mean, row_rstd);
       store_share<kWidth>(y + row * shape.columns + place.column, place, normalised);
       if (place.lane == 0 && place.length > 0) {
         mean[row * shape.groups + place.group] = row_mean;
@@ -835,7 +920,7 @@ LaunchStatus launch_forward(const float* product, const Biases& biases, const fl
     return launched("normalise_long_groups");
   }
   const Teams teams = teams_of(shape);
-  const Chunks chunks = chunks_of(shape.rows);
+  const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const unsigned blocks = grid_for(teams.strips * chunks.count);
   if (reads_as_float4(product, length) && reads_as_float4(weight, length) && reads_as_float4(bias, length) &&
       reads_as_float4(y, length) && biases_read_as_float4(biases, length)) {
@@ -1052,7 +1137,7 @@ __global__ void add_chunks(PartialSums partial, int64_t chunks, int64_t columns,
 // Never nothing: torch gives empty tensors a null address, which would read as "not wanted" below, and the gradients of
 // no rows are zeros that must be written.
 int64_t backward_scratch(const Shape& shape) {
-  const int64_t chunks = chunks_of(shape.rows).count;
+  const int64_t chunks = chunks_of(shape.rows, kRowsPerBlock).count;
   return 3 * (chunks < 1 ? 1 : chunks) * shape.columns;
 }
 
@@ -1102,7 +1187,7 @@ LaunchStatus launch_backward(const float* dy, const float* product, const Biases
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  const Chunks chunks = chunks_of(shape.rows);
+  const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const PartialSums partial = partial_sums(gradients, scratch, chunks.count * shape.columns);
   if (shape.rows > 0) {
     const auto launch = fits_a_team(shape) ? launch_short_groups : launch_long_groups;

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:bc3b62f6837d659d90cdb47c6146d0853d2afcba95c9f753c80408cb3cd6e47d
+# digest: sha256:602bff901ec8ff5bd0809d832ddf8d33662d488b95d85273a7539569ce294651
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -44,6 +44,9 @@ struct LaunchStatus {
   const char* message;
 };
 
+// What is added to x before it is normalised: nothing.
+struct Shift {};
+
 // x is (samples, channels, spatial), contiguous; a group is `channels / groups` neighbouring channels of one sample.
 struct Shape {
   int64_t samples;
@@ -52,18 +55,29 @@ struct Shape {
   int64_t spatial;
 };
 
-// Floats of scratch memory that the launchers below want.
-int64_t forward_scratch(const Shape& shape);
+// Where gradients go; null where one is not wanted.
+struct Gradients {
+  float* x;       // like x
+  float* weight;  // (channels)
+  float* bias;    // (channels)
+  float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
+};
+
+// Floats of scratch memory that launch_backward wants.
 int64_t backward_scratch(const Shape& shape);
 
-// Writes y like x, and mean and rstd, each (samples, groups).
-LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, float* scratch, int device, void* stream);
-
-// Writes (never accumulates) those of dx like x, dweight and dbias (channels) that are not null.
-LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+// Writes (never accumulates) the wanted gradients.
+LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
+
+// Floats of scratch memory that launch_forward wants.
+int64_t forward_scratch(const Shape& shape);
+
+// Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
+LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
+                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+                            int device, void* stream);
 
 }  // namespace OP_NAMESPACE
 """
@@ -276,30 +290,53 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// The moments of data[0 .. length), in every thread of the block.
-template <int kWidth>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch) {
+// The moments of this thread's share of map(data[0 .. length)).
+template <int kWidth, typename Map>
+__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
     load_tile<kWidth>(data + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, data[i], 0.0f});
+    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
   }
-  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+  return running;
 }
 
+// The moments of map(data[0 .. length)), in every thread of the block.
+template <int kWidth, typename Map>
+__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+  return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
+}
+
+// Group norm by itself: what is normalised of an element is the element.
+
+// An element as it is normalised, and its derivative by the element in memory.
+struct Activation {
+  float value;
+  float slope;
+};
+
+struct Activate {
+  __device__ float operator()(float x) const { return x; }
+  __device__ Activation with_slope(float x) const { return {x, 1.0f}; }
+};
+
+__device__ inline Activate activate_of(const Shift&, int64_t /*channel*/) { return {}; }
+
 // A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
-// group r / channels_per_group, counted over the samples.
+// group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
 constexpr int64_t kShortRow = 64;
 
-// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (x - mean) * rstd.
+// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (activate(x) - mean) * rstd.
 struct RowSums {
   float dy;
   float dy_xhat;
@@ -318,8 +355,8 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd,
-                                         RowSums* scratch) {
+__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+                                         float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
@@ -331,21 +368,22 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       tile.dy += gradients[i];
-      tile.dy_xhat += gradients[i] * ((values[i] - mean) * rstd);
+      tile.dy_xhat += gradients[i] * ((activate(values[i]) - mean) * rstd);
     }
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd) {
+__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+                                          float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
   }
   return running;
 }
@@ -354,26 +392,44 @@ struct AddDoubles {
   __device__ double operator()(double left, double right) const { return left + right; }
 };
 
-// y = (x - mean) * rstd * weight + bias
+// y = (activate(x) - mean) * rstd * weight + bias
 struct Normalise {
+  Activate activate;
   float mean;
   float scale;  // rstd * weight
   float bias;
-  __device__ float operator()(float x) const { return (x - mean) * scale + bias; }
+  __device__ float operator()(float x) const { return (activate(x) - mean) * scale + bias; }
 };
 
-// dx = rstd * (dy * weight - mean(dy * weight) - xhat * mean(dy * weight * xhat)), the means over the group
+// dx = activate'(x) * rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight, the means over the group
 struct InputGradient {
+  Activate activate;
   float mean;
   float rstd;
   float weight;
   float mean_dy;       // mean(dy * weight)
   float mean_dy_xhat;  // mean(dy * weight * xhat)
   __device__ float operator()(float dy, float x) const {
-    const float xhat = (x - mean) * rstd;
-    return rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat);
+    const Activation a = activate.with_slope(x);
+    const float xhat = (a.value - mean) * rstd;
+    return a.slope * (rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat));
   }
 };
+
+// Nothing was added to x: no sum of its gradient is wanted.
+
+constexpr bool kShifted = false;
+
+// Writes dx for a stretch of a row, by the whole block.
+template <int kWidth>
+__device__ inline void differentiate(const float* dy, const float* x, float* dx, int64_t length,
+                                     const InputGradient& gradient, double*, float*, int64_t) {
+  transform<kWidth>(dy, x, dx, length, gradient);
+}
+
+inline LaunchStatus launch_shift_gradient(const float*, const Shape&, int64_t, float*, cudaStream_t) {
+  return {nullptr, nullptr};
+}
 
 // dweight[c] = sum over samples of dy_xhat, dbias[c] = sum over samples of dy, from the sums of each row.
 // Grid (channels / 32), block (32 channels, 32 lanes of samples); a fixed order, in double since there may be many.
@@ -406,13 +462,22 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
   if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
 }
 
-inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight,
-                                            float* dbias, cudaStream_t stream) {
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight, float* dbias,
+                                            cudaStream_t stream) {
   if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
   const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
   affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
                                                                          dweight, dbias);
   return launched("affine_gradients");
+}
+
+// Where all channels are activated alike, a group is one stretch of memory.
+
+// The moments of what is normalised of the group that begins at `x`, in every thread of the block.
+template <int kGroupWidth, int kRowWidth>
+__device__ inline Moments moments_of_group(const float* x, int64_t group_length, const Shift& shift, const Shape&,
+                                           int64_t /*group*/, Moments* scratch) {
+  return block_moments<kGroupWidth>(x, group_length, scratch, activate_of(shift, 0));
 }
 
 // Forward in one launch: a block owns a group (channels / groups neighbouring channels of one sample), reduces it to
@@ -421,15 +486,16 @@ inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape
 // Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
-                     float* mean, float* rstd) {
+    normalise_groups(const float* x, Shift shift, const float* weight, const float* bias, Shape shape, float eps,
+                     float* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
     const float* group_x = x + group * group_length;
     float* group_y = y + group * group_length;
-    const Moments moments = block_moments<kGroupWidth>(group_x, group_length, scratch);
+    const Moments moments =
+        moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
     if (threadIdx.x == 0) {
       mean[group] = moments.mean;
@@ -439,14 +505,16 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {moments.mean, group_rstd * weight[channel], bias[channel]};
+        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
+                                     bias[channel]};
         group_y[i] = normalise(group_x[i]);
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {moments.mean, group_rstd * weight[channel], bias[channel]};
+      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
+                                   bias[channel]};
       transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
                            normalise);
     }
@@ -455,9 +523,9 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t forward_scratch(const Shape&) { return 0; }
 
-LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, float* /*scratch*/, int device,
-                            void* stream_handle) {
+LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
+                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* /*scratch*/,
+                            int device, void* stream_handle) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
@@ -466,12 +534,12 @@ LaunchStatus launch_forward(const float* x, const float* weight, const float* bi
   const unsigned threads = threads_for(group_length, kThreads);
   if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
     normalise_groups<kVectorWidth, kVectorWidth>
-        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   } else if (reads_as_float4(x, group_length)) {
     normalise_groups<kVectorWidth, 1>
-        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   } else {
-    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   }
   return launched("normalise_groups");
 }
@@ -479,11 +547,11 @@ LaunchStatus launch_forward(const float* x, const float* weight, const float* bi
 // Backward in one launch and a small one: a block owns a group, sums each of its rows, and turns the sums into dx
 // while the rows may still lie in L2. The affine gradients are then sums over the samples.
 
-// Grid (samples * groups). `dx` may be null: only the row sums are wanted.
+// Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row, where it is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_gradients(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
-                    Shape shape, RowSums* row_sums, float* dx) {
+    group_gradients(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+                    const float* rstd, Shape shape, RowSums* row_sums, float* dx, float* dx_sums) {
   __shared__ RowSums row_scratch[kMaxWarps];
   __shared__ double group_scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
@@ -492,7 +560,8 @@ __global__ void __launch_bounds__(kThreads)
     const float* group_dy = dy + group * group_length;
     const float* group_x = x + group * group_length;
     RowSums* group_rows = row_sums + group * channels_per_group;
-    const float* group_weight = weight + group % shape.groups * channels_per_group;
+    const int64_t first_channel = group % shape.groups * channels_per_group;
+    const float* group_weight = weight + first_channel;
     const float group_mean = mean[group];
     const float group_rstd = rstd[group];
 
@@ -502,8 +571,9 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
+        const Activate activate = activate_of(shift, first_channel + member);
         const RowSums sums =
-            thread_row_sums(group_dy + start, group_x + start, shape.spatial, group_mean, group_rstd);
+            thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(group_weight[member]) * sums.dy;
         share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
@@ -511,8 +581,9 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
         const int64_t start = member * shape.spatial;
-        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, group_mean,
-                                                    group_rstd, row_scratch);
+        const Activate activate = activate_of(shift, first_channel + member);
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, activate,
+                                                    group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
         share_dy += static_cast<double>(group_weight[member]) * sums.dy;
@@ -528,7 +599,12 @@ __global__ void __launch_bounds__(kThreads)
     float* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
-        const InputGradient gradient = {group_mean, group_rstd, group_weight[i / shape.spatial], mean_dy,
+        const int64_t member = i / shape.spatial;
+        const InputGradient gradient = {activate_of(shift, first_channel + member),
+                                        group_mean,
+                                        group_rstd,
+                                        group_weight[member],
+                                        mean_dy,
                                         mean_dy_xhat};
         group_dx[i] = gradient(group_dy[i], group_x[i]);
       }
@@ -536,36 +612,51 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
-      const InputGradient gradient = {group_mean, group_rstd, group_weight[member], mean_dy, mean_dy_xhat};
-      transform<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient);
+      const InputGradient gradient = {activate_of(shift, first_channel + member),
+                                      group_mean,
+                                      group_rstd,
+                                      group_weight[member],
+                                      mean_dy,
+                                      mean_dy_xhat};
+      differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
+                            dx_sums, group * channels_per_group + member);
     }
   }
 }
 
 int64_t backward_scratch(const Shape& shape) {
-  return shape.samples * shape.channels * static_cast<int64_t>(sizeof(RowSums) / sizeof(float));
+  const int64_t floats_a_row = sizeof(RowSums) / sizeof(float) + (kShifted ? 1 : 0);
+  return shape.samples * shape.channels * floats_a_row;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
+  float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
+  float* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0) {
     const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
-    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) &&
-        reads_as_float4(dx, shape.spatial)) {
+    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
       group_gradients<kVectorWidth>
-          <<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     } else {
-      group_gradients<1><<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+      group_gradients<1>
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     }
     const LaunchStatus status = launched("group_gradients");
     if (status.kernel != nullptr) return status;
   }
-  return launch_affine_gradients(row_sums, shape, dweight, dbias, stream);
+  if (gradients.shift != nullptr) {
+    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
+    const LaunchStatus status =
+        launch_shift_gradient(is_short ? dx : dx_sums, shape, is_short ? shape.spatial : 1, gradients.shift, stream);
+    if (status.kernel != nullptr) return status;
+  }
+  return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
 }
 
 }  // namespace OP_NAMESPACE
@@ -616,8 +707,8 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
   const int64_t samples = x.size(0);
   const int64_t channels = x.size(1);
-  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels,
-                  " channels cannot be divided into ", groups, " groups");
+  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels, " channels cannot be divided into ",
+                  groups, " groups");
   STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
   int64_t spatial = 1;
   for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
@@ -638,7 +729,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
   float* mean = output_floats(statistics);
-  check_launch(launch_forward(input_floats(x), input_floats(weight), input_floats(bias), shape,
+  check_launch(launch_forward(input_floats(x), Shift{}, input_floats(weight), input_floats(bias), shape,
                               static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
                               scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
                               current_stream(x)));
@@ -662,10 +753,11 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
   Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
   const float* mean = input_floats(statistics);
-  check_launch(launch_backward(input_floats(dy), input_floats(x), input_floats(weight), mean,
-                               mean + shape.samples * shape.groups, shape, dx ? output_floats(*dx) : nullptr,
-                               dweight ? output_floats(*dweight) : nullptr, dbias ? output_floats(*dbias) : nullptr,
-                               output_floats(scratch), x.get_device_index(), current_stream(x)));
+  const Gradients gradients = {dx ? output_floats(*dx) : nullptr, dweight ? output_floats(*dweight) : nullptr,
+                               dbias ? output_floats(*dbias) : nullptr, nullptr};
+  check_launch(launch_backward(input_floats(dy), input_floats(x), Shift{}, input_floats(weight), mean,
+                               mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
+                               x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"two_kernels","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:87cf972864edea73a8adce8113cc957c6aead226dfa0b8a00ba62888939acbfa
+# digest: sha256:9f85b57efab520faef7e54e23fbfef8097184193aed63d9c4f83b29bb14f03ac
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -51,6 +51,9 @@ struct LaunchStatus {
   const char* message;
 };
 
+// What is added to x before it is normalised: nothing.
+struct Shift {};
+
 // x is (samples, channels, spatial), contiguous; a group is `channels / groups` neighbouring channels of one sample.
 struct Shape {
   int64_t samples;
@@ -59,18 +62,29 @@ struct Shape {
   int64_t spatial;
 };
 
-// Floats of scratch memory that the launchers below want.
-int64_t forward_scratch(const Shape& shape);
+// Where gradients go; null where one is not wanted.
+struct Gradients {
+  float* x;       // like x
+  float* weight;  // (channels)
+  float* bias;    // (channels)
+  float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
+};
+
+// Floats of scratch memory that launch_backward wants.
 int64_t backward_scratch(const Shape& shape);
 
-// Writes y like x, and mean and rstd, each (samples, groups).
-LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, float* scratch, int device, void* stream);
-
-// Writes (never accumulates) those of dx like x, dweight and dbias (channels) that are not null.
-LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+// Writes (never accumulates) the wanted gradients.
+LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
+
+// Floats of scratch memory that launch_forward wants.
+int64_t forward_scratch(const Shape& shape);
+
+// Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
+LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
+                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+                            int device, void* stream);
 
 }  // namespace OP_NAMESPACE
 """
@@ -284,30 +298,53 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// The moments of data[0 .. length), in every thread of the block.
-template <int kWidth>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch) {
+// The moments of this thread's share of map(data[0 .. length)).
+template <int kWidth, typename Map>
+__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
     load_tile<kWidth>(data + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, data[i], 0.0f});
+    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
   }
-  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+  return running;
 }
 
+// The moments of map(data[0 .. length)), in every thread of the block.
+template <int kWidth, typename Map>
+__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+  return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
+}
+
+// Group norm by itself: what is normalised of an element is the element.
+
+// An element as it is normalised, and its derivative by the element in memory.
+struct Activation {
+  float value;
+  float slope;
+};
+
+struct Activate {
+  __device__ float operator()(float x) const { return x; }
+  __device__ Activation with_slope(float x) const { return {x, 1.0f}; }
+};
+
+__device__ inline Activate activate_of(const Shift&, int64_t /*channel*/) { return {}; }
+
 // A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
-// group r / channels_per_group, counted over the samples.
+// group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
 constexpr int64_t kShortRow = 64;
 
-// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (x - mean) * rstd.
+// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (activate(x) - mean) * rstd.
 struct RowSums {
   float dy;
   float dy_xhat;
@@ -326,8 +363,8 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd,
-                                         RowSums* scratch) {
+__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+                                         float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
@@ -339,21 +376,22 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       tile.dy += gradients[i];
-      tile.dy_xhat += gradients[i] * ((values[i] - mean) * rstd);
+      tile.dy_xhat += gradients[i] * ((activate(values[i]) - mean) * rstd);
     }
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd) {
+__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+                                          float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
   }
   return running;
 }
@@ -362,26 +400,44 @@ struct AddDoubles {
   __device__ double operator()(double left, double right) const { return left + right; }
 };
 
-// y = (x - mean) * rstd * weight + bias
+// y = (activate(x) - mean) * rstd * weight + bias
 struct Normalise {
+  Activate activate;
   float mean;
   float scale;  // rstd * weight
   float bias;
-  __device__ float operator()(float x) const { return (x - mean) * scale + bias; }
+  __device__ float operator()(float x) const { return (activate(x) - mean) * scale + bias; }
 };
 
-// dx = rstd * (dy * weight - mean(dy * weight) - xhat * mean(dy * weight * xhat)), the means over the group
+// dx = activate'(x) * rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight, the means over the group
 struct InputGradient {
+  Activate activate;
   float mean;
   float rstd;
   float weight;
   float mean_dy;       // mean(dy * weight)
   float mean_dy_xhat;  // mean(dy * weight * xhat)
   __device__ float operator()(float dy, float x) const {
-    const float xhat = (x - mean) * rstd;
-    return rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat);
+    const Activation a = activate.with_slope(x);
+    const float xhat = (a.value - mean) * rstd;
+    return a.slope * (rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat));
   }
 };
+
+// Nothing was added to x: no sum of its gradient is wanted.
+
+constexpr bool kShifted = false;
+
+// Writes dx for a stretch of a row, by the whole block.
+template <int kWidth>
+__device__ inline void differentiate(const float* dy, const float* x, float* dx, int64_t length,
+                                     const InputGradient& gradient, double*, float*, int64_t) {
+  transform<kWidth>(dy, x, dx, length, gradient);
+}
+
+inline LaunchStatus launch_shift_gradient(const float*, const Shape&, int64_t, float*, cudaStream_t) {
+  return {nullptr, nullptr};
+}
 
 // dweight[c] = sum over samples of dy_xhat, dbias[c] = sum over samples of dy, from the sums of each row.
 // Grid (channels / 32), block (32 channels, 32 lanes of samples); a fixed order, in double since there may be many.
@@ -414,17 +470,14 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
   if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
 }
 
-inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight,
-                                            float* dbias, cudaStream_t stream) {
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight, float* dbias,
+                                            cudaStream_t stream) {
   if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
   const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
   affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
                                                                          dweight, dbias);
   return launched("affine_gradients");
 }
-
-// Forward: a group is cut into parts, one block a part, so that even one long group fills the device;
-// its parts' moments are merged in order, and then every row is normalised, one block a tile.
 
 // Work cut into equal parts of whole tiles; the last may be shorter.
 struct Parts {
@@ -443,6 +496,12 @@ inline Parts parts_of(int64_t length) {
   return {count < 1 ? 1 : count, part};
 }
 
+// The parts in which a row is reduced; a short one is never cut.
+inline Parts row_parts(int64_t spatial) {
+  if (spatial < kShortRow) return {1, spatial};
+  return parts_of(spatial);
+}
+
 // One tile a part, for passes that write: the blocks at work then write one dense stretch of memory, with longer parts
 // many scattered ones. normalise_rows, 112 x 64 x 512 x 512 on an H200: 3.7 ms, and 5.5 with four tiles a block.
 inline Parts tiles_of(int64_t length) {
@@ -450,31 +509,11 @@ inline Parts tiles_of(int64_t length) {
   return {ceil_div(length, tile), tile};
 }
 
-__device__ inline void write_statistics(const Moments& group, float group_length, float eps, float* mean,
-                                        float* rstd) {
+// Statistics of groups whose moments lie in memory, in parts.
+
+__device__ inline void write_statistics(const Moments& group, float group_length, float eps, float* mean, float* rstd) {
   *mean = group.mean;
   *rstd = 1.0f / sqrtf(group.m2 / group_length + eps);
-}
-
-// Grid (groups * parts): the moments of one part, or at once mean and rstd where a group is a single part.
-template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    group_moments(const float* x, int64_t groups, int64_t group_length, Parts parts, float eps, Moments* moments,
-                  float* mean, float* rstd) {
-  __shared__ Moments scratch[kMaxWarps];
-  for (int64_t item = blockIdx.x; item < groups * parts.count; item += gridDim.x) {
-    const int64_t group = item / parts.count;
-    const int64_t begin = (item - group * parts.count) * parts.length;
-    const int64_t left = group_length - begin;
-    const int64_t length = left < parts.length ? left : parts.length;
-    const Moments part = block_moments<kWidth>(x + group * group_length + begin, length, scratch);
-    if (threadIdx.x != 0) continue;
-    if (parts.count == 1) {
-      write_statistics(part, static_cast<float>(group_length), eps, mean + group, rstd + group);
-    } else {
-      moments[item] = part;
-    }
-  }
 }
 
 // Grid (groups), one warp: merges a group's parts.
@@ -493,36 +532,35 @@ __global__ void merge_moments(const Moments* moments, int64_t groups, int64_t gr
   }
 }
 
-// Grid (rows * tiles).
-template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    normalise_rows(const float* x, const float* weight, const float* bias, const float* mean, const float* rstd,
-                   int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, Parts tiles,
-                   float* y) {
-  for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
-    const int64_t row = item / tiles.count;
-    const int64_t begin = (item - row * tiles.count) * tiles.length;
-    const int64_t left = spatial - begin;
-    const int64_t length = left < tiles.length ? left : tiles.length;
-    const int64_t channel = row % channels;
-    const int64_t group = row / channels_per_group;
-    const Normalise normalise = {mean[group], rstd[group] * weight[channel], bias[channel]};
-    const int64_t offset = row * spatial + begin;
-    transform<kWidth>(x + offset, y + offset, length, normalise);
-  }
+LaunchStatus launch_merge_moments(const Moments* moments, const Shape& shape, int64_t parts, float eps, float* mean,
+                                  float* rstd, cudaStream_t stream) {
+  const int64_t groups = shape.samples * shape.groups;
+  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
+  merge_moments<<<grid_for(groups), kWarpSize, 0, stream>>>(moments, groups, group_length, parts, eps, mean, rstd);
+  return launched("merge_moments");
 }
 
-// One thread an element, for short rows.
+// Where all channels are activated alike, a group is one stretch of memory.
+
+// Grid (groups * parts): the moments of one part, or at once mean and rstd where a group is a single part.
+template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_elements(const float* x, const float* weight, const float* bias, const float* mean, const float* rstd,
-                       int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, float* y) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
-    const int64_t row = i / spatial;
-    const int64_t channel = row % channels;
-    const int64_t group = row / channels_per_group;
-    const Normalise normalise = {mean[group], rstd[group] * weight[channel], bias[channel]};
-    y[i] = normalise(x[i]);
+    group_moments(const float* x, Shift shift, int64_t groups, int64_t group_length, Parts parts, float eps,
+                  Moments* moments, float* mean, float* rstd) {
+  __shared__ Moments scratch[kMaxWarps];
+  for (int64_t item = blockIdx.x; item < groups * parts.count; item += gridDim.x) {
+    const int64_t group = item / parts.count;
+    const int64_t begin = (item - group * parts.count) * parts.length;
+    const int64_t left = group_length - begin;
+    const int64_t length = left < parts.length ? left : parts.length;
+    const Moments part =
+        block_moments<kWidth>(x + group * group_length + begin, length, scratch, activate_of(shift, 0));
+    if (threadIdx.x != 0) continue;
+    if (parts.count == 1) {
+      write_statistics(part, static_cast<float>(group_length), eps, mean + group, rstd + group);
+    } else {
+      moments[item] = part;
+    }
   }
 }
 
@@ -532,8 +570,8 @@ int64_t forward_scratch(const Shape& shape) {
   return parts == 1 ? 0 : shape.samples * shape.groups * parts * floats_per_moment;
 }
 
-LaunchStatus launch_statistics(const float* x, const Shape& shape, float eps, float* mean, float* rstd,
-                               Moments* moments, cudaStream_t stream) {
+LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& shape, float eps, float* mean,
+                               float* rstd, Moments* moments, cudaStream_t stream) {
   const int64_t groups = shape.samples * shape.groups;
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   const Parts parts = parts_of(group_length);
@@ -541,24 +579,60 @@ LaunchStatus launch_statistics(const float* x, const Shape& shape, float eps, fl
   const unsigned threads = threads_for(group_length, kThreads);
   if (reads_as_float4(x, group_length)) {
     group_moments<kVectorWidth>
-        <<<blocks, threads, 0, stream>>>(x, groups, group_length, parts, eps, moments, mean, rstd);
+        <<<blocks, threads, 0, stream>>>(x, shift, groups, group_length, parts, eps, moments, mean, rstd);
   } else {
-    group_moments<1><<<blocks, threads, 0, stream>>>(x, groups, group_length, parts, eps, moments, mean, rstd);
+    group_moments<1><<<blocks, threads, 0, stream>>>(x, shift, groups, group_length, parts, eps, moments, mean, rstd);
   }
   const LaunchStatus status = launched("group_moments");
   if (status.kernel != nullptr || parts.count == 1) return status;
-  merge_moments<<<grid_for(groups), kWarpSize, 0, stream>>>(moments, groups, group_length, parts.count, eps, mean,
-                                                            rstd);
-  return launched("merge_moments");
+  return launch_merge_moments(moments, shape, parts.count, eps, mean, rstd, stream);
 }
 
-LaunchStatus launch_normalise(const float* x, const float* weight, const float* bias, const float* mean,
-                              const float* rstd, const Shape& shape, float* y, cudaStream_t stream) {
+// Every row normalised by its group's statistics, one block a tile.
+
+// Grid (rows * tiles).
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    normalise_rows(const float* x, Shift shift, const float* weight, const float* bias, const float* mean,
+                   const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
+                   Parts tiles, float* y) {
+  for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
+    const int64_t row = item / tiles.count;
+    const int64_t begin = (item - row * tiles.count) * tiles.length;
+    const int64_t left = spatial - begin;
+    const int64_t length = left < tiles.length ? left : tiles.length;
+    const int64_t channel = row % channels;
+    const int64_t group = row / channels_per_group;
+    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * weight[channel],
+                                 bias[channel]};
+    const int64_t offset = row * spatial + begin;
+    transform<kWidth>(x + offset, y + offset, length, normalise);
+  }
+}
+
+// One thread an element, for short rows.
+__global__ void __launch_bounds__(kThreads)
+    normalise_elements(const float* x, Shift shift, const float* weight, const float* bias, const float* mean,
+                       const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
+                       float* y) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
+    const int64_t row = i / spatial;
+    const int64_t channel = row % channels;
+    const int64_t group = row / channels_per_group;
+    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * weight[channel],
+                                 bias[channel]};
+    y[i] = normalise(x[i]);
+  }
+}
+
+LaunchStatus launch_normalise(const float* x, const Shift& shift, const float* weight, const float* bias,
+                              const float* mean, const float* rstd, const Shape& shape, float* y, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
+    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, shift, weight, bias, mean, rstd, rows, shape.channels,
                                                         channels_per_group, shape.spatial, y);
     return launched("normalise_elements");
   }
@@ -566,24 +640,28 @@ LaunchStatus launch_normalise(const float* x, const float* weight, const float* 
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
-    normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
-                                                                 channels_per_group, shape.spatial, tiles, y);
+    normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
+        x, shift, weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
   } else {
-    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
+    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, mean, rstd, rows, shape.channels,
                                                       channels_per_group, shape.spatial, tiles, y);
   }
   return launched("normalise_rows");
 }
 
-LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, float* scratch, int device, void* stream_handle) {
+// Forward: a group is cut into parts, one block a part, so that even one long group fills the device;
+// its parts' moments are merged in order, and then every row is normalised, one block a tile.
+
+LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
+                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+                            int device, void* stream_handle) {
   if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const LaunchStatus status =
-      launch_statistics(x, shape, eps, mean, rstd, reinterpret_cast<Moments*>(scratch), stream);
+      launch_statistics(x, shift, shape, eps, mean, rstd, reinterpret_cast<Moments*>(scratch), stream);
   if (status.kernel != nullptr) return status;
-  return launch_normalise(x, weight, bias, mean, rstd, shape, y, stream);
+  return launch_normalise(x, shift, weight, bias, mean, rstd, shape, y, stream);
 }
 
 // Backward: sums over parts of each row, then the two means of each group, then dx, one block a tile of a row.
@@ -596,8 +674,8 @@ struct GroupMeans {
 // Grid (rows * parts).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    row_part_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
-                  int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
+    row_part_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
+                  int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
   __shared__ RowSums scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
     const int64_t row = item / parts.count;
@@ -606,20 +684,22 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < parts.length ? left : parts.length;
     const int64_t group = row / channels_per_group;
     const int64_t offset = row * spatial + begin;
-    const RowSums sums = block_row_sums<kWidth>(dy + offset, x + offset, length, mean[group], rstd[group], scratch);
+    const Activate activate = activate_of(shift, row % channels);
+    const RowSums sums =
+        block_row_sums<kWidth>(dy + offset, x + offset, length, activate, mean[group], rstd[group], scratch);
     if (threadIdx.x == 0) part_sums[item] = sums;
   }
 }
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
-                   int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
+    short_row_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
+                   int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const int64_t group = row / channels_per_group;
-    row_sums[row] =
-        thread_row_sums(dy + row * spatial, x + row * spatial, spatial, mean[group], rstd[group]);
+    row_sums[row] = thread_row_sums(dy + row * spatial, x + row * spatial, spatial, activate_of(shift, row % channels),
+                                    mean[group], rstd[group]);
   }
 }
 
@@ -654,12 +734,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Grid (rows * tiles).
+// Grid (rows * tiles). `dx_sums`: of each tile, where x is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_rows(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
-                        const GroupMeans* means, int64_t rows, int64_t channels, int64_t channels_per_group,
-                        int64_t spatial, Parts tiles, float* dx) {
+    input_gradient_rows(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+                        const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
+                        int64_t channels_per_group, int64_t spatial, Parts tiles, float* dx, float* dx_sums) {
+  __shared__ double scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
     const int64_t begin = (item - row * tiles.count) * tiles.length;
@@ -667,16 +748,16 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
-                                    means[group].dy_xhat};
+    const InputGradient gradient = {
+        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
     const int64_t offset = row * spatial + begin;
-    transform<kWidth>(dy + offset, x + offset, dx + offset, length, gradient);
+    differentiate<kWidth>(dy + offset, x + offset, dx + offset, length, gradient, scratch, dx_sums, item);
   }
 }
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_elements(const float* dy, const float* x, const float* weight, const float* mean,
+    input_gradient_elements(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
                             const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
                             int64_t channels_per_group, int64_t spatial, float* dx) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -684,74 +765,70 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
-                                    means[group].dy_xhat};
+    const InputGradient gradient = {
+        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
     dx[i] = gradient(dy[i], x[i]);
   }
-}
-
-// How many parts the row sums of one row come in.
-inline Parts row_parts(int64_t spatial) {
-  if (spatial < kShortRow) return {1, spatial};
-  return parts_of(spatial);
 }
 
 int64_t backward_scratch(const Shape& shape) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t floats_per_pair = 2;  // of RowSums and of GroupMeans
-  return floats_per_pair * (rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups);
+  const int64_t pairs = rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups;
+  return floats_per_pair * pairs + (kShifted ? rows * tiles_of(shape.spatial).count : 0);
 }
 
-LaunchStatus launch_row_sums(const float* dy, const float* x, const float* mean, const float* rstd,
+LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift, const float* mean, const float* rstd,
                              const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows, kThreads));
-    short_row_sums<<<blocks, kThreads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group, shape.spatial,
-                                                    part_sums);
+    short_row_sums<<<blocks, kThreads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels, channels_per_group,
+                                                    shape.spatial, part_sums);
     return launched("short_row_sums");
   }
   const Parts parts = row_parts(shape.spatial);
   const unsigned blocks = grid_for(rows * parts.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial)) {
-    row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group,
-                                                                shape.spatial, parts, part_sums);
+    row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels,
+                                                                channels_per_group, shape.spatial, parts, part_sums);
   } else {
-    row_part_sums<1><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group, shape.spatial,
-                                                     parts, part_sums);
+    row_part_sums<1><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels, channels_per_group,
+                                                     shape.spatial, parts, part_sums);
   }
   return launched("row_part_sums");
 }
 
-LaunchStatus launch_input_gradient(const float* dy, const float* x, const float* weight, const float* mean,
-                                   const float* rstd, const GroupMeans* means, const Shape& shape, float* dx,
-                                   cudaStream_t stream) {
+LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift& shift, const float* weight,
+                                   const float* mean, const float* rstd, const GroupMeans* means, const Shape& shape,
+                                   float* dx, float* dx_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows, shape.channels,
-                                                             channels_per_group, shape.spatial, dx);
+    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+                                                             shape.channels, channels_per_group, shape.spatial, dx);
     return launched("input_gradient_elements");
   }
   const Parts tiles = tiles_of(shape.spatial);
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) &&
-      reads_as_float4(dx, shape.spatial)) {
-    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
-        dy, x, weight, mean, rstd, means, rows, shape.channels, channels_per_group, shape.spatial, tiles, dx);
+  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+                                                                      shape.channels, channels_per_group, shape.spatial,
+                                                                      tiles, dx, dx_sums);
   } else {
-    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows, shape.channels,
-                                                           channels_per_group, shape.spatial, tiles, dx);
+    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+                                                           shape.channels, channels_per_group, shape.spatial, tiles, dx,
+                                                           dx_sums);
   }
   return launched("input_gradient_rows");
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
@@ -762,19 +839,27 @@ LaunchStatus launch_backward(const float* dy, const float* x, const float* weigh
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
   RowSums* part_sums = row_sums + rows;
   GroupMeans* means = reinterpret_cast<GroupMeans*>(part_sums + rows * parts);
+  float* dx_sums = reinterpret_cast<float*>(means + groups);
   if (groups > 0) {
-    LaunchStatus status = launch_row_sums(dy, x, mean, rstd, shape, part_sums, stream);
+    LaunchStatus status = launch_row_sums(dy, x, shift, mean, rstd, shape, part_sums, stream);
     if (status.kernel != nullptr) return status;
     group_means<<<grid_for(groups), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
         part_sums, weight, groups, shape.channels, channels_per_group, shape.spatial, parts, row_sums, means);
     status = launched("group_means");
     if (status.kernel != nullptr) return status;
-    if (dx != nullptr && shape.spatial > 0) {
-      status = launch_input_gradient(dy, x, weight, mean, rstd, means, shape, dx, stream);
+    if (gradients.x != nullptr && shape.spatial > 0) {
+      status = launch_input_gradient(dy, x, shift, weight, mean, rstd, means, shape, gradients.x, dx_sums, stream);
       if (status.kernel != nullptr) return status;
     }
   }
-  return launch_affine_gradients(row_sums, shape, dweight, dbias, stream);
+  if (gradients.shift != nullptr) {
+    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
+    const LaunchStatus status =
+        launch_shift_gradient(is_short ? gradients.x : dx_sums, shape,
+                              is_short ? shape.spatial : tiles_of(shape.spatial).count, gradients.shift, stream);
+    if (status.kernel != nullptr) return status;
+  }
+  return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
 }
 
 }  // namespace OP_NAMESPACE
@@ -825,8 +910,8 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
   const int64_t samples = x.size(0);
   const int64_t channels = x.size(1);
-  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels,
-                  " channels cannot be divided into ", groups, " groups");
+  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels, " channels cannot be divided into ",
+                  groups, " groups");
   STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
   int64_t spatial = 1;
   for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
@@ -847,7 +932,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
   float* mean = output_floats(statistics);
-  check_launch(launch_forward(input_floats(x), input_floats(weight), input_floats(bias), shape,
+  check_launch(launch_forward(input_floats(x), Shift{}, input_floats(weight), input_floats(bias), shape,
                               static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
                               scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
                               current_stream(x)));
@@ -871,10 +956,11 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
   Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
   const float* mean = input_floats(statistics);
-  check_launch(launch_backward(input_floats(dy), input_floats(x), input_floats(weight), mean,
-                               mean + shape.samples * shape.groups, shape, dx ? output_floats(*dx) : nullptr,
-                               dweight ? output_floats(*dweight) : nullptr, dbias ? output_floats(*dbias) : nullptr,
-                               output_floats(scratch), x.get_device_index(), current_stream(x)));
+  const Gradients gradients = {dx ? output_floats(*dx) : nullptr, dweight ? output_floats(*dweight) : nullptr,
+                               dbias ? output_floats(*dbias) : nullptr, nullptr};
+  check_launch(launch_backward(input_floats(dy), input_floats(x), Shift{}, input_floats(weight), mean,
+                               mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
+                               x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 

@@ -33,19 +33,27 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// The moments of data[0 .. length), in every thread of the block.
-template <int kWidth>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch) {
+// The moments of this thread's share of map(data[0 .. length)).
+template <int kWidth, typename Map>
+__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
     load_tile<kWidth>(data + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, data[i], 0.0f});
+    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
   }
-  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+  return running;
+}
+
+// The moments of map(data[0 .. length)), in every thread of the block.
+template <int kWidth, typename Map>
+__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+  return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }

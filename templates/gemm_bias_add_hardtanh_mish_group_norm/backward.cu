@@ -202,7 +202,7 @@ __global__ void add_chunks(PartialSums partial, int64_t chunks, int64_t columns,
 // Never nothing: torch gives empty tensors a null address, which would read as "not wanted" below, and the gradients of
 // no rows are zeros that must be written.
 int64_t backward_scratch(const Shape& shape) {
-  const int64_t chunks = chunks_of(shape.rows).count;
+  const int64_t chunks = chunks_of(shape.rows, kRowsPerBlock).count;
   return 3 * (chunks < 1 ? 1 : chunks) * shape.columns;
 }
 
@@ -252,7 +252,7 @@ LaunchStatus launch_backward(const float* dy, const float* product, const Biases
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  const Chunks chunks = chunks_of(shape.rows);
+  const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const PartialSums partial = partial_sums(gradients, scratch, chunks.count * shape.columns);
   if (shape.rows > 0) {
     const auto launch = fits_a_team(shape) ? launch_short_groups : launch_long_groups;

@@ -1,40 +1,6 @@
 // Forward behind the product: biases, Hardtanh, Mish and group norm in one launch; the product is read once where a
 // warp holds a group, and the rest stays in registers.
 
-__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
-  return 1.0f / sqrtf(m2 / length + eps);
-}
-
-// y = (a - mean) * rstd * weight + bias for one row's group; mean and rstd by two passes over registers. Hardtanh makes
-// groups of equal values common, and 1 / sqrt(eps) would blow up the last bit of their mean: the values are taken
-// relative to the group's first, so that theirs is exact.
-template <int kWidth>
-__device__ inline void normalise_share(const float (&values)[kValues], const float (&weight)[kValues],
-                                       const float (&bias)[kValues], const Place& place, float eps,
-                                       float (&normalised)[kValues], float& mean, float& rstd) {
-  const float length = static_cast<float>(place.length);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) normalised[i] = activation(values[i]);
-  const float first = __shfl_sync(kAllLanes, normalised[0], 0, place.lanes);
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    normalised[i] -= first;
-    if (holds<kWidth>(place, i)) sum += normalised[i];
-  }
-  const float mean_beyond_first = team_sum(sum, place.lanes) / length;
-  mean = first + mean_beyond_first;
-  float m2 = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    normalised[i] -= mean_beyond_first;
-    if (holds<kWidth>(place, i)) m2 += normalised[i] * normalised[i];
-  }
-  rstd = reciprocal_deviation(team_sum(m2, place.lanes), length, eps);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) normalised[i] = normalised[i] * (rstd * weight[i]) + bias[i];
-}
-
 // Grid (strips * chunks).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
@@ -72,9 +38,12 @@ __global__ void __launch_bounds__(kThreads)
         for (int j = 0; j < kValues; ++j) values[i][j] = biased(values[i][j], linear_bias[j], added_bias[j]);
       }
       float normalised[kValues];
+#pragma unroll
+      for (int j = 0; j < kValues; ++j) normalised[j] = activation(values[i][j]);
       float row_mean;
       float row_rstd;
-      normalise_share<kWidth>(values[i], group_weight, group_bias, place, eps, normalised, row_mean, row_rstd);
+      // Hardtanh makes groups of equal values common.
+      normalise_share<kWidth>(normalised, group_weight, group_bias, place, eps, row_mean, row_rstd);
       store_share<kWidth>(y + row * shape.columns + place.column, place, normalised);
       if (place.lane == 0 && place.length > 0) {
         mean[row * shape.groups + place.group] = row_mean;
@@ -148,7 +117,7 @@ LaunchStatus launch_forward(const float* product, const Biases& biases, const fl
     return launched("normalise_long_groups");
   }
   const Teams teams = teams_of(shape);
-  const Chunks chunks = chunks_of(shape.rows);
+  const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const unsigned blocks = grid_for(teams.strips * chunks.count);
   if (reads_as_float4(product, length) && reads_as_float4(weight, length) && reads_as_float4(bias, length) &&
       reads_as_float4(y, length) && biases_read_as_float4(biases, length)) {

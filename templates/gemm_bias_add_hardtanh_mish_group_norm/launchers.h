@@ -4,12 +4,7 @@ namespace OP_NAMESPACE {
 
 {% include "common/launch_status.h" %}
 
-// The product is (rows, columns), contiguous; a group is `columns / groups` neighbouring columns of one row.
-struct Shape {
-  int64_t rows;
-  int64_t columns;
-  int64_t groups;
-};
+{% include "common/grouped_rows.h" %}
 
 // What is added to the product: the linear layer's bias (columns), and one that broadcasts by strides of 0.
 struct Biases {
@@ -42,14 +37,7 @@ LaunchStatus launch_backward(const float* dy, const float* product, const Biases
                              float* scratch, int device, void* stream);
 {% if gemm == "tiled" %}
 
-// left (m, k) times right (k, n), row by row in memory; an operand may lie there transposed instead.
-struct Product {
-  const float* left;
-  const float* right;
-  int64_t m;
-  int64_t n;
-  int64_t k;
-};
+{% include "common/product/product.h" %}
 
 // x (m, k), weight (n, k): z (m, n) = x weight^T + biases.
 LaunchStatus launch_linear(const Product& product, const Biases& biases, float* z, int device, void* stream);

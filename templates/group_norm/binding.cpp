@@ -1,16 +1,6 @@
 namespace OP_NAMESPACE {
 
-Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
-  STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
-  const int64_t samples = x.size(0);
-  const int64_t channels = x.size(1);
-  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels,
-                  " channels cannot be divided into ", groups, " groups");
-  STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
-  int64_t spatial = 1;
-  for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
-  return {samples, channels, groups, spatial};
-}
+{% include "common/group_norm/shape_of.h" %}
 
 // y like x, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps).
 std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
@@ -26,7 +16,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
   float* mean = output_floats(statistics);
-  check_launch(launch_forward(input_floats(x), input_floats(weight), input_floats(bias), shape,
+  check_launch(launch_forward(input_floats(x), Shift{}, input_floats(weight), input_floats(bias), shape,
                               static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
                               scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
                               current_stream(x)));
@@ -50,10 +40,11 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
   Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
   const float* mean = input_floats(statistics);
-  check_launch(launch_backward(input_floats(dy), input_floats(x), input_floats(weight), mean,
-                               mean + shape.samples * shape.groups, shape, dx ? output_floats(*dx) : nullptr,
-                               dweight ? output_floats(*dweight) : nullptr, dbias ? output_floats(*dbias) : nullptr,
-                               output_floats(scratch), x.get_device_index(), current_stream(x)));
+  const Gradients gradients = {dx ? output_floats(*dx) : nullptr, dweight ? output_floats(*dweight) : nullptr,
+                               dbias ? output_floats(*dbias) : nullptr, nullptr};
+  check_launch(launch_backward(input_floats(dy), input_floats(x), Shift{}, input_floats(weight), mean,
+                               mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
+                               x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 

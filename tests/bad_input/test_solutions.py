@@ -65,7 +65,7 @@ CANDIDATES = [
     Candidate("builds_late", solution(init=BUILD), "PASSED"),
     Candidate("hoards", solution("kept = []\nwhile True: kept.append(bytes(1 << 28))"), "OUT_OF_MEMORY", "MemoryError"),
     Candidate("leaves_a_mess", solution(MESS), "PASSED"),
-    Candidate("locks_its_folder", solution("os.makedirs('a/b', exist_ok=True); os.symlink('/', f'a/{time.monotonic_ns()}'); os.chmod('a', 0); os.chmod('.', 0)", result="torch.tanh(x * self.w)").replace("os.makedirs", "os.chmod('.', 0o700); os.path.exists('a') and os.chmod('a', 0o700); os.makedirs"), "PASSED"),
+    Candidate("locks_its_folder", solution("os.makedirs('a/b', exist_ok=True); os.symlink('/', f'a/{time.monotonic_ns()}'); os.chmod('a', 0); os.chmod('.', 0)", result="torch.tanh(x * self.w)").replace("os.makedirs", "os.chmod(os.environ['HOME'], 0o700); os.path.exists('a') and os.chmod('a', 0o700); os.makedirs"), "PASSED"),
     Candidate("closes_descriptors", solution("os.closerange(0, 256)"), "CRASHED", "exit code"),
     Candidate("gives_its_input", solution(result="x"), "WRONG_OUTPUT", "output"),
     Candidate("gives_a_view", solution(result="x.view(-1, 3)"), "WRONG_OUTPUT", "output"),

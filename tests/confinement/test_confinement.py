@@ -93,6 +93,7 @@ ATTEMPTS = [
     Attempt("shared memory with a name", "open('/dev/shm/left_for_the_next', 'w')", "files"),
     Attempt("a network socket", "socket.socket(socket.AF_INET)", "system_calls"),
     Attempt("a network socket of version 6", "socket.socket(socket.AF_INET6)", "system_calls"),
+    Attempt("a netlink socket", "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "system_calls"),
     Attempt("a raw socket", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", "system_calls"),
     Attempt("tracing the judge", f"call({PTRACE}, 16, judge, 0, 0)", "system_calls"),
     Attempt("reading the judge by a call", f"call({READ_MEMORY}, judge, 0, 0, 0, 0, 0)", "system_calls"),

@@ -118,8 +118,7 @@ def get_init_inputs():
 
 WRAPPER = """
 committed = {{"__name__": "committed"}}
-with open({path!r}, encoding="utf-8") as file:
-    exec(compile(file.read(), {path!r}, "exec"), committed)
+exec(compile({text!r}, "committed.py", "exec"), committed)
 
 
 class ModelNew(nn.Module):
@@ -203,7 +202,7 @@ def test_outputs_and_gradients_on_what_is_unusual(variant: str, tmp_path: Path, 
     committed = REPOSITORY / "solutions" / STEM / f"{variant}.py"
     problem, solution = tmp_path / "viewed.py", tmp_path / f"{variant}.py"
     problem.write_text(VIEWS + PROBLEM)
-    solution.write_text(VIEWS + WRAPPER.format(path=str(committed)) + PROBES)
+    solution.write_text(VIEWS + WRAPPER.format(text=committed.read_text()) + PROBES)
     cases = [word for case in CASES for word in ("--case", case)]
     ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--seed", "1" * 32, "--json", *cases)
     assert {row["case"]: row["status"] for row in ran.rows} == dict.fromkeys(CASES, "PASSED"), ran.out + ran.err

@@ -49,6 +49,7 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     tiled = resolved["gemm"] == "tiled"
     assert ("multiply_tiles<" in text, "torch.mm(" in text) == (tiled, not tiled)
     assert (f"constexpr int kBlockN = {resolved['block_n']};" in text) == tiled
+    assert (f"constexpr int kPartialDepth = {resolved['partial_depth']};" in text) == tiled
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,7 @@ def get_init_inputs():
 
 WRAPPER = """
 committed = {{"__name__": "committed"}}
-with open({path!r}, encoding="utf-8") as file:
-    exec(compile(file.read(), {path!r}, "exec"), committed)
+exec(compile({text!r}, "committed.py", "exec"), committed)
 
 
 class ModelNew(committed["ModelNew"]):
@@ -99,7 +98,7 @@ def evaluate(variant: str, tmp_path: Path, harness: Callable[..., Any]) -> Calla
         committed = REPOSITORY / "solutions" / "group_norm" / f"{variant}.py"
         problem, solution = tmp_path / "viewed_group_norm.py", tmp_path / f"{variant}.py"
         problem.write_text(VIEWS + PROBLEM)
-        solution.write_text(VIEWS + WRAPPER.format(path=str(committed)))
+        solution.write_text(VIEWS + WRAPPER.format(text=committed.read_text()))
         chosen = [word for case in cases for word in ("--case", case)]
         ran = harness("evaluate", solution, "--problem", problem, "--json", *chosen, *options)
         assert {row["case"]: row["status"] for row in ran.rows} == dict.fromkeys(cases, "PASSED"), ran.out + ran.err

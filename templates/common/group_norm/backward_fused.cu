@@ -1,11 +1,11 @@
 // Backward in one launch and a small one: a block owns a group, sums each of its rows, and turns the sums into dx
 // while the rows may still lie in L2. The affine gradients are then sums over the samples.
 
-// Grid (samples * groups). `dx` may be null: only the row sums are wanted.
+// Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row, where it is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_gradients(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
-                    Shape shape, RowSums* row_sums, float* dx) {
+    group_gradients(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+                    const float* rstd, Shape shape, RowSums* row_sums, float* dx, float* dx_sums) {
   __shared__ RowSums row_scratch[kMaxWarps];
   __shared__ double group_scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(kThreads)
     const float* group_dy = dy + group * group_length;
     const float* group_x = x + group * group_length;
     RowSums* group_rows = row_sums + group * channels_per_group;
-    const float* group_weight = weight + group % shape.groups * channels_per_group;
+    const int64_t first_channel = group % shape.groups * channels_per_group;
+    const float* group_weight = weight + first_channel;
     const float group_mean = mean[group];
     const float group_rstd = rstd[group];
 
@@ -24,8 +25,9 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
+        const Activate activate = activate_of(shift, first_channel + member);
         const RowSums sums =
-            thread_row_sums(group_dy + start, group_x + start, shape.spatial, group_mean, group_rstd);
+            thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(group_weight[member]) * sums.dy;
         share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
@@ -33,8 +35,9 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
         const int64_t start = member * shape.spatial;
-        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, group_mean,
-                                                    group_rstd, row_scratch);
+        const Activate activate = activate_of(shift, first_channel + member);
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, activate,
+                                                    group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
         share_dy += static_cast<double>(group_weight[member]) * sums.dy;
@@ -50,7 +53,12 @@ __global__ void __launch_bounds__(kThreads)
     float* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
-        const InputGradient gradient = {group_mean, group_rstd, group_weight[i / shape.spatial], mean_dy,
+        const int64_t member = i / shape.spatial;
+        const InputGradient gradient = {activate_of(shift, first_channel + member),
+                                        group_mean,
+                                        group_rstd,
+                                        group_weight[member],
+                                        mean_dy,
                                         mean_dy_xhat};
         group_dx[i] = gradient(group_dy[i], group_x[i]);
       }
@@ -58,34 +66,49 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
-      const InputGradient gradient = {group_mean, group_rstd, group_weight[member], mean_dy, mean_dy_xhat};
-      transform<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient);
+      const InputGradient gradient = {activate_of(shift, first_channel + member),
+                                      group_mean,
+                                      group_rstd,
+                                      group_weight[member],
+                                      mean_dy,
+                                      mean_dy_xhat};
+      differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
+                            dx_sums, group * channels_per_group + member);
     }
   }
 }
 
 int64_t backward_scratch(const Shape& shape) {
-  return shape.samples * shape.channels * static_cast<int64_t>(sizeof(RowSums) / sizeof(float));
+  const int64_t floats_a_row = sizeof(RowSums) / sizeof(float) + (kShifted ? 1 : 0);
+  return shape.samples * shape.channels * floats_a_row;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
+  float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
+  float* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0) {
     const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
-    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) &&
-        reads_as_float4(dx, shape.spatial)) {
+    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
       group_gradients<kVectorWidth>
-          <<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     } else {
-      group_gradients<1><<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+      group_gradients<1>
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     }
     const LaunchStatus status = launched("group_gradients");
     if (status.kernel != nullptr) return status;
   }
-  return launch_affine_gradients(row_sums, shape, dweight, dbias, stream);
+  if (gradients.shift != nullptr) {
+    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
+    const LaunchStatus status =
+        launch_shift_gradient(is_short ? dx : dx_sums, shape, is_short ? shape.spatial : 1, gradients.shift, stream);
+    if (status.kernel != nullptr) return status;
+  }
+  return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
 }

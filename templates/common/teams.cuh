@@ -1,21 +1,6 @@
-// Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down the rows of a chunk, so that
-// parameters are loaded, and gradients of parameters summed, once a chunk and not once a row. A lane holds kValues of
-// the columns, in vectors that interleave with those of its team.
-
-// Rows cut into equal chunks; the last may be shorter.
-struct Chunks {
-  int64_t count;
-  int64_t rows;
-};
-
-// No more than this many: each leaves a row of partial sums to be added up.
-constexpr int64_t kMaxChunks = 1024;
-
-inline Chunks chunks_of(int64_t rows) {
-  int64_t length = ceil_div(rows, kMaxChunks);
-  if (length < kRowsPerBlock) length = kRowsPerBlock;
-  return {ceil_div(rows, length), length};
-}
+// Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down rows, so that what belongs
+// to the columns is loaded, or summed, once and not once a row. A lane holds kValues of the columns, in vectors that
+// interleave with those of its team.
 
 // How teams cover the columns: a strip is what the teams of one block own.
 struct Teams {
@@ -87,19 +72,6 @@ __device__ inline void store_share(float* group, const Place& place, const float
 #pragma unroll
   for (int index = 0; index < kValues; index += kWidth) {
     if (holds<kWidth>(place, index)) store_vector<kWidth>(group + position_of<kWidth>(place, index), values + index);
-  }
-}
-
-// The added bias of one row; its column stride is 1 or 0.
-template <int kWidth>
-__device__ inline void load_added_bias(const Biases& biases, int64_t row, const Place& place,
-                                       float (&values)[kValues]) {
-  const float* source = biases.added + row * biases.row_stride;
-  if (biases.column_stride != 0) {
-    load_share<kWidth>(source + place.column, place, values);
-  } else {
-#pragma unroll
-    for (int index = 0; index < kValues; ++index) values[index] = *source;
   }
 }
 

@@ -8,8 +8,8 @@ struct GroupMeans {
 // Grid (rows * parts).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    row_part_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
-                  int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
+    row_part_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
+                  int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
   __shared__ RowSums scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
     const int64_t row = item / parts.count;
@@ -18,20 +18,22 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < parts.length ? left : parts.length;
     const int64_t group = row / channels_per_group;
     const int64_t offset = row * spatial + begin;
-    const RowSums sums = block_row_sums<kWidth>(dy + offset, x + offset, length, mean[group], rstd[group], scratch);
+    const Activate activate = activate_of(shift, row % channels);
+    const RowSums sums =
+        block_row_sums<kWidth>(dy + offset, x + offset, length, activate, mean[group], rstd[group], scratch);
     if (threadIdx.x == 0) part_sums[item] = sums;
   }
 }
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_sums(const float* dy, const float* x, const float* mean, const float* rstd, int64_t rows,
-                   int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
+    short_row_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
+                   int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const int64_t group = row / channels_per_group;
-    row_sums[row] =
-        thread_row_sums(dy + row * spatial, x + row * spatial, spatial, mean[group], rstd[group]);
+    row_sums[row] = thread_row_sums(dy + row * spatial, x + row * spatial, spatial, activate_of(shift, row % channels),
+                                    mean[group], rstd[group]);
   }
 }
 
@@ -66,12 +68,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Grid (rows * tiles).
+// Grid (rows * tiles). `dx_sums`: of each tile, where x is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_rows(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
-                        const GroupMeans* means, int64_t rows, int64_t channels, int64_t channels_per_group,
-                        int64_t spatial, Parts tiles, float* dx) {
+    input_gradient_rows(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+                        const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
+                        int64_t channels_per_group, int64_t spatial, Parts tiles, float* dx, float* dx_sums) {
+  __shared__ double scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
     const int64_t begin = (item - row * tiles.count) * tiles.length;
@@ -79,16 +82,16 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
-                                    means[group].dy_xhat};
+    const InputGradient gradient = {
+        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
     const int64_t offset = row * spatial + begin;
-    transform<kWidth>(dy + offset, x + offset, dx + offset, length, gradient);
+    differentiate<kWidth>(dy + offset, x + offset, dx + offset, length, gradient, scratch, dx_sums, item);
   }
 }
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_elements(const float* dy, const float* x, const float* weight, const float* mean,
+    input_gradient_elements(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
                             const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
                             int64_t channels_per_group, int64_t spatial, float* dx) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -96,74 +99,70 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {mean[group], rstd[group], weight[channel], means[group].dy,
-                                    means[group].dy_xhat};
+    const InputGradient gradient = {
+        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
     dx[i] = gradient(dy[i], x[i]);
   }
-}
-
-// How many parts the row sums of one row come in.
-inline Parts row_parts(int64_t spatial) {
-  if (spatial < kShortRow) return {1, spatial};
-  return parts_of(spatial);
 }
 
 int64_t backward_scratch(const Shape& shape) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t floats_per_pair = 2;  // of RowSums and of GroupMeans
-  return floats_per_pair * (rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups);
+  const int64_t pairs = rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups;
+  return floats_per_pair * pairs + (kShifted ? rows * tiles_of(shape.spatial).count : 0);
 }
 
-LaunchStatus launch_row_sums(const float* dy, const float* x, const float* mean, const float* rstd,
+LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift, const float* mean, const float* rstd,
                              const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows, kThreads));
-    short_row_sums<<<blocks, kThreads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group, shape.spatial,
-                                                    part_sums);
+    short_row_sums<<<blocks, kThreads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels, channels_per_group,
+                                                    shape.spatial, part_sums);
     return launched("short_row_sums");
   }
   const Parts parts = row_parts(shape.spatial);
   const unsigned blocks = grid_for(rows * parts.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial)) {
-    row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group,
-                                                                shape.spatial, parts, part_sums);
+    row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels,
+                                                                channels_per_group, shape.spatial, parts, part_sums);
   } else {
-    row_part_sums<1><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, channels_per_group, shape.spatial,
-                                                     parts, part_sums);
+    row_part_sums<1><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels, channels_per_group,
+                                                     shape.spatial, parts, part_sums);
   }
   return launched("row_part_sums");
 }
 
-LaunchStatus launch_input_gradient(const float* dy, const float* x, const float* weight, const float* mean,
-                                   const float* rstd, const GroupMeans* means, const Shape& shape, float* dx,
-                                   cudaStream_t stream) {
+LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift& shift, const float* weight,
+                                   const float* mean, const float* rstd, const GroupMeans* means, const Shape& shape,
+                                   float* dx, float* dx_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows, shape.channels,
-                                                             channels_per_group, shape.spatial, dx);
+    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+                                                             shape.channels, channels_per_group, shape.spatial, dx);
     return launched("input_gradient_elements");
   }
   const Parts tiles = tiles_of(shape.spatial);
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) &&
-      reads_as_float4(dx, shape.spatial)) {
-    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
-        dy, x, weight, mean, rstd, means, rows, shape.channels, channels_per_group, shape.spatial, tiles, dx);
+  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+                                                                      shape.channels, channels_per_group, shape.spatial,
+                                                                      tiles, dx, dx_sums);
   } else {
-    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows, shape.channels,
-                                                           channels_per_group, shape.spatial, tiles, dx);
+    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+                                                           shape.channels, channels_per_group, shape.spatial, tiles, dx,
+                                                           dx_sums);
   }
   return launched("input_gradient_rows");
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                             const float* rstd, const Shape& shape, float* dx, float* dweight, float* dbias,
+LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
@@ -174,17 +173,25 @@ LaunchStatus launch_backward(const float* dy, const float* x, const float* weigh
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
   RowSums* part_sums = row_sums + rows;
   GroupMeans* means = reinterpret_cast<GroupMeans*>(part_sums + rows * parts);
+  float* dx_sums = reinterpret_cast<float*>(means + groups);
   if (groups > 0) {
-    LaunchStatus status = launch_row_sums(dy, x, mean, rstd, shape, part_sums, stream);
+    LaunchStatus status = launch_row_sums(dy, x, shift, mean, rstd, shape, part_sums, stream);
     if (status.kernel != nullptr) return status;
     group_means<<<grid_for(groups), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
         part_sums, weight, groups, shape.channels, channels_per_group, shape.spatial, parts, row_sums, means);
     status = launched("group_means");
     if (status.kernel != nullptr) return status;
-    if (dx != nullptr && shape.spatial > 0) {
-      status = launch_input_gradient(dy, x, weight, mean, rstd, means, shape, dx, stream);
+    if (gradients.x != nullptr && shape.spatial > 0) {
+      status = launch_input_gradient(dy, x, shift, weight, mean, rstd, means, shape, gradients.x, dx_sums, stream);
       if (status.kernel != nullptr) return status;
     }
   }
-  return launch_affine_gradients(row_sums, shape, dweight, dbias, stream);
+  if (gradients.shift != nullptr) {
+    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
+    const LaunchStatus status =
+        launch_shift_gradient(is_short ? gradients.x : dx_sums, shape,
+                              is_short ? shape.spatial : tiles_of(shape.spatial).count, gradients.shift, stream);
+    if (status.kernel != nullptr) return status;
+  }
+  return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
 }

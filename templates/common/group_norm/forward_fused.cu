@@ -4,15 +4,16 @@
 // Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
-                     float* mean, float* rstd) {
+    normalise_groups(const float* x, Shift shift, const float* weight, const float* bias, Shape shape, float eps,
+                     float* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
     const float* group_x = x + group * group_length;
     float* group_y = y + group * group_length;
-    const Moments moments = block_moments<kGroupWidth>(group_x, group_length, scratch);
+    const Moments moments =
+        moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
     if (threadIdx.x == 0) {
       mean[group] = moments.mean;
@@ -22,14 +23,16 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {moments.mean, group_rstd * weight[channel], bias[channel]};
+        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
+                                     bias[channel]};
         group_y[i] = normalise(group_x[i]);
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {moments.mean, group_rstd * weight[channel], bias[channel]};
+      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
+                                   bias[channel]};
       transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
                            normalise);
     }
@@ -38,9 +41,9 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t forward_scratch(const Shape&) { return 0; }
 
-LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, float* /*scratch*/, int device,
-                            void* stream_handle) {
+LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
+                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* /*scratch*/,
+                            int device, void* stream_handle) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
@@ -49,12 +52,12 @@ LaunchStatus launch_forward(const float* x, const float* weight, const float* bi
   const unsigned threads = threads_for(group_length, kThreads);
   if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
     normalise_groups<kVectorWidth, kVectorWidth>
-        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   } else if (reads_as_float4(x, group_length)) {
     normalise_groups<kVectorWidth, 1>
-        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   } else {
-    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   }
   return launched("normalise_groups");
 }

@@ -1,10 +1,10 @@
 // A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
-// group r / channels_per_group, counted over the samples.
+// group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
 constexpr int64_t kShortRow = 64;
 
-// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (x - mean) * rstd.
+// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (activate(x) - mean) * rstd.
 struct RowSums {
   float dy;
   float dy_xhat;
@@ -23,8 +23,8 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd,
-                                         RowSums* scratch) {
+__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+                                         float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
@@ -36,21 +36,22 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       tile.dy += gradients[i];
-      tile.dy_xhat += gradients[i] * ((values[i] - mean) * rstd);
+      tile.dy_xhat += gradients[i] * ((activate(values[i]) - mean) * rstd);
     }
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, float mean, float rstd) {
+__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+                                          float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((x[i] - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
   }
   return running;
 }
@@ -59,23 +60,11 @@ struct AddDoubles {
   __device__ double operator()(double left, double right) const { return left + right; }
 };
 
-// y = (x - mean) * rstd * weight + bias
+// y = (activate(x) - mean) * rstd * weight + bias
 struct Normalise {
+  Activate activate;
   float mean;
   float scale;  // rstd * weight
   float bias;
-  __device__ float operator()(float x) const { return (x - mean) * scale + bias; }
-};
-
-// dx = rstd * (dy * weight - mean(dy * weight) - xhat * mean(dy * weight * xhat)), the means over the group
-struct InputGradient {
-  float mean;
-  float rstd;
-  float weight;
-  float mean_dy;       // mean(dy * weight)
-  float mean_dy_xhat;  // mean(dy * weight * xhat)
-  __device__ float operator()(float dy, float x) const {
-    const float xhat = (x - mean) * rstd;
-    return rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat);
-  }
+  __device__ float operator()(float x) const { return (activate(x) - mean) * scale + bias; }
 };

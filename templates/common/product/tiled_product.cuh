@@ -1,6 +1,11 @@
 // Matrix products in float32: a block multiplies a kBlockM x kBlockN tile in steps of kBlockK through shared memory, a
 // thread holds kThreadM x kThreadN of it in registers. While one step is multiplied, the next is on its way from global
 // memory; two buffers in shared memory make one barrier a step enough. What lies outside the matrices counts as 0.
+//
+// A float32 sum loses accuracy with its length. Registers have no room for second sums: every kPartialDepth steps of
+// depth the sums are added to those in the target instead, which a block has to itself, and begin anew.
+
+static_assert(kPartialDepth % kBlockK == 0, "sums are flushed between two steps");
 
 constexpr int kTileThreads = kBlockM / kThreadM * (kBlockN / kThreadN);
 
@@ -87,28 +92,91 @@ __device__ inline void read_fragment(const float* line, int thread, float (&frag
   }
 }
 
-// target (m, n) = left right, plus biases where kWithBiases. Grid (tiles), those of one column after another, so that
+// This thread's place in the matrix: element (i, j) of its share lies at row(i), column(j).
+struct TilePlace {
+  int64_t first_m;  // of the block's tile
+  int64_t first_n;
+  int thread_m;
+  int thread_n;
+
+  __device__ int64_t row(int i) const { return first_m + tile_position<kBlockM, kThreadM>(thread_m, i); }
+  __device__ int64_t column(int j) const { return first_n + tile_position<kBlockN, kThreadN>(thread_n, j); }
+};
+
+// sums += this thread's share of target, where there is any.
+template <int kWidth>
+__device__ inline void add_target(const float* target, const Product& product, const TilePlace& place,
+                                  float (&sums)[kThreadM][kThreadN]) {
+#pragma unroll
+  for (int i = 0; i < kThreadM; ++i) {
+    const int64_t m = place.row(i);
+    if (m >= product.m) continue;
+#pragma unroll
+    for (int j = 0; j < kThreadN; j += kWidth) {
+      const int64_t n = place.column(j);
+      if (n >= product.n) continue;
+      float values[kWidth];
+      load_vector<kWidth>(target + m * product.n + n, values);
+#pragma unroll
+      for (int index = 0; index < kWidth; ++index) sums[i][j + index] += values[index];
+    }
+  }
+}
+
+// target = sums, each as `finish` leaves it.
+template <int kWidth, typename Finish>
+__device__ inline void store_target(const float (&sums)[kThreadM][kThreadN], const Product& product,
+                                    const TilePlace& place, const Finish& finish, float* target) {
+#pragma unroll
+  for (int i = 0; i < kThreadM; ++i) {
+    const int64_t m = place.row(i);
+    if (m >= product.m) continue;
+#pragma unroll
+    for (int j = 0; j < kThreadN; j += kWidth) {
+      const int64_t n = place.column(j);
+      if (n >= product.n) continue;
+      float values[kWidth];
+#pragma unroll
+      for (int index = 0; index < kWidth; ++index) values[index] = finish(sums[i][j + index], m, n + index);
+      store_vector<kWidth>(target + m * product.n + n, values);
+    }
+  }
+}
+
+// The simplest epilogue: sums are stored as they are. Others add to a sum by its place, or also see what was stored
+// (kSeesTile), which is called by all threads of the block together.
+struct KeepSums {
+  static constexpr bool kSeesTile = false;
+  __device__ float operator()(float sum, int64_t /*m*/, int64_t /*n*/) const { return sum; }
+};
+
+// target (m, n) = left right, as the epilogue finishes it. Grid (tiles), those of one column after another, so that
 // neighbouring blocks read the same part of the right operand. kLeftRuns, kRightRuns: whether an operand's depth runs
 // along memory.
-template <bool kLeftRuns, bool kRightRuns, bool kWithBiases, int kWidth>
+template <bool kLeftRuns, bool kRightRuns, int kWidth, typename Epilogue>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
-    multiply_tiles(Product product, Biases biases, float* __restrict__ target) {
+    multiply_tiles(Product product, Epilogue epilogue, float* target) {
   using LeftCarrier = TileCarrier<kLeftRuns, kBlockM, kWidth>;
   using RightCarrier = TileCarrier<kRightRuns, kBlockN, kWidth>;
   __shared__ __align__(16) float left_tiles[2][kBlockK][LeftCarrier::kStride];
   __shared__ __align__(16) float right_tiles[2][kBlockK][RightCarrier::kStride];
   const int64_t tiles_m = (product.m + kBlockM - 1) / kBlockM;
-  const int64_t first_m = blockIdx.x % tiles_m * kBlockM;
-  const int64_t first_n = blockIdx.x / tiles_m * kBlockN;
-  const int thread_m = threadIdx.x / (kBlockN / kThreadN);
-  const int thread_n = threadIdx.x % (kBlockN / kThreadN);
-  LeftCarrier left(product.left, first_m, product.m, product.k);
-  RightCarrier right(product.right, first_n, product.n, product.k);
+  const TilePlace place = {blockIdx.x % tiles_m * kBlockM, blockIdx.x / tiles_m * kBlockN,
+                           static_cast<int>(threadIdx.x) / (kBlockN / kThreadN),
+                           static_cast<int>(threadIdx.x) % (kBlockN / kThreadN)};
+  __shared__ int64_t origin[2];  // read again at every flush: addresses worked out beforehand would take registers
+  if (threadIdx.x == 0) {
+    origin[0] = place.first_m;
+    origin[1] = place.first_n;
+  }
+  LeftCarrier left(product.left, place.first_m, product.m, product.k);
+  RightCarrier right(product.right, place.first_n, product.n, product.k);
   float sums[kThreadM][kThreadN] = {};
 
   left.load(product.k);
   right.load(product.k);
   int buffer = 0;
+  int64_t flush_at = product.k - kPartialDepth;  // what is left of the depth when sums go to the target
   for (int64_t depth_left = product.k; depth_left > 0; depth_left -= kBlockK) {
     left.store(left_tiles[buffer]);
     right.store(right_tiles[buffer]);
@@ -121,8 +189,8 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
     for (int k = 0; k < kBlockK; ++k) {
       float left_fragment[kThreadM];
       float right_fragment[kThreadN];
-      read_fragment<kBlockM, kThreadM>(left_tiles[buffer][k], thread_m, left_fragment);
-      read_fragment<kBlockN, kThreadN>(right_tiles[buffer][k], thread_n, right_fragment);
+      read_fragment<kBlockM, kThreadM>(left_tiles[buffer][k], place.thread_m, left_fragment);
+      read_fragment<kBlockN, kThreadN>(right_tiles[buffer][k], place.thread_n, right_fragment);
 #pragma unroll
       for (int i = 0; i < kThreadM; ++i) {
 #pragma unroll
@@ -130,32 +198,25 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
       }
     }
     buffer ^= 1;
+    if (depth_left - kBlockK != flush_at || flush_at <= 0) continue;
+    const TilePlace again = {origin[0], origin[1], place.thread_m, place.thread_n};
+    if (flush_at + kPartialDepth < product.k) add_target<kWidth>(target, product, again, sums);
+    store_target<kWidth>(sums, product, again, KeepSums(), target);
+#pragma unroll
+    for (int i = 0; i < kThreadM; ++i) {
+#pragma unroll
+      for (int j = 0; j < kThreadN; ++j) sums[i][j] = 0.0f;
+    }
+    flush_at -= kPartialDepth;
   }
 
-#pragma unroll
-  for (int i = 0; i < kThreadM; ++i) {
-    const int64_t m = first_m + tile_position<kBlockM, kThreadM>(thread_m, i);
-    if (m >= product.m) continue;
-#pragma unroll
-    for (int j = 0; j < kThreadN; j += kWidth) {
-      const int64_t n = first_n + tile_position<kBlockN, kThreadN>(thread_n, j);
-      if (n >= product.n) continue;
-      float values[kWidth];
-#pragma unroll
-      for (int index = 0; index < kWidth; ++index) {
-        values[index] = sums[i][j + index];
-        if constexpr (kWithBiases) {
-          const float added = biases.added[m * biases.row_stride + (n + index) * biases.column_stride];
-          values[index] = (values[index] + biases.linear[n + index]) + added;
-        }
-      }
-      store_vector<kWidth>(target + m * product.n + n, values);
-    }
-  }
+  if (product.k > kPartialDepth) add_target<kWidth>(target, product, place, sums);
+  store_target<kWidth>(sums, product, place, epilogue, target);
+  if constexpr (Epilogue::kSeesTile) epilogue.see_tile(target, place);
 }
 
-template <bool kLeftRuns, bool kRightRuns, bool kWithBiases>
-LaunchStatus launch_product(const Product& product, const Biases& biases, float* target, int device,
+template <bool kLeftRuns, bool kRightRuns, typename Epilogue>
+LaunchStatus launch_product(const Product& product, const Epilogue& epilogue, float* target, int device,
                             void* stream_handle) {
   if (product.m == 0 || product.n == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
@@ -163,21 +224,9 @@ LaunchStatus launch_product(const Product& product, const Biases& biases, float*
   const unsigned tiles = grid_for(ceil_div(product.m, kBlockM) * ceil_div(product.n, kBlockN));
   if (reads_as_float4(product.left, kLeftRuns ? product.k : product.m) &&
       reads_as_float4(product.right, kRightRuns ? product.k : product.n) && reads_as_float4(target, product.n)) {
-    multiply_tiles<kLeftRuns, kRightRuns, kWithBiases, 4><<<tiles, kTileThreads, 0, stream>>>(product, biases, target);
+    multiply_tiles<kLeftRuns, kRightRuns, 4><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
   } else {
-    multiply_tiles<kLeftRuns, kRightRuns, kWithBiases, 1><<<tiles, kTileThreads, 0, stream>>>(product, biases, target);
+    multiply_tiles<kLeftRuns, kRightRuns, 1><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
   }
   return launched("multiply_tiles");
-}
-
-LaunchStatus launch_linear(const Product& product, const Biases& biases, float* z, int device, void* stream) {
-  return launch_product<true, true, true>(product, biases, z, device, stream);
-}
-
-LaunchStatus launch_input_gradient(const Product& product, float* dx, int device, void* stream) {
-  return launch_product<true, false, false>(product, Biases{}, dx, device, stream);
-}
-
-LaunchStatus launch_weight_gradient(const Product& product, float* dweight, int device, void* stream) {
-  return launch_product<false, false, false>(product, Biases{}, dweight, device, stream);
 }
