@@ -160,7 +160,8 @@ class EvaluationRecord:
         total_s: Seconds from command to verdict, references included.
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
-        policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``.
+        policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``,
+            and ``require_confinement`` where that was asked for.
         solution_path: Where the solution file lay.
         problem_path: Where the problem file lay.
         record: The record's own name in the store, 12 hex digits.

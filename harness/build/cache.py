@@ -39,7 +39,8 @@ class BuildCache:
     def keep(self, digest: str, key: str, built: Path) -> bool:
         """Copy a library that a worker has built into the cache.
 
-        The worker is not trusted: only a plain file of a believable size under a well-formed key is taken.
+        The worker is not trusted: only a plain file of a believable size under a well-formed key is taken, and neither
+        it nor its folder may be a link to somewhere that only the judge can read.
 
         Args:
             digest: The solution's digest.
@@ -52,11 +53,12 @@ class BuildCache:
         if not _KEY.fullmatch(key):
             return False
         try:
-            descriptor = os.open(built, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = _open_without_links(built)
         except (OSError, ValueError):  # a name with a NUL is no path at all
             return False
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_LIBRARY_BYTES:
+        plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if not plain or not 0 < status.st_size <= MAX_LIBRARY_BYTES:
             os.close(descriptor)
             return False
         with os.fdopen(descriptor, "rb") as source:
@@ -67,3 +69,17 @@ class BuildCache:
             Path(target.name).chmod(0o755)
             Path(target.name).replace(folder / f"{key}.so")
         return True
+
+
+def _open_without_links(built: Path) -> int:
+    """Open a file for reading; its folder and that folder's own are no links either."""
+    inner = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    outer = os.open(built.parent.parent, inner | os.O_DIRECTORY)
+    try:
+        folder = os.open(built.parent.name, inner | os.O_DIRECTORY, dir_fd=outer)
+        try:
+            return os.open(built.name, inner | os.O_NONBLOCK, dir_fd=folder)
+        finally:
+            os.close(folder)
+    finally:
+        os.close(outer)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.errors import ProblemError
 from harness.judge.draws import Draw
@@ -30,7 +31,7 @@ from harness.judge.equivalence import (
     relative,
 )
 from harness.judge.kinks import Settled, explained_by, moved_runs
-from harness.judge.operands import WAYS, Rounding, mantissa_bits, operands_floor
+from harness.judge.operands import WAYS, Rounding, mantissa_bits, operands_floors
 from harness.judge.reference import Graph, Reference, input_names, unpermuted
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
@@ -250,7 +251,8 @@ class Comparison:
             yield kept[number] if kept is not None else self._rounded(mode, piece), mode
 
     def _rounded(self, mode: Rounding, piece: slice | None) -> Graph:
-        return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
+        with sdpa_kernel(SDPBackend.MATH):  # elsewhere the products of attention are inside one operator
+            return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
 
     def _exact_outputs(
         self, names: Sequence[str], received: Sequence[torch.Tensor], piece: slice | None
@@ -311,17 +313,18 @@ class Comparison:
             judged[name].scale = whole if before is None else before.larger(whole)
 
     def _fits(self, part: Slices, scale: Slices) -> bool:
-        floor = FLOORS[self._precision] if self._bits is None else operands_floor([])
-        return judge(relative(part, scale), NO_ERROR, floor).ok
+        return judge(relative(part, scale), NO_ERROR, *self._floors("float32", [])).ok
 
-    def _floor(self, dtype: str, effects: Sequence[Errors]) -> Floor:
-        """The least budget of a tensor: of its class, or from what its class may round."""
+    def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[Floor, Floor]:
+        """The least budgets of a tensor and of its slices: of its class, or from what its class may round."""
         of_class = FLOORS[self._precision]
         if self._bits is None:
-            return of_class
-        measured = operands_floor(effects)
+            return of_class, of_class
+        whole, by_slice = operands_floors(effects)
+        if dtype in ("float32", "float64"):
+            return whole, by_slice
         # A tensor of few bits is rounded once more when it is stored.
-        return measured if dtype in ("float32", "float64") else Floor(*map(max, of_class, measured))
+        return Floor(*map(max, of_class, whole)), Floor(*map(max, of_class, by_slice))
 
     def _report(self, name: str, judged: _Judged) -> TensorReport:
         """The report of a tensor: its worst cotangent, a failing one before all others."""
@@ -350,12 +353,13 @@ class Comparison:
                 cotangent=cotangent or None,
                 sensitivity=None if flips is None else _finite(relative(flips, judged.scale)).l2,
             )
-            effects = [relative(part, judged.scale) for part in judged.rounded.get(cotangent, [])]
+            # Rounding that overflows somewhere allows of nothing, like an eager run that does.
+            effects = [_finite(relative(part, judged.scale)) for part in judged.rounded.get(cotangent, [])]
             if effects:
-                form = replace(form, rounding=max(_finite(effect).l2 for effect in effects))
+                form = replace(form, rounding=max(effect.l2 for effect in effects))
             # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
             left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
-            report = self._judge(form, judged, left, eager, yardstick, self._floor(judged.dtype, effects))
+            report = self._judge(form, judged, left, eager, yardstick, self._floors(judged.dtype, effects))
             if worst is None or badness(report) > badness(worst):
                 worst = report
                 if not report.ok:
@@ -364,7 +368,13 @@ class Comparison:
         return worst
 
     def _judge(
-        self, blank: TensorReport, judged: _Judged, error: Slices, eager: Parts, yardstick: Errors, floor: Floor
+        self,
+        blank: TensorReport,
+        judged: _Judged,
+        error: Slices,
+        eager: Parts,
+        yardstick: Errors,
+        floors: tuple[Floor, Floor],
     ) -> TensorReport:
         assert judged.scale is not None
         errors = relative(error, judged.scale)
@@ -377,7 +387,7 @@ class Comparison:
             return replace(blank, ok=largest <= bound, note=note)
         if not _is_floating(judged.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
-        verdict = judge(errors, yardstick, floor)
+        verdict = judge(errors, yardstick, *floors)
         if not verdict.ok and self._draw.bits is None:  # of cut operands a lower class would show less than it is
             lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
             fitting = [other for other in lower if judge(errors, NO_ERROR, FLOORS[other]).ok]

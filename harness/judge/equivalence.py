@@ -188,14 +188,22 @@ class Verdict:
     max_budget: float
 
 
-def judge(errors: Errors, eager: Errors, floor: Floor) -> Verdict:
-    """Compare errors with ``max(factor * eager's error, floor)`` in each norm, whole and by slice."""
-    l2 = _tightest((errors.l2, eager.l2), (errors.slice_l2, eager.slice_l2), L2_FACTOR, floor.l2)
+def judge(errors: Errors, eager: Errors, floor: Floor, slice_floor: Floor | None = None) -> Verdict:
+    """Compare errors with ``max(factor * eager's error, floor)`` in each norm, whole and by slice.
+
+    Args:
+        errors: What is judged.
+        eager: Eager's errors.
+        floor: The least budget.
+        slice_floor: That of slices, where it is another.
+    """
+    of_slices = slice_floor or floor
+    l2 = _tightest((errors.l2, eager.l2), (errors.slice_l2, eager.slice_l2), L2_FACTOR, (floor.l2, of_slices.l2))
     maximum = _tightest(
         (errors.maximum, eager.maximum),
         (errors.slice_maximum, eager.slice_maximum),
         MAX_FACTOR,
-        floor.maximum,
+        (floor.maximum, of_slices.maximum),
     )
     ok = l2.error <= l2.budget and maximum.error <= maximum.budget
     return Verdict(ok, _larger(l2.share, maximum.share), l2.error, l2.budget, maximum.error, maximum.budget)
@@ -207,9 +215,11 @@ class _Pair(NamedTuple):
     share: float
 
 
-def _tightest(whole: tuple[float, float], by_slice: tuple[float, float], factor: float, floor: float) -> _Pair:
+def _tightest(
+    whole: tuple[float, float], by_slice: tuple[float, float], factor: float, floors: tuple[float, float]
+) -> _Pair:
     pairs = []
-    for error, eager_error in (whole, by_slice):
+    for (error, eager_error), floor in zip((whole, by_slice), floors, strict=True):
         # An eager run that is itself not finite gives no yardstick: the floor stays.
         budget = max(factor * eager_error, floor) if math.isfinite(eager_error) else floor
         pairs.append(_Pair(error, budget, error / budget if math.isfinite(error) else math.inf))

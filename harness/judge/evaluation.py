@@ -210,7 +210,7 @@ class CandidateJudge:
                 except BaselineError as error:
                     fields["message"] = f"speed was not measured: {error}"
             if fields["status"] is Status.PASSED:
-                fields |= traced(setting, worker, clock)
+                fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
             return fields
 
     def _shape(
@@ -441,6 +441,7 @@ class CandidateJudge:
                 "forward_only": self._policy.forward_only,
                 "timeout_s": limits.run_s,
                 "build_timeout_s": limits.build_s,
+                **({"require_confinement": True} if self._policy.require_confinement else {}),
             },
             solution_path=str(self._candidate.solution.path),
             problem_path=str(self._candidate.problem.path.resolve()),

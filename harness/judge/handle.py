@@ -26,7 +26,7 @@ from typing import NamedTuple
 import harness
 from harness.errors import HarnessError
 from harness.interrupts import shielded
-from harness.judge.confining import hide_memory, readable_places
+from harness.judge.confining import copy_readable, hide_memory, readable_places
 from harness.judge.leftovers import descendants, processes_of, remove_folder
 from harness.records import Finding, Status
 from harness.wire import channel
@@ -212,7 +212,7 @@ class WorkerHandle:
         for name, library in libraries.items():
             own[name] = str(self.folder / Path(library).name)
             try:
-                shutil.copyfile(library, own[name])
+                copy_readable(Path(library), Path(own[name]))
             except OSError as error:
                 shutil.rmtree(self.folder, ignore_errors=True)
                 raise HarnessError(f"cannot start a worker process: {library}: {error.strerror}") from None
@@ -305,12 +305,10 @@ class WorkerHandle:
         own = self.folder / "solution" / (solution.name if solution.name.isprintable() else "solution.py")
         libraries = {key: self.folder / "cached" / f"{key}.so" for key in command.cached}
         try:
-            own.parent.mkdir(exist_ok=True)
-            shutil.copyfile(solution, own)
-            (self.folder / "cached").mkdir(exist_ok=True)
+            copy_readable(solution, own)
             for key, path in libraries.items():
                 with contextlib.suppress(FileNotFoundError):  # the cache was cleared: it is built again
-                    shutil.copyfile(command.cached[key], path)
+                    copy_readable(Path(command.cached[key]), path)
         except OSError as error:
             raise HarnessError(f"cannot copy {solution} for the worker: {error.strerror}") from None
         return Load(str(own), {key: str(path) for key, path in libraries.items()})

@@ -34,7 +34,11 @@ def processes_of(folder: Path) -> Iterator[int]:
     Those of a worker that has ended before its children: they are nobody's descendants any more.
     """
     mark = os.fsencode(f"TMPDIR={folder}")
+    owner = folder.stat().st_uid if folder.exists() else os.geteuid()
     for entry in Path("/proc").glob("[0-9]*"):
+        if owner != os.geteuid() and _user_of(entry) == owner:
+            yield int(entry.name)
+            continue
         try:
             marked = mark in (entry / "environ").read_bytes().split(b"\0")
             inside = marked or (entry / "cwd").readlink().is_relative_to(folder)
@@ -42,6 +46,15 @@ def processes_of(folder: Path) -> Iterator[int]:
             continue
         if inside and int(entry.name) != os.getpid():
             yield int(entry.name)
+
+
+def _user_of(process: Path) -> int | None:
+    """The user that a process (a folder of /proc) runs as; None where it has ended."""
+    try:
+        lines = (process / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
 
 
 def remove_folder(folder: Path) -> None:

@@ -91,17 +91,22 @@ def cut_inputs(inputs: Sequence[Any], bits: int) -> list[Any]:
     ]
 
 
-def operands_floor(effects: Sequence[Errors]) -> Floor:
-    """The least budget of a tensor.
+def operands_floors(effects: Sequence[Errors]) -> tuple[Floor, Floor]:
+    """The least budgets of a tensor: of the whole, and of its slices.
 
     Args:
-        effects: What rounding the operands of products changes in it, by each of ``WAYS``; none for nothing.
+        effects: What rounding the operands of products changes in it, by each of ``WAYS``; none for nothing. Finite.
     """
-    l2, maximum = 0.0, 0.0
+    whole = by_slice = Floor(0.0, 0.0)
     for effect, (_, factor) in zip(effects, WAYS, strict=bool(effects)):
-        l2 = max(l2, factor.l2 * max(effect.l2, effect.slice_l2))
-        maximum = max(maximum, factor.maximum * max(effect.maximum, effect.slice_maximum))
-    return Floor(ACCUMULATION.l2 + l2, ACCUMULATION.maximum + maximum)
+        allowed = Floor(factor.l2 * effect.l2, factor.maximum * effect.maximum)
+        of_slices = Floor(factor.l2 * effect.slice_l2, factor.maximum * effect.slice_maximum)
+        whole, by_slice = Floor(*map(max, whole, allowed)), Floor(*map(max, by_slice, of_slices))
+    return _with_accumulation(whole), _with_accumulation(by_slice)
+
+
+def _with_accumulation(floor: Floor) -> Floor:
+    return Floor(ACCUMULATION.l2 + floor.l2, ACCUMULATION.maximum + floor.maximum)
 
 
 class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -44,6 +44,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words += ["--case", record.case]
     if record.policy.get("forward_only"):
         words.append("--forward-only")
+    if record.policy.get("require_confinement"):
+        words.append("--require-confinement")
     for name, option in (("timeout_s", "--timeout"), ("build_timeout_s", "--build-timeout")):
         if name in record.policy:
             words += [option, f"{record.policy[name]:g}"]

@@ -7,6 +7,7 @@ the numbers are those of the kernel's own headers, and Landlock and seccomp are 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -53,7 +54,10 @@ def confine(folder: Path, readable: Sequence[str], judge: int) -> list[Confined]
         ("no_new_privs", _no_new_privileges),
         ("limits", _limit_resources),
         *(
-            [("user", lambda: _become_nobody(folder, readable)), ("capabilities", _drop_capabilities)]
+            [
+                ("user", lambda: _become_nobody(folder, readable)),
+                ("capabilities", lambda: _drop_capabilities(folder, readable)),
+            ]
             if _is_root()
             else []
         ),
@@ -124,17 +128,28 @@ def _become_nobody(folder: Path, readable: Sequence[str]) -> None:
         closed = _closed_to_others(Path(place))
         if closed is not None:
             raise _Missing(f"{closed} is closed to other users: chmod o+rx, or install where they may read")
+    closed_device = next((path for path in _gpu_devices() if Path(path).stat().st_mode & 0o006 != 0o006), None)
+    if closed_device is not None:
+        raise _Missing(f"{closed_device} is closed to other users: chmod o+rw")
     user = _FIRST_USER + os.getpid() % _USERS
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, user, user, follow_symlinks=False)
     try:
+        _give(folder, user)
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     except OSError as error:
+        with contextlib.suppress(OSError):  # root's it was, and still may be
+            os.setresgid(0, 0, 0)
+            _give(folder, 0)
         raise _Missing(f"cannot become user {user}: {error.strerror}") from None
     # Changing users has made this process unreadable to itself in places, as for a program that is set-user-id.
     _call("prctl", _libc().prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
+
+
+def _give(folder: Path, user: int) -> None:
+    """Make a folder and what is in it a user's own."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
 
 
 def _closed_to_others(place: Path) -> Path | None:
@@ -149,9 +164,12 @@ def _closed_to_others(place: Path) -> Path | None:
     return None
 
 
-def _drop_capabilities() -> None:
+def _drop_capabilities(folder: Path, readable: Sequence[str]) -> None:
     """Keep none of root's rights, whoever the user is."""
     libc = _libc()
+    foreign = next((place for place in (str(folder), *readable) if _needs_rights(Path(place))), None)
+    if foreign is not None:
+        raise _Missing(f"only root's rights open {foreign}: chmod o+rx, or let root own it")
     number = _CAPSET.get(platform.machine())
     if number is None:
         raise _Missing(f"the number of capset on {platform.machine()} is not known here")
@@ -159,6 +177,17 @@ def _drop_capabilities() -> None:
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     header = struct.pack("Ii", _CAPABILITIES_VERSION, 0)
     _call("capset", libc.syscall(number, header, b"\0" * 24))
+
+
+def _needs_rights(place: Path) -> bool:
+    """Whether root without its rights could not read a place: somebody else's, and closed to others."""
+    if os.geteuid() != 0:
+        return False  # checked before the user was changed
+    for path in (*place.parents, place):
+        status = path.stat()
+        if status.st_uid != 0 and status.st_mode & 0o005 != 0o005:
+            return True
+    return False
 
 
 # ----------------------------------------------------------------- files: Landlock
@@ -181,7 +210,7 @@ _SYSTEM = (
     *("/sys", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/modules", "/proc/devices"),
     *("/proc/loadavg", "/proc/version", "/proc/sys", "/proc/driver"),
 )
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_DEVICES = ("/dev/dxg", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 
 def _restrict_files(folder: Path, readable: Sequence[str]) -> None:
@@ -242,11 +271,15 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
 
 
 class _Numbers(NamedTuple):
-    """An architecture of seccomp: its mark, and the numbers of the calls that are filtered."""
+    """An architecture of seccomp: its mark, and the numbers of the calls that are filtered.
+
+    Of ``socket`` only Unix ones are left, of ``prlimit`` only the process's own limits.
+    """
 
     mark: int
     forbidden: dict[str, int]
     socket: int
+    prlimit: int
     signals: dict[str, int]
 
 
@@ -262,8 +295,10 @@ _ARCHITECTURES = {
             "finit_module": 313, "delete_module": 176, "reboot": 169, "swapon": 167, "swapoff": 168, "acct": 163,
             "settimeofday": 164, "clock_settime": 227, "adjtimex": 159, "clock_adjtime": 305, "quotactl": 179,
             "iopl": 172, "ioperm": 173, "io_uring_setup": 425, "sethostname": 170, "setdomainname": 171,
+            "pidfd_send_signal": 424,
         },
         41,
+        302,
         {"kill": 62, "tkill": 200, "tgkill": 234, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297},
     ),
     "aarch64": _Numbers(
@@ -276,8 +311,10 @@ _ARCHITECTURES = {
             "finit_module": 273, "delete_module": 106, "reboot": 142, "swapon": 224, "swapoff": 225, "acct": 89,
             "settimeofday": 170, "clock_settime": 112, "adjtimex": 171, "clock_adjtime": 266, "quotactl": 60,
             "io_uring_setup": 425, "sethostname": 161, "setdomainname": 162,
+            "pidfd_send_signal": 424,
         },
         198,
+        261,
         {"kill": 129, "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240},
     ),
 }  # fmt: skip
@@ -317,13 +354,14 @@ def _program(numbers: _Numbers, judge: int) -> list[bytes]:
         program += [line(_JUMP_AT_LEAST, _X32_CALLS, if_false=1), line(_RETURN, _REFUSE)]
     for number in numbers.forbidden.values():
         program += [line(_JUMP_EQUAL, number, if_false=1), line(_RETURN, _REFUSE)]
-    program += [
-        line(_JUMP_EQUAL, numbers.socket, if_false=4),
-        line(_LOAD, _AT_FIRST),
-        line(_JUMP_EQUAL, _AF_UNIX, if_false=1),
-        line(_RETURN, _ALLOW),
-        line(_RETURN, _REFUSE),
-    ]
+    for number, first in ((numbers.socket, _AF_UNIX), (numbers.prlimit, 0)):
+        program += [
+            line(_JUMP_EQUAL, number, if_false=4),
+            line(_LOAD, _AT_FIRST),
+            line(_JUMP_EQUAL, first, if_false=1),
+            line(_RETURN, _ALLOW),
+            line(_RETURN, _REFUSE),
+        ]
     # Signals to the judge, its group, and everybody.
     targets = (judge, -judge, -os.getpgid(judge), -1)
     for number in numbers.signals.values():

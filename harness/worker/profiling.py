@@ -35,7 +35,9 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
         call()
         torch.cuda.synchronize()
     finally:
-        profiler.stop()
+        stopped = _stop(profiler)
+    if not stopped:
+        return None
     seen = profiler.events() or []  # type: ignore[no-untyped-call]
     events = [event for event in seen if event.device_type.name == "CUDA"]
     if not events:
@@ -49,6 +51,15 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
         Launched(short_name(name), len(spent), is_defined(short_name(name), texts), sum(spent))
         for name, spent in times.items()
     ]
+
+
+def _stop(profiler: profile) -> bool:
+    """Whether the profiler could be stopped: what it saw is evidence, and its faults are not the candidate's."""
+    try:
+        profiler.stop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def short_name(kernel: str) -> str:

@@ -32,7 +32,7 @@ def get_init_inputs():
 """
 #: A candidate that makes attempts where it can reach the most, at import, and prints what came of each.
 WALKER = '''
-import ctypes, json, os, pathlib, signal, socket, subprocess, sys, tempfile, threading
+import ctypes, json, os, pathlib, resource, signal, socket, subprocess, sys, tempfile, threading
 import torch
 import torch.nn as nn
 
@@ -63,9 +63,8 @@ class ModelNew(nn.Module):
         return x * 2
 '''
 X86 = os.uname().machine == "x86_64"
-PTRACE, READ_MEMORY, BIND_NAMESPACE, OPEN_PIDFD, SEND_SIGNAL, QUEUE = (
-    (101, 310, 272, 434, 424, 129) if X86 else (117, 270, 97, 434, 424, 138)
-)
+PTRACE, READ_MEMORY, NAMESPACES, LIMITS, QUEUE = (101, 310, 272, 302, 129) if X86 else (117, 270, 97, 261, 138)
+SEND_SIGNAL = 424
 
 
 class Attempt(NamedTuple):
@@ -97,13 +96,16 @@ ATTEMPTS = [
     Attempt("a raw socket", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", "system_calls"),
     Attempt("tracing the judge", f"call({PTRACE}, 16, judge, 0, 0)", "system_calls"),
     Attempt("reading the judge by a call", f"call({READ_MEMORY}, judge, 0, 0, 0, 0, 0)", "system_calls"),
-    Attempt("namespaces of its own", f"call({BIND_NAMESPACE}, 0x10000000)", "system_calls"),
+    Attempt("namespaces of its own", f"call({NAMESPACES}, 0x10000000)", "system_calls"),
     Attempt("a signal to the judge", "os.kill(judge, 0)", "system_calls"),
     Attempt("a signal to its group", "os.kill(-os.getpgid(judge), 0)", "system_calls"),
     Attempt("a signal to all", "os.kill(-1, 0)", "system_calls"),
     Attempt("a queued signal to the judge", f"call({QUEUE}, judge, 0, 0)", "system_calls"),
+    Attempt("the judge's limits", f"call({LIMITS}, judge, 0, 0, 0)", "system_calls"),
+    Attempt("a signal by a descriptor", f"call({SEND_SIGNAL}, -1, 0, 0, 0)", "system_calls"),
     Attempt("a file without end", "os.truncate(tempfile.mkstemp()[1], 3 << 30)", "limits"),
     Attempt("files without end", "[open(os.devnull) for _ in range(5000)]", "limits"),
+    Attempt("its own limits", "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))", ""),
     Attempt("its own maps", "len(open('/proc/self/maps').read())", ""),
     Attempt("its own file", "len(open(__file__).read())", ""),
     Attempt("a temporary file", "tempfile.NamedTemporaryFile().write(b'x')", ""),
@@ -116,6 +118,9 @@ ATTEMPTS = [
     Attempt("randomness", "open('/dev/urandom', 'rb').read(1)", ""),
     Attempt("nothing", "open('/dev/null', 'w').write('x')", ""),
 ]
+
+
+WORDS = {"files": "Permission denied", "system_calls": "Operation not permitted"}
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +141,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory, home: Path, harness: Callab
         for hole, place in places.items():
             code = code.replace(hole, place)
         lines.append(f"attempt({one.name!r}, lambda: {code})")
+    (home / "builds").mkdir(exist_ok=True)
     (folder / "problem.py").write_text(PROBLEM)
     (folder / "walker.py").write_text(WALKER.replace("{attempts}", "\n".join(lines)))
     ran = harness(
@@ -162,6 +168,7 @@ def test_an_attempt(one: Attempt, walked: dict[str, Any], missing: str) -> None:
         assert walked["confinement"][one.layer], "a layer that is missing must be said to be"
         return
     assert outcome == ("refused" if one.layer else "did"), what
+    assert WORDS.get(one.layer, "") in what  # refused by the layer, and not for another reason
 
 
 def test_the_record_says_how_the_candidate_was_confined(walked: dict[str, Any]) -> None:

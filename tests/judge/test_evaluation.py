@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from harness.build.cache import BuildCache
@@ -42,6 +43,15 @@ def test_the_cache_takes_plain_files_under_well_formed_keys_alone(tmp_path: Path
     assert not cache.keep("digest", key, link)
     assert not cache.keep("digest", key, tmp_path)
     assert not cache.keep("digest", key, tmp_path / "missing.so")
+    # What only the judge can read must not be fetched through a link in place of the worker's folder.
+    secrets = tmp_path / "home" / "secrets"
+    secrets.mkdir(parents=True)
+    (secrets / "id").write_bytes(b"secret")
+    (tmp_path / "worker").mkdir()
+    (tmp_path / "worker" / "build").symlink_to(secrets)
+    assert not cache.keep("digest", key, tmp_path / "worker" / "build" / "id")
+    os.link(secrets / "id", tmp_path / "id.so")
+    assert not cache.keep("digest", key, tmp_path / "id.so")
     assert cache.libraries("digest") == {}
     assert cache.keep("digest", key, built)
     assert cache.libraries("digest")[key].read_bytes() == b"library"

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from harness.judge.equivalence import Errors
+from harness.judge.operands import operands_floors
+
 PROBLEM = '''
 import torch
 import torch.nn as nn
@@ -208,3 +211,11 @@ def test_nothing_is_rounded_in_the_class_fp32(tmp_path: Path, harness: Callable[
     (row,) = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json").rows
     assert row["status"] == "PASSED"
     assert [report["rounding"] for report in (*row["outputs"], *row["gradients"])] == [None] * 6
+
+
+def test_what_rounding_does_to_one_slice_allows_the_whole_nothing() -> None:
+    nearest = Errors(l2=1e-4, maximum=1e-3, slice_l2=0.5, slice_maximum=0.9)
+    whole, by_slice = operands_floors([nearest, nearest])
+    assert whole.l2 < 1e-3
+    assert whole.maximum < 1e-1
+    assert by_slice.l2 > 1
