@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,9 +174,10 @@ TWINS = [
 def rows(tmp_path_factory: pytest.TempPathFactory, harness: Callable[..., Any]) -> dict[str, dict[str, Any]]:
     """The record of every twin, by its name; one command a problem and class."""
     folder = tmp_path_factory.mktemp("twins")
-    found: dict[str, dict[str, Any]] = {}
-    for layers, precision in dict.fromkeys((twin.layers, twin.precision) for twin in TWINS):
-        problem = folder / "problem.py"
+
+    def evaluate(problem_of: tuple[Layers, str]) -> dict[str, dict[str, Any]]:
+        layers, precision = problem_of
+        problem = folder / f"{layers.name}_{precision}_problem.py"
         problem.write_text(PROBLEM.format(precision=precision, **layers._asdict()))
         same = [twin for twin in TWINS if (twin.layers, twin.precision) == (layers, precision)]
         for twin in same:
@@ -183,8 +185,11 @@ def rows(tmp_path_factory: pytest.TempPathFactory, harness: Callable[..., Any]) 
             (folder / f"{twin.name}.py").write_text(text)
         paths = [folder / f"{twin.name}.py" for twin in same]
         ran = harness("evaluate", *paths, "--problem", problem, "--device", "cpu", "--json")
-        found |= dict(zip((twin.name for twin in same), ran.rows, strict=True))
-    return found
+        return dict(zip((twin.name for twin in same), ran.rows, strict=True))
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(evaluate, dict.fromkeys((twin.layers, twin.precision) for twin in TWINS)))
+    return {name: row for rows in found for name, row in rows.items()}
 
 
 @pytest.mark.parametrize("twin", [pytest.param(twin, id=twin.name) for twin in TWINS])

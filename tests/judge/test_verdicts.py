@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,15 +103,27 @@ PAIRS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory, harness: Callable[..., Any]) -> dict[str, Any]:
+    """What every pair came to, by its name; two commands at a time."""
+
+    def evaluate(pair: Pair) -> Any:
+        folder = tmp_path_factory.mktemp(pair.name)
+        problem, solution = folder / "problem.py", folder / "answer.py"
+        problem.write_text(
+            PROBLEM.format(constants=pair.constants, init=pair.init, forward=pair.reference, inputs=pair.inputs)
+        )
+        solution.write_text(SOLUTION.format(init=pair.init, forward=pair.candidate))
+        options = [] if pair.options == ("all",) else ["--case", "odd", *pair.options]
+        return harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json", *options)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip((pair.name for pair in PAIRS), pool.map(evaluate, PAIRS), strict=True))
+
+
 @pytest.mark.parametrize("pair", [pytest.param(pair, id=pair.name) for pair in PAIRS])
-def test_verdict(pair: Pair, tmp_path: Path, harness: Callable[..., Any]) -> None:
-    problem, solution = tmp_path / "problem.py", tmp_path / "answer.py"
-    problem.write_text(
-        PROBLEM.format(constants=pair.constants, init=pair.init, forward=pair.reference, inputs=pair.inputs)
-    )
-    solution.write_text(SOLUTION.format(init=pair.init, forward=pair.candidate))
-    options = [] if pair.options == ("all",) else ["--case", "odd", *pair.options]
-    ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json", *options)
+def test_verdict(pair: Pair, evaluated: dict[str, Any]) -> None:
+    ran = evaluated[pair.name]
     assert "Traceback" not in ran.err
     if pair.expected == "2":
         assert ran.code == 2, ran.out

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,16 +99,19 @@ ANSWERS = [
 def rows(tmp_path_factory: pytest.TempPathFactory, harness: Callable[..., Any]) -> dict[str, dict[str, Any]]:
     """The record of every answer, by its name; one command a problem."""
     folder = tmp_path_factory.mktemp("answers")
-    found: dict[str, dict[str, Any]] = {}
-    for layers in (GROUP_NORM, HARDTANH, MINIMUM, CONVOLUTION):
+    for answer in ANSWERS:
+        text = SOLUTION.replace("{arguments}", answer.layers.arguments).replace("{init}", answer.layers.init)
+        (folder / f"{answer.name}.py").write_text(text.replace("{forward}", answer.forward))
+
+    def evaluate(layers: Layers) -> dict[str, dict[str, Any]]:
         names = [answer.name for answer in ANSWERS if answer.layers is layers]
-        for answer in ANSWERS:
-            text = SOLUTION.replace("{arguments}", answer.layers.arguments).replace("{init}", answer.layers.init)
-            (folder / f"{answer.name}.py").write_text(text.replace("{forward}", answer.forward))
         options = ("--problem", layers.problem, "--case", "odd", "--device", "cpu", "--json")
         ran = harness("evaluate", *(folder / f"{name}.py" for name in names), *options)
-        found |= dict(zip(names, ran.rows, strict=True))
-    return found
+        return dict(zip(names, ran.rows, strict=True))
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(evaluate, (GROUP_NORM, HARDTANH, MINIMUM, CONVOLUTION)))
+    return {name: row for rows in found for name, row in rows.items()}
 
 
 @pytest.mark.parametrize("answer", [pytest.param(answer, id=answer.name) for answer in ANSWERS])
