@@ -59,11 +59,14 @@ def is_reached(place: Place) -> bool:
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait until something is so, the process has ended, or patience has."""
+    """Wait until something is so, the process has ended, or patience has.
+
+    Asked once where it is so: a compiler that reads a pipe goes on when somebody has opened it.
+    """
     end = time.monotonic() + LIMIT_S
-    while not condition() and process.poll() is None and time.monotonic() < end:
+    while not (holds := condition()) and process.poll() is None and time.monotonic() < end:
         time.sleep(0.005)
-    assert condition()
+    assert holds
 
 
 @pytest.mark.parametrize(
