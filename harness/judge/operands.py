@@ -68,7 +68,7 @@ def mantissa_bits(precision: PrecisionClass) -> int | None:
 
 
 def cut(draw: Draw, bits: int) -> Draw:
-    """The draw with inputs and parameters cut to so many bits, towards zero: no value leaves its range.
+    """The draw with inputs and parameters cut to so many bits, towards zero.
 
     Args:
         draw: The draw; its model is changed in place.
