@@ -149,6 +149,8 @@ class EvaluationRecord:
         speedup: Median of paired ratios, eager over candidate, by direction (``forward``, ``forward_backward``);
             None where it was not measured.
         samples: Raw samples and spreads by direction and side (see ``timing.statistics.Latency``).
+        certified: What the judge's own clock proves, by direction (see ``timing.certificate.Certificate``); a direction
+            is missing where it was not measured, or the device's memory did not do.
         reference_pieces: In how many pieces of the batch the reference was evaluated, to fit the memory.
         seed: The secret that all draws derive from, in hex.
         digest: sha256 of the solution file.
@@ -195,6 +197,7 @@ class EvaluationRecord:
     baselines: dict[str, Any] = field(default_factory=dict)
     speedup: dict[str, float] | None = None
     samples: dict[str, Any] = field(default_factory=dict)
+    certified: dict[str, Any] = field(default_factory=dict)
     reference_pieces: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()

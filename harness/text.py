@@ -13,6 +13,11 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else _spelt_out(one) for one in text)
 
 
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters, with dots where the rest was."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def words_of(error: BaseException) -> str:
     """An exception's type and message in one string; for one whose message cannot be had, that."""
     kind = type(error).__name__

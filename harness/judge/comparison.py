@@ -148,7 +148,7 @@ class Comparison:
         Raises:
             ProblemError: The reference does not run.
         """
-        names = ["output"] if len(received) == 1 else [f"output[{index}]" for index in range(len(received))]
+        names = output_names(len(received))
         for name, tensor in zip(names, received, strict=True):
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
         sums = _Sums()
@@ -402,6 +402,11 @@ class Comparison:
             max_budget=verdict.max_budget,
             share=math.inf if math.isnan(verdict.share) else verdict.share,
         )
+
+
+def output_names(count: int) -> list[str]:
+    """What reports call the outputs."""
+    return ["output"] if count == 1 else [f"output[{index}]" for index in range(count)]
 
 
 def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,11 @@ from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
 from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
-from harness.judge.series import Side, measure, summary
+from harness.judge.speed import Contest, timed
 from harness.judge.tracing import traced
 from harness.judge.trial import (
     THREAD_ORDERS,
     Setting,
-    backward_command,
-    forward_command,
     run_trial,
     settle,
     stop_for,
@@ -43,10 +40,12 @@ from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status
 from harness.solutions import Candidate
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Backward, Construct, Constructed, Load, Loaded, Outputs, StateTensor, Time
+from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
 from harness.wire.values import UnsupportedValue, encode_plain
 
 TRIALS = 5
+#: A relative budget beyond which a tensor says little.
+VAGUE_BUDGET = 0.03
 logger = logging.getLogger(__name__)
 
 
@@ -90,6 +89,12 @@ class Surroundings:
         if device != "cpu":
             versions |= environment.describe_gpu()
         return cls(BuildCache(home / "builds"), home / "logs", versions)
+
+
+def _vague(results: Sequence[TrialResult]) -> frozenset[str]:
+    """The tensors that are little but rounding: their budgets are of their own size, or they were zero."""
+    reports = [report for result in results for report in (*result.outputs, *result.gradients)]
+    return frozenset(report.name for report in reports if report.note or (report.l2_budget or 0) > VAGUE_BUDGET)
 
 
 class CandidateJudge:
@@ -159,7 +164,7 @@ class CandidateJudge:
             record = replace(record, status=Status.HARNESS_ERROR, message=str(error))
         self._build_s = clock.build_s
         self._keep()
-        log = self._worker.log.text() if self._worker is not None else ""
+        log = self._worker.said() if self._worker is not None else ""
         confinement = self._worker.confinement if self._worker is not None else {}
         if record.status is not Status.PASSED:
             self.close()
@@ -205,10 +210,13 @@ class CandidateJudge:
             results = self._trials(setting, worker, clock, module, args, first, case)
             fields = self._summary(results)
             if fields["status"] is Status.PASSED and self._baseline is not None:
-                try:
-                    fields |= self._time(setting, worker, clock, module, first, construct, case, constants)
-                except BaselineError as error:
-                    fields["message"] = f"speed was not measured: {error}"
+                told = self._encoded(constants)
+                plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
+                first = replace(first, inputs=[])  # they take room that timing needs
+                contest = Contest(
+                    problem, module, told, setting, first, plain, construct, self._device, TRIALS, _vague(results)
+                )
+                fields |= self._time(contest, results, worker, clock)
             if fields["status"] is Status.PASSED:
                 fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
             return fields
@@ -292,51 +300,20 @@ class CandidateJudge:
                 finding = Finding("race", None, None, (), remedy, message)
                 raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
 
-    def _time(
-        self,
-        setting: Setting,
-        worker: WorkerHandle,
-        clock: Clock,
-        module: ProblemModule,
-        first: Draw,
-        construct: Construct,
-        case: str,
-        constants: dict[str, Any],
-    ) -> dict[str, Any]:
-        """Time the candidate against eager in both directions; the record's fields that this fills."""
+    def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
+        """Time the candidate against eager; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
-        torch.cuda.empty_cache()
-        problem = self._candidate.problem
-        command = forward_command(setting, first, 0, "forward", bool(setting.leaves))
-        own = {name: name for name in setting.names}
-        of_eager = replace(command, state=tuple((name, setting.exchange.state[name]) for name in own))
-        construct = replace(construct, own_args=False, init_args=setting.exchange.args)
-        choose = random.Random(derive_seed(self._policy.secret, case, "timing"))
-        directions: list[tuple[str, Backward | None, Backward | None]] = [("forward", None, None)]
-        if setting.leaves:
-            of_candidate, of_baseline = backward_command(setting), backward_command(replace(setting, names=own))
-            directions.append(("forward_backward", of_candidate, of_baseline))
-        found = []
         try:
-            told = self._encoded(constants)
-            rival = self._baseline.side(problem, told, construct, setting.exchange.descriptor, of_eager)
-            reply = worker.request(command, clock, "running forward")
-            if not isinstance(reply, Outputs):
-                raise stop_for(reply)
-            for name, mine, theirs in directions:
-
-                def renew(pair: int, name: str = name) -> None:
-                    seed = derive_seed(self._policy.secret, case, "timing", name, pair)
-                    setting.exchange.write_inputs(draw_inputs(problem, module, seed, self._device))
-
-                for region in setting.exchange.cotangents:
-                    setting.exchange.write_normal(region)
-                sides = (Side(worker, clock), Side(rival.worker, rival.clock, is_candidate=False))
-                found.append((name, measure(sides, (Time(mine), Time(theirs)), renew, self._device, choose)))
-        finally:
-            self._baseline.release()
-        return summary(found)
+            fields, audited = timed(contest, worker, clock, self._baseline)
+        except BaselineError as error:
+            return {"message": f"speed was not measured: {error}"}
+        wrong = next((result for result in audited if result.failed), None)
+        if wrong is None:
+            return fields
+        summary = self._summary([wrong])
+        words = "in a timed call, one of many without a pause between them"
+        return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}
 
     def _start_worker(self) -> WorkerHandle:
         self._worker = self._workers.take()

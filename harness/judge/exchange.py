@@ -24,6 +24,85 @@ class Form(NamedTuple):
     dtype: torch.dtype
 
 
+class SharedArena:
+    """An arena of the judge's own making, on a device, with a descriptor for a worker.
+
+    Args:
+        total_bytes: How much is needed.
+        device: Where it is to lie.
+
+    Attributes:
+        descriptor: What a worker maps it by.
+        total_bytes: How much there is.
+
+    Raises:
+        DeviceMemoryError: The device has not as much left.
+    """
+
+    def __init__(self, total_bytes: int, device: torch.device):
+        self._device = device
+        self._memory: cuda_memory.SharedDeviceMemory | None = None
+        if device.type == "cuda":
+            self._memory, self.descriptor = cuda_memory.create(device.index, total_bytes)
+            self.total_bytes = self._memory.mapped_bytes
+            self.arena = Arena(self._memory.tensor())
+        else:
+            self.total_bytes = total_bytes
+            self.descriptor = create_shared_file(total_bytes)
+            self.arena = Arena(map_file(self.descriptor, total_bytes))
+
+    def settle(self) -> None:
+        """Wait until everything written lies in the arena, before a worker is told to read it."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def close(self) -> None:
+        """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
+        os.close(self.descriptor)
+        if self._memory is not None:
+            del self.arena
+            self._memory.close()
+
+
+def write_values(arena: Arena, places: Sequence[Value], inputs: Sequence[Any]) -> tuple[Value, ...]:
+    """Write a draw's inputs into the regions of their places.
+
+    Returns:
+        The inputs as wire values.
+
+    Raises:
+        ProblemError: A tensor's shape or dtype differs from the first draw's.
+    """
+    for position, (value, place) in enumerate(zip(inputs, places, strict=True)):
+        if place.region is None:
+            continue
+        target = arena.tensor(place.region)
+        if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
+            raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+        target.copy_(value.detach())
+    return tuple(
+        place if place.region is not None else Value(None, encode_plain(value))
+        for value, place in zip(inputs, places, strict=True)
+    )
+
+
+def input_changed(position: int) -> CandidateStopped:
+    """The end of a candidate that wrote to an input."""
+    return CandidateStopped(
+        Status.CHEATED,
+        f"the candidate changed its input {position} in place; the reference does not",
+        rule="input_mutation",
+    )
+
+
+def out_of_bounds(place: str) -> CandidateStopped:
+    """The end of a candidate that wrote beside its tensors."""
+    message = f"a kernel wrote outside its tensors, {place}"
+    remedy = "check the index of every store against the tensor's size"
+    finding = Finding("out-of-bounds", None, None, (), remedy, message)
+    return CandidateStopped(Status.UNSAFE, f"{message}; {remedy}", findings=(finding,))
+
+
 class Exchange:
     """Regions for everything that crosses in one case, in one arena.
 
@@ -76,16 +155,9 @@ class Exchange:
         }
         self.input_names = input_names
         self._guards = layout.guards()
-        self._memory: cuda_memory.SharedDeviceMemory | None = None
-        if device.type == "cuda":
-            self._memory, self.descriptor = cuda_memory.create(device.index, layout.total_bytes)
-            self.total_bytes = self._memory.mapped_bytes
-            self._arena = Arena(self._memory.tensor())
-        else:
-            self.total_bytes = layout.total_bytes
-            self.descriptor = create_shared_file(self.total_bytes)
-            self._arena = Arena(map_file(self.descriptor, self.total_bytes))
-        self._device = device
+        self._shared = SharedArena(layout.total_bytes, device)
+        self._arena = self._shared.arena
+        self.descriptor, self.total_bytes = self._shared.descriptor, self._shared.total_bytes
         for start, end in self._guards:
             self._arena.fill(start, end)
         for value, region in zip(args, self.args, strict=True):
@@ -94,15 +166,12 @@ class Exchange:
 
     def close(self) -> None:
         """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
-        os.close(self.descriptor)
-        if self._memory is not None:
-            del self._arena
-            self._memory.close()
+        del self._arena
+        self._shared.close()
 
     def settle(self) -> None:
         """Wait until everything written lies in the arena, before the worker is told to read it."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        self._shared.settle()
 
     def write_inputs(self, inputs: Sequence[Any]) -> tuple[Value, ...]:
         """Write a draw's inputs into their regions.
@@ -113,25 +182,11 @@ class Exchange:
         Raises:
             ProblemError: A tensor's shape or dtype differs from the first draw's.
         """
-        for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
-            if place.region is None:
-                continue
-            target = self._arena.tensor(place.region)
-            if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
-                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
-            target.copy_(value.detach())
-        return tuple(
-            place if place.region is not None else Value(None, encode_plain(value))
-            for value, place in zip(inputs, self.inputs, strict=True)
-        )
+        return write_values(self._arena, self.inputs, inputs)
 
     def write(self, region: Region, tensor: torch.Tensor) -> None:
         """Write a tensor into its region."""
         self._arena.tensor(region).copy_(tensor.detach())
-
-    def write_normal(self, region: Region) -> None:
-        """Fill a region with standard normal values."""
-        self._arena.tensor(region).normal_()
 
     def poison(self, regions: Sequence[Region]) -> None:
         """Fill regions with NaN, so that what the candidate leaves unwritten cannot pass."""
@@ -155,21 +210,14 @@ class Exchange:
         for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
             if place.region is None:
                 continue
-            if not _same_bytes(self._arena.tensor(place.region), value):
-                raise CandidateStopped(
-                    Status.CHEATED,
-                    f"the candidate changed its input {position} in place; the reference does not",
-                    rule="input_mutation",
-                )
+            if not same_bytes(self._arena.tensor(place.region), value):
+                raise input_changed(position)
 
     def _out_of_bounds(self, damaged: int) -> CandidateStopped:
         before = [offset for offset in self._named if offset <= damaged]
         after = [offset for offset in self._named if offset > damaged]
         place = f"after {self._named[max(before)]}" if before else f"before {self._named[min(after)]}"
-        message = f"a kernel wrote outside its tensors, {place}"
-        remedy = "check the index of every store against the tensor's size"
-        finding = Finding("out-of-bounds", None, None, (), remedy, message)
-        return CandidateStopped(Status.UNSAFE, f"{message}; {remedy}", findings=(finding,))
+        return out_of_bounds(place)
 
     def _value(self, layout: Layout, value: Any, name: str) -> Value:
         if isinstance(value, torch.Tensor):
@@ -188,7 +236,7 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
+def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Bit for bit, so that NaN equals itself and -0 differs from 0."""
     mine, theirs = (_as_bytes(tensor.detach()) for tensor in (first, second))
     whole = mine.numel() // 8 * 8  # compared as words: an eighth of the elements

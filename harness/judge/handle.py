@@ -19,40 +19,46 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import harness
 from harness.errors import HarnessError
 from harness.interrupts import shielded
 from harness.judge.confining import copy_readable, hide_memory, readable_places
-from harness.judge.leftovers import descendants, processes_of, remove_folder
+from harness.judge.cut_log import CutLog
+from harness.judge.disk import DiskWatch
+from harness.judge.leftovers import adopted, descendants, processes_of, remove_folder
+from harness.processes import adopt_orphans
 from harness.records import Finding, Status
+from harness.text import shortened
 from harness.wire import channel
 from harness.wire.messages import (
     REPLIES,
     Building,
     Command,
+    Go,
     Load,
     LoadReference,
     Ready,
     Reply,
     Report,
     SchemaError,
+    Time,
     decode,
     encode,
 )
 
 START_LIMIT_S = 120.0
-LOG_HEAD_BYTES = 8 << 10
-LOG_TAIL_BYTES = 8 << 10
 DRAIN_READS = 64
 SEND_LIMIT_S = 10
 #: Longest that a killed process is waited for; one that a driver holds may take for ever.
 END_LIMIT_S = 30
 #: How often what a worker left behind is looked for; something that forks faster than that is not ended.
 SWEEPS = 100
+#: The most faults of a candidate that are told, and characters of each part of one.
+MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 
 
@@ -119,30 +125,6 @@ class Clock:
             self.run_s += seconds
 
 
-@dataclass
-class CutLog:
-    """Keeps the head and the tail of what a candidate prints, and counts the rest."""
-
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    dropped: int = 0
-
-    def add(self, data: bytes) -> None:
-        """Take in what arrived."""
-        room = LOG_HEAD_BYTES - len(self.head)
-        self.head += data[:room]
-        self.tail += data[room:] if room < len(data) else b""
-        surplus = len(self.tail) - LOG_TAIL_BYTES
-        if surplus > 0:
-            self.dropped += surplus
-            del self.tail[:surplus]
-
-    def text(self) -> str:
-        """What was kept, with a line that says how much was cut."""
-        cut = f"\n[... {self.dropped} bytes cut ...]\n" if self.dropped else ""
-        return bytes(self.head).decode(errors="replace") + cut + bytes(self.tail).decode(errors="replace")
-
-
 class WorkerHandle:
     """A worker process for one candidate.
 
@@ -154,13 +136,17 @@ class WorkerHandle:
 
     Attributes:
         confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
+        living: Processes of all the workers of this process that have not been closed.
     """
+
+    living: ClassVar[set[int]] = set()
 
     def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None, confined: bool):
         self.is_closed = False
         self.confinement: dict[str, str] = {}
         self._judge_memory = hide_memory() if confined else ""
         self.folder = Path(tempfile.mkdtemp(prefix="harness-worker-"))
+        self._disk = DiskWatch(self.folder) if confined else None
         self.build_folder = self.folder / "build"
         self.build_folder.mkdir()
         own_libraries = self._copied(libraries)
@@ -181,6 +167,7 @@ class WorkerHandle:
             "parent": os.getpid(),
             "readable": readable_places() if confined else None,
         }
+        adopt_orphans()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "harness.worker", str(theirs.fileno()), json.dumps(settings)],
@@ -200,6 +187,7 @@ class WorkerHandle:
         finally:
             theirs.close()
             os.close(log_write)
+        self.living.add(self._process.pid)
         self._reader = channel.FrameReader(self._channel)
 
     def _copied(self, libraries: dict[str, str]) -> dict[str, str]:
@@ -222,8 +210,11 @@ class WorkerHandle:
         """Wait until the worker is ready.
 
         Raises:
-            HarnessError: It does not start.
+            HarnessError: It does not start, or has no room on the disk.
         """
+        shortage = self._disk.shortage() if self._disk is not None else ""
+        if shortage:
+            raise HarnessError(shortage)
         try:
             reply = self._next(Clock(START_LIMIT_S, 0.0), "starting")
         except CandidateStopped as error:
@@ -252,16 +243,36 @@ class WorkerHandle:
             descriptor: A file descriptor to send along.
 
         Raises:
-            CandidateStopped: The worker died, ran out of time, or sent something else than a message.
+            CandidateStopped: The worker died, ran out of time, filled the disk, or sent something else than a message.
         """
         if isinstance(command, Load):
             command = self._brought_in(command)
         elif isinstance(command, LoadReference):
             command = replace(command, problem=self._speakable(command.problem))
+        if not isinstance(command, Time | Go):  # a look takes a moment, and these the judge's clock times
+            self._check_disk()
         # A worker that died, or does not read, shows when its reply is awaited.
         with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
             channel.send(self._channel, encode(command), descriptor)
         return self._next(clock, stage)
+
+    def pause(self) -> None:
+        """Stop the worker's process group where it stands, until ``resume``."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on; nothing where it does already, or has ended."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.is_closed:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def said(self) -> str:
+        """What it has printed so far, cut in the middle when long."""
+        self._drain()
+        return self.log.text()
 
     def close(self) -> None:
         """End the worker and everything it started, and remove its folder."""
@@ -275,6 +286,8 @@ class WorkerHandle:
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_LIMIT_S)
+            self.living.discard(self._process.pid)
+            self._sweep(lambda: adopted(self.living))
             self._sweep(lambda: processes_of(self.folder))
             self._drain()
             self._channel.close()
@@ -357,6 +370,7 @@ class WorkerHandle:
                     raise channel.ChannelClosed("exited")
                 frame = self._reader.take()
             if frame is None:
+                self._check_disk()
                 return None
             reply: Reply = decode(frame, REPLIES)
             return reply
@@ -366,6 +380,16 @@ class WorkerHandle:
             raise CandidateStopped(
                 Status.CHEATED, f"the worker sent what the protocol does not know: {error}", rule="protocol"
             ) from None
+
+    def _check_disk(self) -> None:
+        """Verify that the candidate leaves room for others.
+
+        Raises:
+            CandidateStopped: It does not.
+        """
+        fault = self._disk.fault() if self._disk is not None else ""
+        if fault:
+            raise CandidateStopped(Status.RUNTIME_ERROR, f"{fault}; it was stopped")
 
     def _death(self) -> CandidateStopped:
         try:
@@ -458,13 +482,17 @@ class Workers:
 
 
 def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
-    """The worker's reports as findings of a record."""
+    """The worker's reports as findings of a record, cut where no honest one would be longer."""
     result = []
-    for report in reports:
+    for report in reports[:MAX_REPORTS]:
         try:
-            accesses = json.loads(report.accesses)
+            accesses = json.loads(report.accesses) if len(report.accesses) <= MAX_REPORT_CHARACTERS else []
         except (ValueError, RecursionError):
             accesses = []
         kept = tuple(item for item in accesses if isinstance(item, dict)) if isinstance(accesses, list) else ()
-        result.append(Finding(report.kind, report.kernel, report.line, kept, report.remedy, report.message))
+        kind, kernel, remedy, message = (
+            shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
+            for text in (report.kind, report.kernel, report.remedy, report.message)
+        )
+        result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
     return tuple(result)

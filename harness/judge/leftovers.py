@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-import shutil
-from collections.abc import Iterator
+import stat
+import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
 def descendants(process: int) -> list[int]:
     """The living children of a process (Linux), and theirs; a worker adopts those whose parents have ended."""
-    children: dict[int, list[int]] = {}
-    ended = set()
+    children = _children()
+    found, waiting = [], [process]
+    while waiting:
+        born = [child for child, _ in children.get(waiting.pop(), [])]
+        found += born
+        waiting += born
+    ended = {child for born in children.values() for child, is_over in born if is_over}
+    return [one for one in found if one not in ended]
+
+
+def adopted(workers: Collection[int]) -> list[int]:
+    """The living processes (Linux) that this one has adopted from workers that have ended, and their descendants.
+
+    Whoever they were started by, their session is another than this process's: a worker begins with one of its own, and
+    there is no way into another. Those that have ended are seen off.
+
+    Args:
+        workers: Children that have sessions of their own, and are nobody's orphans.
+    """
+    strangers = []
+    for child, is_over in _children().get(os.getpid(), []):
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if child in workers or os.getsid(child) == os.getsid(0):
+                continue
+            if is_over:
+                os.waitpid(child, os.WNOHANG)
+            else:
+                strangers.append(child)
+    return [*strangers, *(inner for one in strangers for inner in descendants(one))]
+
+
+def _children() -> dict[int, list[tuple[int, bool]]]:
+    """The children of every process, and whether they are over: nobody has asked yet how they ended."""
+    children: dict[int, list[tuple[int, bool]]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = entry.read_text(errors="replace").rpartition(")")[2].split()[:2]
         except (OSError, ValueError):  # it has ended
             continue
-        children.setdefault(int(parent), []).append(int(entry.parent.name))
-        if state in "ZX":
-            ended.add(int(entry.parent.name))
-    found, waiting = [], [process]
-    while waiting:
-        born = children.get(waiting.pop(), [])
-        found += born
-        waiting += born
-    return [one for one in found if one not in ended]
+        children.setdefault(int(parent), []).append((int(entry.parent.name), state in "ZX"))
+    return children
 
 
 def processes_of(folder: Path) -> Iterator[int]:
@@ -58,13 +86,76 @@ def _user_of(process: Path) -> int | None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, also what a candidate has locked away."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if not folder.exists():
+    """Remove a folder with all that is in it, also what a candidate has locked away or nested deeply.
+
+    Everything goes by descriptors, which a link in the place of a folder cannot lead elsewhere.
+    """
+    try:
+        top = _open_folder(str(folder), None)
+    except OSError:  # it is gone, or no folder any more
         return
-    folder.chmod(0o700)
-    for place, names, _ in os.walk(folder):
-        for inner in (Path(place) / name for name in names):
-            if not inner.is_symlink():  # what a link leads to is not ours
-                inner.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        _empty(top)
+    finally:
+        os.close(top)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _empty(top: int) -> None:
+    """Remove what is in a folder. Inner folders move up into it first, so that no depth is too great."""
+    token = os.urandom(8).hex()  # names that nothing in there has
+    fresh = (f"{token}-{number}" for number in itertools.count())
+    before = None
+    while names := os.listdir(top):
+        if names == before:  # nothing of this can be removed
+            return
+        before = names
+        for name in names:
+            with contextlib.suppress(OSError):
+                if stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+                    _remove_inner(name, top, fresh)
+                else:
+                    os.unlink(name, dir_fd=top)
+
+
+def _remove_inner(name: str, top: int, fresh: Iterator[str]) -> None:
+    """Remove a folder in the top one; the folders in it get fresh names in the top one.
+
+    Raises:
+        OSError: Something in it cannot be moved or removed.
+    """
+    folder = _open_folder(name, top)
+    try:
+        for inner in os.listdir(folder):  # noqa: PTH208 - a descriptor, not a path
+            if stat.S_ISDIR(os.lstat(inner, dir_fd=folder).st_mode):
+                os.close(_open_folder(inner, folder))  # a folder that may not be written cannot be moved
+                os.rename(inner, next(fresh), src_dir_fd=folder, dst_dir_fd=top)
+            else:
+                os.unlink(inner, dir_fd=folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
+
+
+def _open_folder(name: str, parent: int | None) -> int:
+    """A descriptor of a folder, which is unlocked; the caller closes it.
+
+    Raises:
+        OSError: It is no folder (but a link to one, say), or not this user's.
+    """
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        folder = os.open(name, os.O_RDONLY | flags, dir_fd=parent)
+    except PermissionError:
+        if sys.platform != "linux":
+            os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
+        else:
+            handle = os.open(name, os.O_PATH | flags, dir_fd=parent)
+            try:
+                Path(f"/proc/self/fd/{handle}").chmod(0o700)  # this very folder, whatever has its name by now
+            finally:
+                os.close(handle)
+        return os.open(name, os.O_RDONLY | flags, dir_fd=parent)
+    os.fchmod(folder, 0o700)
+    return folder

@@ -1,30 +1,35 @@
 """Paired, interleaved timing of a candidate and of eager, each in a worker of its own.
 
 For each pair the judge draws fresh inputs, flushes the L2 cache, and asks both workers in random order. Times are the
-workers' CUDA events around one call, the device synchronised before and after; the judge's own clock around the
-message bounds each from above. These are claims: a candidate that replaces torch's events can still lie downwards.
+workers' CUDA events around one call, the device synchronised before and after. They are claims: the judge's own clock
+around the message bounds each from above, and ``judge.loops`` bounds them from below.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.trial import stop_for
 from harness.records import Status
-from harness.timing.statistics import Latency, latency, speedup
-from harness.wire.messages import Time, Timed
+from harness.timing.statistics import Latency, latency, relative_error_of_median, speedup
+from harness.wire.messages import Command, Time, Timed
 
 WARM_UP_CALLS = 2
 MIN_PAIRS = 10
 MAX_PAIRS = 50
 BUDGET_S = 0.8
+#: A series is long enough when the standard error of its median ratio is this share of it.
+PRECISION = 0.003
+
+ReplyT = TypeVar("ReplyT")
 
 
 class BaselineError(Exception):
@@ -38,16 +43,12 @@ class Side:
     Attributes:
         worker: Its worker, ready to be timed.
         clock: The seconds it may still use.
-        samples_ms: What its events said.
-        windows_ms: What the judge's clock said.
         is_candidate: Whether its failures are the candidate's.
     """
 
     worker: WorkerHandle
     clock: Clock
     is_candidate: bool = True
-    samples_ms: list[float] = field(default_factory=list)
-    windows_ms: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def measure(
     device: torch.device,
     choose: random.Random,
 ) -> Series:
-    """Time both sides in pairs until the budget of pairs or seconds is spent.
+    """Time both sides in pairs, until the ratio is known well enough or the budget of pairs or seconds is spent.
 
     Args:
         sides: The candidate and the baseline.
@@ -95,47 +96,65 @@ def measure(
         BaselineError: The baseline did.
     """
     buffers: dict[int, torch.Tensor] = {}
-    both = list(zip(sides, commands, strict=True))
+    samples: tuple[list[float], list[float]] = [], []
+    windows: tuple[list[float], list[float]] = [], []
+    both = list(zip(sides, commands, samples, windows, strict=True))
     started = time.monotonic()
     for pair in range(-WARM_UP_CALLS, MAX_PAIRS):
         if pair == 0:
             started = time.monotonic()
-        if pair >= MIN_PAIRS and time.monotonic() - started > BUDGET_S:
+        if pair >= MIN_PAIRS and (time.monotonic() - started > BUDGET_S or _is_settled(*samples)):
             break
         renew(pair)
         choose.shuffle(both)
-        for side, command in both:
+        for side, command, of_events, of_judge in both:
             flush_l2(device, buffers)
             torch.cuda.synchronize(device)
-            milliseconds, window = _ask(side, command)
+            with contextlib.ExitStack() as others:  # whoever is not timed is stopped
+                for other in sides:
+                    if other is not side:
+                        other.worker.pause()
+                        others.callback(other.worker.resume)
+                milliseconds, window = _claim(side, command)
             if pair >= 0:
-                side.samples_ms.append(milliseconds)
-                side.windows_ms.append(window)
-    mine, eager = (latency(side.samples_ms, side.windows_ms) for side in sides)
+                of_events.append(milliseconds)
+                of_judge.append(window)
+    mine, eager = map(latency, samples, windows)
     return Series(mine, eager, speedup(mine.samples_ms, eager.samples_ms))
 
 
-def _ask(side: Side, command: Time) -> tuple[float, float]:
+def _is_settled(mine: Sequence[float], theirs: Sequence[float]) -> bool:
+    ratios = [eager / candidate for candidate, eager in zip(mine, theirs, strict=True)]
+    return relative_error_of_median(ratios) <= PRECISION
+
+
+def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:
+    """A side's reply to a command.
+
+    Raises:
+        CandidateStopped: The candidate failed, or answered with something else.
+        BaselineError: The baseline did.
+    """
     try:
-        return _claim(side, command)
+        reply: Any = side.worker.request(command, side.clock, "running timed calls", descriptor)
+        if not isinstance(reply, expected):
+            raise stop_for(reply)
     except CandidateStopped as stop:
         if side.is_candidate:
             raise
         raise BaselineError(f"eager PyTorch: {stop.message}") from None
+    return reply
 
 
 def _claim(side: Side, command: Time) -> tuple[float, float]:
     started = time.perf_counter()
-    reply: Any = side.worker.request(command, side.clock, "running timed calls")
+    reply = asked(side, command, Timed)
     window = (time.perf_counter() - started) * 1e3
-    if not isinstance(reply, Timed):
-        raise stop_for(reply)
     if not 0 < reply.milliseconds <= window:
-        raise CandidateStopped(
-            Status.CHEATED,
-            f"the worker claims {reply.milliseconds} ms for a call that took {window:.3f} ms by the judge's clock",
-            rule="clock",
-        )
+        message = f"the worker claims {reply.milliseconds} ms for a call that took {window:.3f} ms by the judge's clock"
+        if side.is_candidate:
+            raise CandidateStopped(Status.CHEATED, message, rule="clock")
+        raise BaselineError(f"eager PyTorch: {message}")
     return reply.milliseconds, window
 
 

@@ -7,8 +7,11 @@ from typing import Any
 from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.trial import Setting, backward_command, stop_for
 from harness.records import Finding, KernelUse
+from harness.text import shortened
 from harness.wire.messages import Launched, Trace, Traced
 
+#: An honest worker tells of no more, and of no longer names.
+MAX_KERNELS, MAX_NAME_CHARACTERS = 1000, 200
 NO_OWN_KERNEL = "no-own-kernel"
 
 
@@ -32,7 +35,11 @@ def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, An
 
 
 def _uses(launched: tuple[Launched, ...]) -> tuple[KernelUse, ...]:
-    return tuple(KernelUse(one.name, one.calls, one.own, one.device_ms) for one in launched)
+    """What the worker says of its kernels; it may say anything."""
+    return tuple(
+        KernelUse(shortened(one.name, MAX_NAME_CHARACTERS), max(0, one.calls), one.own, one.device_ms)
+        for one in launched[:MAX_KERNELS]
+    )
 
 
 def _none_of_its_own(kernels: dict[str, tuple[KernelUse, ...]]) -> Finding:

@@ -19,6 +19,7 @@ from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, findings
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
 from harness.records import PrecisionClass, Status
+from harness.text import shortened
 from harness.wire.messages import (
     Backward,
     Failed,
@@ -31,6 +32,8 @@ from harness.wire.messages import (
     input_key,
 )
 
+#: A worker cuts its messages itself; a candidate may speak in its place.
+MAX_MESSAGE_CHARACTERS = 10_000
 THREAD_ORDERS = ("forward", "reverse", "random")
 #: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
 _ERROR_KINDS = frozenset({"launch", "assert", "trap"})
@@ -75,7 +78,7 @@ def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
     Raises:
         ProblemError: The reference does not run.
     """
-    return draw if setting.kinks is None else setting.kinks.settle(draw, _forward_seed(setting, trial))
+    return draw if setting.kinks is None else setting.kinks.settle(draw, forward_seed(setting, trial))
 
 
 def run_trial(
@@ -87,7 +90,7 @@ def run_trial(
         CandidateStopped: The candidate did not get as far as values to compare.
         ProblemError: The reference does not run.
     """
-    seed = _forward_seed(setting, trial)
+    seed = forward_seed(setting, trial)
     settled = drawn if isinstance(drawn, Settled) else None
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
     try:
@@ -106,7 +109,8 @@ def run_trial(
     return comparison.result()
 
 
-def _forward_seed(setting: Setting, trial: int) -> int:
+def forward_seed(setting: Setting, trial: int) -> int:
+    """Seed of whatever a trial's forward draws."""
     return derive_seed(setting.secret, "trial", trial, "forward")
 
 
@@ -115,7 +119,8 @@ def stop_for(reply: Reply) -> CandidateStopped:
     if isinstance(reply, Failed):
         check_reports(reply.reports)
         status = _FAILED_STATUS.get(reply.kind, Status.RUNTIME_ERROR)
-        message = reply.message if reply.kind in ("build", "unsupported") else f"{reply.stage}: {reply.message}"
+        words = shortened(reply.message, MAX_MESSAGE_CHARACTERS)
+        message = words if reply.kind in ("build", "unsupported") else f"{shortened(reply.stage, 100)}: {words}"
         return CandidateStopped(status, message, build_log=reply.log, findings=findings(reply.reports))
     return CandidateStopped(
         Status.CHEATED, f"the worker answered with {type(reply).__name__} out of turn", rule="protocol"

@@ -113,6 +113,15 @@ def _speed(record: EvaluationRecord) -> Iterator[str]:
         ratio = (record.speedup or {}).get(direction)
         if ratio is not None:
             yield f"  {direction} speedup over eager: {ratio:.3f} (median of paired ratios)"
+        proof = record.certified.get(direction)
+        if proof is not None:
+            yield (
+                f"  {direction} by the judge's clock: {proof['candidate_ms']:.4g} ms a call, at least "
+                f"{proof['at_least_ms']:.4g}; eager {proof['eager_ms']:.4g} ({proof['calls']} and {2 * proof['calls']} "
+                f"calls in a row, resolution {proof['resolution_ms']:.2g} ms)"
+            )
+        else:
+            yield f"  {direction}: not certified by the judge's clock"
 
 
 def _kernels(record: EvaluationRecord) -> Iterator[str]:

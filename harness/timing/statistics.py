@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Sequence
@@ -40,6 +41,20 @@ def latency(samples_ms: Sequence[float], windows_ms: Sequence[float]) -> Latency
         raise ValueError("a latency needs at least two samples")
     low, median, high = statistics.quantiles(samples_ms, n=4, method="inclusive")
     return Latency(median, low, high, statistics.median(windows_ms), tuple(samples_ms))
+
+
+def relative_error_of_median(samples: Sequence[float]) -> float:
+    """How far the median of positive samples may be off, as a share of it: one standard error.
+
+    For normal noise of spread s that is ``sqrt(pi / 2) * s / sqrt(n)`` (Kendall and Stuart, The Advanced Theory of
+    Statistics, vol. 1); s is taken from the quartiles, which outliers do not move.
+
+    Raises:
+        ValueError: There are fewer than two samples.
+    """
+    low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+    spread = (high - low) / (2 * statistics.NormalDist().inv_cdf(0.75))
+    return math.sqrt(math.pi / 2 / len(samples)) * spread / median
 
 
 def speedup(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> float:

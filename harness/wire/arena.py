@@ -102,6 +102,11 @@ class Arena:
     def __init__(self, memory: torch.Tensor):
         self._bytes = memory
 
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self._bytes.device
+
     def tensor(self, region: Region) -> torch.Tensor:
         """The tensor that lies in a region: dense, sharing the arena's memory."""
         count = region_bytes(region.shape, region.dtype)

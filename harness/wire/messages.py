@@ -8,11 +8,15 @@ whatever it sends is either one of these objects or a broken rule.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
 from dataclasses import dataclass
 from typing import Any
+
+#: No count, size or line is larger.
+MAX_INTEGER = 1 << 64
 
 
 class SchemaError(ValueError):
@@ -138,6 +142,50 @@ class Time:
 
 
 @dataclass(frozen=True)
+class MapSlots:
+    """Map the arena of ``Loop``'s slots; its descriptor comes with this message."""
+
+    arena_bytes: int
+
+
+@dataclass(frozen=True)
+class DropSlots:
+    """Unmap the arena of ``Loop``'s slots."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One call of a ``Loop``: its arguments and where its results go, in the slots' arena; a seed for what it draws."""
+
+    inputs: tuple[Value, ...]
+    results: tuple[Region, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Prepare one call for each slot, on the state of the last ``Forward``; ``Go`` makes them.
+
+    Attributes:
+        slots: The calls.
+        leaves: What each call differentiates, in the order of its results: parameters' names, and ``input_key``s.
+            Where there are none, a call is a forward under ``no_grad``, and its results are the outputs.
+        cotangents: What to differentiate with, in the first arena; the same for all calls.
+        store_only: Nothing is called, results' places are written all the same. That is asked of the baseline.
+    """
+
+    slots: tuple[Slot, ...]
+    leaves: tuple[str, ...]
+    cotangents: tuple[Region, ...]
+    store_only: bool
+
+
+@dataclass(frozen=True)
+class Go:
+    """Make the calls of the last ``Loop``, without a pause."""
+
+
+@dataclass(frozen=True)
 class Trace:
     """Run forward as in the last ``Forward``, and backward where one is given; say which kernels that launched."""
 
@@ -240,6 +288,23 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Mapped:
+    """The slots' arena is mapped."""
+
+
+@dataclass(frozen=True)
+class Armed:
+    """The calls of a ``Loop`` are prepared."""
+
+
+@dataclass(frozen=True)
+class Looped:
+    """All calls of a ``Loop`` are done; ``fault`` says what was wrong with a result's form, or is empty."""
+
+    fault: str
+
+
+@dataclass(frozen=True)
 class Launched:
     """A kernel that ran: how often, whether it is from a library that the candidate built, and for how long in all.
 
@@ -266,8 +331,24 @@ class Released:
     """Done."""
 
 
-Command = Load | LoadReference | Construct | Forward | Backward | Time | Trace | Release
-Reply = Ready | Building | Loaded | Constructed | Outputs | Gradients | Timed | Traced | Released | Failed
+Command = (
+    Load | LoadReference | Construct | Forward | Backward | Time | MapSlots | DropSlots | Loop | Go | Trace | Release
+)
+Reply = (
+    Ready
+    | Building
+    | Loaded
+    | Constructed
+    | Outputs
+    | Gradients
+    | Timed
+    | Mapped
+    | Armed
+    | Looped
+    | Traced
+    | Released
+    | Failed
+)
 
 COMMANDS: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Command)}
 REPLIES: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Reply)}
@@ -309,8 +390,14 @@ def decode(data: bytes, known: dict[str, type]) -> Any:
     return _build(known[name], body, name)
 
 
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a message's fields; finding them out takes longer than all the rest."""
+    return typing.get_type_hints(cls)
+
+
 def _build(cls: type, body: dict[str, Any], where: str) -> Any:
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     if set(body) != set(hints):
         raise SchemaError(f"{where}: fields {sorted(body)} are not {sorted(hints)}")
     return cls(**{name: _check(hint, body[name], f"{where}.{name}") for name, hint in hints.items()})
@@ -343,6 +430,8 @@ def _check(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     if type(value) is not hint:
         raise SchemaError(f"{where}: {type(value).__name__}, not {hint.__name__}")
+    if hint is int and abs(value) > MAX_INTEGER:
+        raise SchemaError(f"{where}: an integer beyond {MAX_INTEGER}")
     if hint is str:  # half a surrogate pair is a string to Python and to nobody else
         return value.encode("utf-8", "replace").decode()
     return value

@@ -5,15 +5,18 @@ import os
 import sys
 from pathlib import Path
 
+from harness.processes import adopt_orphans
 from harness.worker.confinement import confine
-from harness.worker.limits import adopt_orphans, die_with_parent
+from harness.worker.limits import die_with_parent
 
 if __name__ == "__main__":
     settings = json.loads(sys.argv[2])
     die_with_parent(settings["parent"])  # before torch is imported, which takes seconds
-    adopt_orphans()
+    adopt_orphans()  # so that the judge finds them all
     readable = settings["readable"]
-    confined = [] if readable is None else confine(Path(settings["folder"]), readable, settings["parent"])
+    confined = []
+    if readable is not None:
+        confined = confine(Path(settings["folder"]), readable, settings["parent"], settings["device"] != "cpu")
     die_with_parent(settings["parent"])  # changing users has cancelled it
     from harness.worker.main import main
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from harness.wire.arena import Arena, dtype_name
-from harness.wire.messages import Backward, Forward, OutputTensor, Region, Time, Value, input_key
+from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, Time, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
 
@@ -74,6 +74,24 @@ def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:
     return list(args)
 
 
+class _Call(NamedTuple):
+    """A call of a loop: its arguments, what is differentiated by name, where its results go, and its seed."""
+
+    arguments: list[Any]
+    leaves: dict[str, torch.Tensor]
+    targets: list[torch.Tensor]
+    seed: int
+
+
+class _Loop(NamedTuple):
+    """Calls that are prepared; ``stored`` is copied in place of results where nothing is to be called."""
+
+    calls: list[_Call]
+    cotangents: list[torch.Tensor]
+    differentiate: bool
+    stored: list[torch.Tensor] | None
+
+
 class Instance:
     """One instance of ``ModelNew``, for all trials of a case.
 
@@ -92,6 +110,10 @@ class Instance:
         self._arguments: list[Any] = []
         self._outputs: list[torch.Tensor] | None = None
         self._command: Forward | None = None
+        self._loop: _Loop | None = None
+        self._generators = [torch.default_generator]
+        if arena.device.type == "cuda":
+            self._generators.append(torch.cuda.default_generators[arena.device.index])
 
     def _set_state(self, state: Sequence[tuple[str, Region]]) -> None:
         """Copy parameters and buffers in place."""
@@ -133,6 +155,7 @@ class Instance:
 
     def timed(self, command: Time, device: torch.device) -> float:
         """Milliseconds that one call took by CUDA events: a forward without gradients, or with its backward."""
+        self._outputs = None  # a result that is held is room that the calls may need
         if command.backward is None:
             with torch.no_grad():
                 return clock.timed(lambda: self.model(*self._arguments), device)
@@ -144,6 +167,55 @@ class Instance:
             return self._differentiate(outputs, leaves, cotangents)
 
         return clock.timed(step, device)
+
+    def arm(self, command: Loop, arena: Arena) -> None:
+        """Prepare all of a loop that is not the candidate's: nothing of it runs.
+
+        Args:
+            command: The slots; the state is that of the last ``Forward``.
+            arena: Where their inputs and results lie.
+        """
+        self._outputs = None  # a result that is held is room that the calls may need
+        parameters = dict(self.model.named_parameters()) if command.leaves else {}
+        calls = [_prepared(slot, command, parameters, arena) for slot in command.slots]
+        stored = [torch.empty_like(target) for target in calls[0].targets] if command.store_only else None
+        cotangents = [self._arena.tensor(region) for region in command.cotangents]
+        self._loop = _Loop(calls, cotangents, bool(command.leaves), stored)
+
+    def disarm(self) -> None:
+        """Forget the loop."""
+        self._loop = None
+
+    def loop(self) -> str:
+        """Call the candidate once for each slot, nothing between but the copying of results into their places.
+
+        Returns:
+            What is wrong with a result, empty where nothing is.
+        """
+        loop = self._loop
+        assert loop is not None
+        for number, call in enumerate(loop.calls):
+            for generator in self._generators:
+                generator.manual_seed(call.seed)
+            results = self._call(call, loop) if loop.stored is None else loop.stored
+            if len(results) != len(call.targets):
+                return f"call {number} returned {len(results)} tensors, expected {len(call.targets)}"
+            for target, result in zip(call.targets, results, strict=True):
+                fault = "no gradient" if result is None else copied(target, result)
+                if fault:
+                    return f"call {number} gave {fault}"
+        return ""
+
+    def _call(self, call: _Call, loop: _Loop) -> Sequence[torch.Tensor | None]:
+        """One call of a loop: its outputs, or the gradients of its leaves."""
+        with torch.set_grad_enabled(loop.differentiate):
+            result = self.model(*call.arguments)
+        outputs = [result] if isinstance(result, torch.Tensor) else list(result)
+        if not loop.differentiate:
+            return outputs
+        wanted = {name: leaf for name, leaf in call.leaves.items() if leaf.requires_grad}
+        found = self._differentiate(outputs, wanted, loop.cotangents)
+        return [found.get(name) for name in call.leaves]
 
     def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
         """The leaves to differentiate, by name, and the cotangents."""
@@ -198,12 +270,33 @@ def describe_output(tensor: Any, device: torch.device) -> OutputTensor:
 
 def store(arena: Arena, region: Region, tensor: torch.Tensor) -> str:
     """Copy a tensor into its region; what is wrong with its form, empty when it was copied."""
-    if tuple(tensor.shape) != region.shape:
-        return f"shape {list(tensor.shape)}, expected {list(region.shape)}"
-    if dtype_name(tensor.dtype) != region.dtype:
-        return f"dtype {dtype_name(tensor.dtype)}, expected {region.dtype}"
+    return copied(arena.tensor(region), tensor)
+
+
+def copied(target: torch.Tensor, tensor: torch.Tensor) -> str:
+    """Copy a tensor into another; what is wrong with its form, empty when it was copied."""
+    if tensor.shape != target.shape:
+        return f"shape {list(tensor.shape)}, expected {list(target.shape)}"
+    if tensor.dtype != target.dtype:
+        return f"dtype {dtype_name(tensor.dtype)}, expected {dtype_name(target.dtype)}"
     if tensor.layout is not torch.strided:
         return f"layout {tensor.layout}, expected a dense tensor"
     with torch.no_grad():
-        arena.tensor(region).copy_(tensor)
+        target.copy_(tensor)
     return ""
+
+
+def _prepared(slot: Slot, command: Loop, parameters: Mapping[str, torch.Tensor], arena: Arena) -> _Call:
+    """A call's arguments, leaves and targets as tensors."""
+    arguments: list[Any] = []
+    known = dict(parameters)
+    for position, value in enumerate(slot.inputs):
+        if value.region is None:
+            arguments.append(decode_plain(value.plain or "null"))
+            continue
+        tensor = arena.tensor(value.region)
+        if command.leaves and tensor.is_floating_point():
+            known[input_key(position)] = tensor.requires_grad_()
+        arguments.append(tensor)
+    leaves = {name: known[name] for name in command.leaves}
+    return _Call(arguments, leaves, [arena.tensor(region) for region in slot.results], slot.seed)

@@ -8,8 +8,13 @@ import resource
 import signal
 import sys
 
+#: Bytes that one file may grow to: libraries and compilers' scratch files are far smaller.
+MAX_FILE_BYTES = 2 << 30
+MAX_OPEN_FILES = 4096
+#: Processes and threads. On each core a few pools of OpenMP threads and a compiler with its passes; CUDA's own.
+LEAST_PROCESSES, PROCESSES_PER_CORE = 1024, 16
+
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int) -> None:
@@ -25,12 +30,6 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent has ended (Linux), so that the judge finds them all."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def limit_memory(allowance: int) -> None:
     """Bound the address space to what is mapped now plus ``allowance`` bytes; core dumps are off.
 
@@ -41,7 +40,38 @@ def limit_memory(allowance: int) -> None:
         return
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path object needed
         pages = int(file.read().split()[0])
-    limit = pages * resource.getpagesize() + allowance
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + allowance)
+
+
+def limit_files() -> None:
+    """Bound single files and open files; core dumps are off."""
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
+    _lower(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
+
+
+def limit_processes(alone: bool) -> None:
+    """Bound how many processes and threads this user may have before this process may start no more (Linux).
+
+    The kernel counts the user's, and none for root itself. For a user who has others, all that the machine runs now
+    are taken for that user's: one number to read, which also has those that a container hides.
+
+    Args:
+        alone: Whether this user has no other process.
+
+    Raises:
+        OSError: The kernel does not say what the machine runs.
+    """
+    allowance = LEAST_PROCESSES + PROCESSES_PER_CORE * (os.cpu_count() or 1)
+    running = 0
+    if not alone:
+        with open("/proc/loadavg", encoding="ascii") as file:  # noqa: PTH123 - no path object needed
+            running = int(file.read().split()[3].partition("/")[2])
+    _lower(resource.RLIMIT_NPROC, running + allowance)
+
+
+def _lower(kind: int, bound: int) -> None:
+    """Set a limit for good; a tighter one that the harness was started under stays."""
+    _, most = resource.getrlimit(kind)
+    least = bound if most == resource.RLIM_INFINITY else min(bound, most)
+    resource.setrlimit(kind, (least, least))

@@ -23,16 +23,23 @@ from harness.wire import channel
 from harness.wire.arena import Arena, region_bytes
 from harness.wire.messages import (
     COMMANDS,
+    Armed,
     Backward,
     Building,
     Construct,
     Constructed,
+    DropSlots,
     Failed,
     Forward,
+    Go,
     Gradients,
     Load,
     Loaded,
     LoadReference,
+    Loop,
+    Looped,
+    Mapped,
+    MapSlots,
     Outputs,
     OutputTensor,
     Ready,
@@ -73,6 +80,10 @@ _STAGES = {
     Forward: "forward",
     Backward: "backward",
     Time: "timed calls",
+    MapSlots: "timed calls",
+    DropSlots: "timed calls",
+    Loop: "timed calls",
+    Go: "timed calls",
     Trace: "traced calls",
     Release: "release",
 }
@@ -97,6 +108,7 @@ class Worker:
         self._solution = ""
         self._module: ModuleType | None = None
         self._arena: Arena | None = None
+        self._slots: Arena | None = None
         self._instance: Instance | None = None
         self._reserve: bytearray | None = bytearray(RESERVE_BYTES)
 
@@ -125,6 +137,15 @@ class Worker:
                 return self._backward(command)
             if isinstance(command, Time):
                 return self._time(command)
+            if isinstance(command, MapSlots):
+                assert descriptor is not None
+                return self._map_slots(command, descriptor)
+            if isinstance(command, DropSlots):
+                return self._drop_slots()
+            if isinstance(command, Loop):
+                return self._arm(command)
+            if isinstance(command, Go):
+                return self._go()
             if isinstance(command, Trace):
                 return self._trace(command)
             if isinstance(command, LoadReference):
@@ -155,6 +176,7 @@ class Worker:
         assert self._module is not None
         self._instance = None
         self._arena = None
+        self._slots = None
         self._arena = arena = self.platform.arena(descriptor, command.arena_bytes)
         with self.platform.running():
             if command.own_args:
@@ -213,6 +235,31 @@ class Worker:
         with self.platform.running():
             return Timed(self._instance.timed(command, self.platform.device))
 
+    def _map_slots(self, command: MapSlots, descriptor: int) -> Mapped:
+        self._drop_slots()
+        self._slots = self.platform.slots(descriptor, command.arena_bytes)
+        return Mapped()
+
+    def _drop_slots(self) -> Released:
+        if self._instance is not None:
+            self._instance.disarm()
+        self._slots = None
+        self.platform.release_slots()
+        return Released()
+
+    def _arm(self, command: Loop) -> Armed:
+        assert self._instance is not None
+        assert self._slots is not None
+        self._instance.arm(command, self._slots)
+        return Armed()
+
+    def _go(self) -> Looped:
+        assert self._instance is not None
+        with self.platform.running():
+            fault = self._instance.loop()
+            self.platform.synchronize()
+        return Looped(fault)
+
     def _trace(self, command: Trace) -> Traced:
         assert self._instance is not None
         instance, backward = self._instance, command.backward
@@ -234,6 +281,7 @@ class Worker:
         """Drop the instance and everything it holds on the device, and unmap the arena."""
         self._instance = None
         self._arena = None
+        self._slots = None
         self.platform.release()
         return Released()
 

@@ -73,8 +73,14 @@ class Platform(Protocol):
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the judge's arena; the descriptor is closed."""
 
+    def slots(self, descriptor: int, size: int) -> Arena:
+        """Map a further arena of the judge's, until ``release_slots``; the descriptor is closed."""
+
+    def release_slots(self) -> None:
+        """Unmap the further arena, if there is one."""
+
     def release(self) -> None:
-        """Give unused memory back, and unmap the arena."""
+        """Give unused memory back, and unmap the arenas."""
 
 
 class EmulatedPlatform:
@@ -127,6 +133,13 @@ class EmulatedPlatform:
         finally:
             os.close(descriptor)
 
+    def slots(self, descriptor: int, size: int) -> Arena:
+        """Map the shared file."""
+        return self.arena(descriptor, size)
+
+    def release_slots(self) -> None:
+        """Nothing: memory goes with the last tensor over it."""
+
     def release(self) -> None:
         """Nothing: memory goes with the last tensor over it."""
 
@@ -145,6 +158,7 @@ class CudaPlatform:
         torch.cuda.set_device(self.device)
         torch.zeros(1, device=self.device)
         self._memory: cuda_memory.SharedDeviceMemory | None = None
+        self._slots: cuda_memory.SharedDeviceMemory | None = None
         self._loader: CudaLoader | None = None
 
     def loader(
@@ -185,8 +199,20 @@ class CudaPlatform:
         self._memory = cuda_memory.attach(self.device.index, descriptor, size)
         return Arena(self._memory.tensor())
 
+    def slots(self, descriptor: int, size: int) -> Arena:
+        """Map the judge's device memory beside the first arena."""
+        self._slots = cuda_memory.attach(self.device.index, descriptor, size)
+        return Arena(self._slots.tensor())
+
+    def release_slots(self) -> None:
+        """Unmap the further arena."""
+        if self._slots is not None:
+            self._slots.close()
+            self._slots = None
+
     def release(self) -> None:
-        """Unmap the arena and empty torch's cache."""
+        """Unmap the arenas and empty torch's cache."""
+        self.release_slots()
         if self._memory is not None:
             self._memory.close()
             self._memory = None

@@ -11,28 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.doctor import check_confinement
-
-PROBLEM = """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * 2
-
-
-def get_inputs():
-    return [torch.randn(5, 7)]
-
-
-def get_init_inputs():
-    return []
-"""
 #: A candidate that makes attempts where it can reach the most, at import, and prints what came of each.
 WALKER = '''
-import ctypes, json, os, pathlib, resource, signal, socket, subprocess, sys, tempfile, threading
+import ctypes, errno, json, os, pathlib, resource, signal, socket, subprocess, sys, tempfile, threading
 import torch
 import torch.nn as nn
 
@@ -50,9 +31,43 @@ def call(*arguments):
 
 def attempt(name, action):
     try:
-        print(json.dumps([name, "did", str(action())[:300]]), flush=True)
+        print(json.dumps([name, "did", str(action())[:80]]), flush=True)
     except OSError as error:
-        print(json.dumps([name, "refused", str(error)]), flush=True)
+        print(json.dumps([name, "refused", str(error)[:80]]), flush=True)
+
+
+def processes_without_end():
+    """Start processes that wait until no more can be started, or more than the limit; end them."""
+    ran = subprocess.run([sys.executable, "-S", "-E", "-c", FORKS], capture_output=True, text=True, check=True)
+    if "refused" in ran.stdout:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return ran.stdout
+
+
+FORKS = """
+import os, resource, signal
+children = []
+try:
+    for _ in range(min(resource.getrlimit(resource.RLIMIT_NPROC)[0], 20000) + 8):
+        children.append(os.fork() or signal.pause())
+except BlockingIOError:
+    print("refused")
+finally:
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+"""
+
+
+def threads(count):
+    """Run threads that all are there at the same time."""
+    meeting = threading.Barrier(count)
+    started = [threading.Thread(target=meeting.wait) for _ in range(count)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    return count
 
 
 {attempts}
@@ -64,7 +79,12 @@ class ModelNew(nn.Module):
 '''
 X86 = os.uname().machine == "x86_64"
 PTRACE, READ_MEMORY, NAMESPACES, LIMITS, QUEUE = (101, 310, 272, 302, 129) if X86 else (117, 270, 97, 261, 138)
-SEND_SIGNAL = 424
+CLONE, SHARED_MEMORY, QUEUE_OF_MESSAGES = (56, 29, 68) if X86 else (220, 194, 186)
+IO_PRIORITY, SCHEDULING, MOVE_PAGES = (251, 314, 279) if X86 else (30, 274, 239)
+SEND_SIGNAL, ADVISE, NEW_CLONE, NEW_MOUNT = 424, 440, 435, 430
+NEW_USER = 0x10000000
+#: Root's processes are not counted by the kernel: there the bound holds where the candidate is another user.
+PROCESSES = "user" if os.geteuid() == 0 else "limits"
 
 
 class Attempt(NamedTuple):
@@ -73,6 +93,7 @@ class Attempt(NamedTuple):
     name: str
     code: str
     layer: str
+    words: str = ""  # the reason that must be given, where it is not the layer's usual one
 
 
 ATTEMPTS = [
@@ -94,9 +115,32 @@ ATTEMPTS = [
     Attempt("a network socket of version 6", "socket.socket(socket.AF_INET6)", "system_calls"),
     Attempt("a netlink socket", "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "system_calls"),
     Attempt("a raw socket", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", "system_calls"),
+    Attempt("a Unix socket", "socket.socket(socket.AF_UNIX)", "system_calls"),
+    Attempt("a connection", "socket.socketpair()[0].connect('/run/dbus/system_bus_socket')", "system_calls"),
+    Attempt("a name for a socket", "socket.socketpair()[0].bind('name')", "system_calls"),
+    Attempt("an ear", "socket.socketpair()[0].listen()", "system_calls"),
+    Attempt("an accepted connection", "socket.socketpair()[0].accept()", "system_calls"),
+    Attempt("a pair that sends to others", "socket.socketpair(type=socket.SOCK_DGRAM)", "system_calls"),
     Attempt("tracing the judge", f"call({PTRACE}, 16, judge, 0, 0)", "system_calls"),
     Attempt("reading the judge by a call", f"call({READ_MEMORY}, judge, 0, 0, 0, 0, 0)", "system_calls"),
-    Attempt("namespaces of its own", f"call({NAMESPACES}, 0x10000000)", "system_calls"),
+    Attempt("namespaces of its own", f"call({NAMESPACES}, {NEW_USER})", "system_calls"),
+    Attempt("a namespace for a child", f"call({CLONE}, {NEW_USER} | 17, 0, 0, 0, 0) or os._exit(0)", "system_calls"),
+    Attempt("the newer clone", f"call({NEW_CLONE}, 0, 0)", "system_calls", "Function not implemented"),
+    Attempt("a new file system", f"call({NEW_MOUNT}, 0, 0)", "system_calls"),
+    Attempt("shared memory that stays", f"call({SHARED_MEMORY}, 0, 4096, 0o1600)", "system_calls"),
+    Attempt("messages that stay", f"call({QUEUE_OF_MESSAGES}, 0, 0o1600)", "system_calls"),
+    Attempt("the judge's processors", "os.sched_setaffinity(judge, [0])", "system_calls"),
+    Attempt("another's processors", "os.sched_setaffinity(1, [0])", "system_calls"),
+    Attempt("the judge's priority", "os.setpriority(os.PRIO_PROCESS, judge, 19)", "system_calls"),
+    Attempt("the user's priority", "os.setpriority(os.PRIO_USER, 0, 19)", "system_calls"),
+    Attempt("the group's priority", "os.setpriority(os.PRIO_PGRP, os.getpgid(judge), 19)", "system_calls"),
+    Attempt("the judge's class", "os.sched_setscheduler(judge, os.SCHED_IDLE, os.sched_param(0))", "system_calls"),
+    Attempt("the judge's parameters", "os.sched_setparam(judge, os.sched_param(0))", "system_calls"),
+    Attempt("the judge's attributes", f"call({SCHEDULING}, judge, 0, 0)", "system_calls"),
+    Attempt("the judge's turn at the disk", f"call({IO_PRIORITY}, 1, judge, 0)", "system_calls"),
+    Attempt("the user's turn at the disk", f"call({IO_PRIORITY}, 3, 0, 0)", "system_calls"),
+    Attempt("the judge's pages", f"call({MOVE_PAGES}, judge, 0, 0, 0, 0, 0)", "system_calls"),
+    Attempt("advice about others' memory", f"call({ADVISE}, -1, 0, 0, 0, 0)", "system_calls"),
     Attempt("a signal to the judge", "os.kill(judge, 0)", "system_calls"),
     Attempt("a signal to its group", "os.kill(-os.getpgid(judge), 0)", "system_calls"),
     Attempt("a signal to all", "os.kill(-1, 0)", "system_calls"),
@@ -105,6 +149,7 @@ ATTEMPTS = [
     Attempt("a signal by a descriptor", f"call({SEND_SIGNAL}, -1, 0, 0, 0)", "system_calls"),
     Attempt("a file without end", "os.truncate(tempfile.mkstemp()[1], 3 << 30)", "limits"),
     Attempt("files without end", "[open(os.devnull) for _ in range(5000)]", "limits"),
+    Attempt("processes without end", "processes_without_end()", PROCESSES, "Resource temporarily unavailable"),
     Attempt("its own limits", "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))", ""),
     Attempt("its own maps", "len(open('/proc/self/maps').read())", ""),
     Attempt("its own file", "len(open(__file__).read())", ""),
@@ -114,6 +159,10 @@ ATTEMPTS = [
     Attempt("a pair of sockets", "socket.socketpair()", ""),
     Attempt("a signal to itself", "os.kill(os.getpid(), 0)", ""),
     Attempt("a thread", "threading.Thread(target=print).start()", ""),
+    Attempt("many threads", "threads(64)", ""),
+    Attempt("its own processors", "os.sched_setaffinity(0, os.sched_getaffinity(os.getpid()))", ""),
+    Attempt("its own priority", "os.nice(1)", ""),
+    Attempt("its own clone", "os.waitpid(os.fork() or os._exit(0), 0)", ""),
     Attempt("the number of processors", "len(open('/proc/cpuinfo').read())", ""),
     Attempt("randomness", "open('/dev/urandom', 'rb').read(1)", ""),
     Attempt("nothing", "open('/dev/null', 'w').write('x')", ""),
@@ -124,15 +173,8 @@ WORDS = {"files": "Permission denied", "system_calls": "Operation not permitted"
 
 
 @pytest.fixture(scope="module")
-def missing() -> str:
-    """What this machine does not confine by, as ``doctor`` has it; empty on one that has everything."""
-    check = check_confinement()
-    return "" if check.ok else check.found
-
-
-@pytest.fixture(scope="module")
-def walked(tmp_path_factory: pytest.TempPathFactory, home: Path, harness: Callable[..., Any]) -> dict[str, Any]:
-    """The record of the walker, and the outcome of each attempt under ``came``."""
+def walked(tmp_path_factory: pytest.TempPathFactory, home: Path, judged: Callable[..., Any]) -> dict[str, Any]:
+    """The record of the walker, and the outcome of each attempt under ``came``; in ``came.json`` too, for a reader."""
     folder = tmp_path_factory.mktemp("walk")
     places = {"{home}": str(Path.home()), "{harness_home}": str(home), "{folder}": str(folder)}
     lines = []
@@ -142,22 +184,11 @@ def walked(tmp_path_factory: pytest.TempPathFactory, home: Path, harness: Callab
             code = code.replace(hole, place)
         lines.append(f"attempt({one.name!r}, lambda: {code})")
     (home / "builds").mkdir(exist_ok=True)
-    (folder / "problem.py").write_text(PROBLEM)
-    (folder / "walker.py").write_text(WALKER.replace("{attempts}", "\n".join(lines)))
-    ran = harness(
-        "evaluate",
-        folder / "walker.py",
-        "--problem",
-        folder / "problem.py",
-        "--device",
-        "cpu",
-        "--json",
-        "--seed",
-        "abc",
-    )
-    (row,) = ran.rows
+    (row,) = judged(folder, WALKER.replace("{attempts}", "\n".join(lines))).rows
     said = [json.loads(line) for line in row["log"].splitlines() if line.startswith("[")]
-    return {**row, "came": {name: (outcome, what) for name, outcome, what in said}}
+    came = {name: (outcome, what) for name, outcome, what in said}
+    (folder / "came.json").write_text(json.dumps({"layers": row["confinement"], "came": came}, indent=1))
+    return {**row, "came": came}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
@@ -168,29 +199,27 @@ def test_an_attempt(one: Attempt, walked: dict[str, Any], missing: str) -> None:
         assert walked["confinement"][one.layer], "a layer that is missing must be said to be"
         return
     assert outcome == ("refused" if one.layer else "did"), what
-    assert WORDS.get(one.layer, "") in what  # refused by the layer, and not for another reason
+    assert (one.words or WORDS.get(one.layer, "")) in what  # refused by the layer, and not for another reason
 
 
 def test_the_record_says_how_the_candidate_was_confined(walked: dict[str, Any]) -> None:
     assert walked["status"] == "PASSED", walked["message"]
     layers = ["no_new_privs", "limits", "files", "system_calls", "judge_memory"]
     if os.geteuid() == 0:
-        layers[2:2] = ["user", "capabilities"]
+        layers[1:1] = ["user", "capabilities"]
     assert list(walked["confinement"]) == layers
     assert walked["confinement"]["no_new_privs"] == walked["confinement"]["judge_memory"] == ""
 
 
 def test_what_is_not_confined_in_full_is_refused_where_that_is_wanted(
-    tmp_path: Path, harness: Callable[..., Any], missing: str
+    tmp_path: Path, harness: Callable[..., Any], judged: Callable[..., Any], missing: str
 ) -> None:
-    (tmp_path / "problem.py").write_text(PROBLEM)
-    (tmp_path / "answer.py").write_text(WALKER.replace("{attempts}", ""))
-    options = ("--problem", tmp_path / "problem.py", "--device", "cpu", "--require-confinement")
-    ran = harness("evaluate", tmp_path / "answer.py", *options, "--json")
+    ran = judged(tmp_path, WALKER.replace("{attempts}", ""), "--require-confinement")
     (row,) = ran.rows
     if missing:
         assert (row["status"], ran.code) == ("HARNESS_ERROR", 3)
         assert "the candidate was not run" in row["message"]
+        options = ("--problem", tmp_path / "problem.py", "--device", "cpu", "--require-confinement")
         assert "not confined by" in harness("evaluate", tmp_path / "answer.py", *options).out
     else:
         assert (row["status"], ran.code) == ("PASSED", 0)
@@ -210,17 +239,13 @@ class ModelNew(nn.Module):
 """
 
 
-def test_a_compiler_reads_no_secret_into_a_record(tmp_path: Path, harness: Callable[..., Any], missing: str) -> None:
+def test_a_compiler_reads_no_secret_into_a_record(tmp_path: Path, judged: Callable[..., Any], missing: str) -> None:
     """The same text as an error of the compiler: beside the solution it is a secret, in it the user's own source."""
     secret = tmp_path / "secret"
     secret.write_text(f"{SECRET}\n")
-    (tmp_path / "problem.py").write_text(PROBLEM)
-    options = ("--problem", tmp_path / "problem.py", "--device", "cpu", "--json")
-    (tmp_path / "including.py").write_text(INCLUDING.replace("{path}", str(secret)))
-    (row,) = harness("evaluate", tmp_path / "including.py", *options).rows
+    (row,) = judged(tmp_path, INCLUDING.replace("{path}", str(secret))).rows
     assert row["status"] == "BUILD_ERROR"
     assert ("files: " in missing) or SECRET not in json.dumps(row) + Path(row["build_log"]).read_text()
-    (tmp_path / "honest.py").write_text(INCLUDING.replace('#include "{path}"', SECRET))
-    (row,) = harness("evaluate", tmp_path / "honest.py", *options).rows
+    (row,) = judged(tmp_path, INCLUDING.replace('#include "{path}"', SECRET)).rows
     assert row["status"] == "BUILD_ERROR"
     assert SECRET in row["message"]

@@ -1,0 +1,160 @@
+"""System calls that the worker may not make, or only on itself (seccomp, ``userspace-api/seccomp_filter``)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from harness.worker.confinement.kernel import Missing, checked, libc
+
+#: Numbers on x86_64 and aarch64, None where there is no such call: ``arch/x86/entry/syscalls/syscall_64.tbl`` and
+#: ``include/uapi/asm-generic/unistd.h``.
+_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    # other processes
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440), "process_mrelease": (448, 448),
+    "perf_event_open": (298, 241), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261),
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238), "move_pages": (279, 239),
+    # sockets
+    "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "accept": (43, 202), "accept4": (288, 242),
+    # what outlives a process
+    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    # namespaces and mounts; clone3 has its flags in memory, and the C library goes back to clone
+    "clone": (56, 220), "clone3": (435, 435), "unshare": (272, 97), "setns": (308, 268), "chroot": (161, 51),
+    "pivot_root": (155, 41), "mount": (165, 40), "umount2": (166, 39), "open_tree": (428, 428),
+    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fspick": (433, 433), "mount_setattr": (442, 442), "open_by_handle_at": (304, 265),
+    # the kernel and the machine
+    "bpf": (321, 280), "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "fanotify_init": (300, 262),
+    "syslog": (103, 116), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105),
+    "finit_module": (313, 273), "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224),
+    "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60), "iopl": (172, None), "ioperm": (173, None),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "sethostname": (170, 161), "setdomainname": (171, 162),
+}  # fmt: skip
+#: The column of the table, and the mark that the kernel gives to calls of this kind.
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_AF_UNIX = 1
+#: Connected pairs of these send to nobody else; one of datagrams could name another socket in ``sendmsg``.
+_STREAM, _SEQPACKET = 1, 5
+_SOCKET_TYPE = 0xF
+#: The first argument of ``setpriority`` and ``ioprio_set`` where the second is a process.
+_PRIORITY_OF_PROCESS, _IO_PRIORITY_OF_PROCESS = 0, 1
+#: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
+_NEW_NAMESPACES = 0x7E020000
+
+#: Calls that act on the process or thread that their first argument names.
+_SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+#: Whoever times, or is timed, must not be slowed. Of threads that are not the caller's only the worker's first is let
+#: through: the others cannot be told from the judge's and the baseline's.
+_SCHEDULING = (
+    *("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"),
+    *("migrate_pages", "move_pages"),
+)
+#: What the GPU's driver does with a Unix socket at its start, or does not start. Nobody can be connected to by it.
+_OF_THE_DRIVER = {"bind", "listen"}
+
+_ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
+_LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
+_JUMP_EQUAL, _JUMP_AT_LEAST = 0x15, 0x35
+#: Offsets in ``struct seccomp_data``: the call's number, its architecture, the low half of its first argument.
+_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST = 0, 4, 16
+_X32_CALLS = 0x40000000
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+
+
+class _Rule(NamedTuple):
+    """A call that goes through where an argument's bits have one of these values; or, if ``refused``, have none."""
+
+    call: str
+    argument: int
+    values: Sequence[int]
+    mask: int = 0xFFFFFFFF
+    refused: bool = False
+
+
+def filter_calls(judge: int, on_gpu: bool) -> None:
+    """Refuse sockets, reach into other processes, signals to the judge, and what changes the machine.
+
+    Args:
+        judge: The judge's process.
+        on_gpu: Whether the GPU's driver must start: it opens a Unix socket, and listens.
+
+    Raises:
+        Missing: The machine's calls are not known here, or the kernel has no seccomp.
+    """
+    known = _MACHINES.get(platform.machine())
+    if known is None:
+        raise Missing(f"the numbers of system calls on {platform.machine()} are not known here")
+    column, mark = known
+    numbers = {call: of_machine for call, both in _NUMBERS.items() if (of_machine := both[column]) is not None}
+    rules = _rules(judge, on_gpu)
+    never = numbers.keys() - {rule.call for rule in rules} - (_OF_THE_DRIVER if on_gpu else set())
+    program = _program(numbers, mark, rules, sorted(never))
+    code = b"".join(program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
+    checked("seccomp", libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0))
+
+
+def _rules(judge: int, on_gpu: bool) -> list[_Rule]:
+    """The calls that are neither allowed nor refused altogether; all rules of a call must let it through."""
+    own = (0, os.getpid())
+    to_judge = (judge, -judge, -os.getpgid(judge), -1)
+    unix = [_Rule("socketpair", 0, (_AF_UNIX,)), _Rule("socketpair", 1, (_STREAM, _SEQPACKET), _SOCKET_TYPE)]
+    if on_gpu:
+        unix += [rule._replace(call="socket") for rule in unix]
+    return [
+        *unix,
+        *(_Rule(call, 0, to_judge, refused=True) for call in _SIGNALS),
+        *(_Rule(call, 0, own) for call in _SCHEDULING),
+        *(_Rule("setpriority", 0, (_PRIORITY_OF_PROCESS,)), _Rule("setpriority", 1, own)),
+        *(_Rule("ioprio_set", 0, (_IO_PRIORITY_OF_PROCESS,)), _Rule("ioprio_set", 1, own)),
+        _Rule("prlimit64", 0, (0,)),
+        _Rule("clone", 0, (0,), _NEW_NAMESPACES),
+    ]
+
+
+def _program(numbers: dict[str, int], mark: int, rules: Sequence[_Rule], never: Sequence[str]) -> list[bytes]:
+    """The filter in classic BPF; calls in ``never`` are refused whatever their arguments."""
+    program = [
+        _line(_LOAD, _AT_ARCHITECTURE),
+        _line(_JUMP_EQUAL, mark, if_true=1),
+        _line(_RETURN, _KILL),
+        _line(_LOAD, _AT_NUMBER),
+    ]
+    if platform.machine() == "x86_64":  # the same calls under other numbers
+        program += [_line(_JUMP_AT_LEAST, _X32_CALLS, if_false=1), _line(_RETURN, _REFUSE | errno.EPERM)]
+    for call in never:
+        error = errno.ENOSYS if call == "clone3" else errno.EPERM
+        program += [_line(_JUMP_EQUAL, numbers[call], if_false=1), _line(_RETURN, _REFUSE | error)]
+    for rule in rules:
+        block = _block(rule)
+        program += [_line(_LOAD, _AT_NUMBER), _line(_JUMP_EQUAL, numbers[rule.call], if_false=len(block)), *block]
+    return [*program, _line(_RETURN, _ALLOW)]
+
+
+def _block(rule: _Rule) -> list[bytes]:
+    """The lines that refuse a call by its rule, or go on behind themselves."""
+    lines = [_line(_LOAD, _AT_FIRST + 8 * rule.argument), _line(_AND, rule.mask)]
+    for left, value in zip(range(len(rule.values) - 1, -1, -1), rule.values, strict=True):
+        lines.append(_line(_JUMP_EQUAL, value, if_true=left + (0 if rule.refused else 1)))
+    if rule.refused:  # what has none of the values jumps over the end
+        lines[-1] = _line(_JUMP_EQUAL, rule.values[-1], if_false=1)
+    return [*lines, _line(_RETURN, _REFUSE | errno.EPERM)]
+
+
+def _line(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    """An instruction: what it does, how many to jump over, its operand."""
+    return struct.pack("HBBI", code, if_true, if_false, operand & 0xFFFFFFFF)
