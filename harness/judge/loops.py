@@ -22,7 +22,7 @@ import torch
 from harness.judge.draws import derive_seed
 from harness.judge.handle import CandidateStopped
 from harness.judge.series import Side, asked
-from harness.judge.slots import Slots, same_bits
+from harness.judge.slots import Slots
 from harness.records import Status
 from harness.timing.certificate import Windows
 from harness.wire.messages import Armed, DropSlots, Go, Loop, Looped, Mapped, MapSlots, Released
@@ -180,7 +180,7 @@ class Loops:
                 for number in looked_at:
                     self._slots.check_inputs(number, sampling, inputs[number])
                 if keep is not None:
-                    keep += self._kept(secret, places, samples[label][looked_at.index(secret)])
+                    keep += self._slots.results(secret, places, samples[label][looked_at.index(secret)])
         for received, eager in zip(samples["candidate"], samples["eager"], strict=True):
             for tensor, expected, tells in zip(received, eager, self._telling, strict=True):
                 if tells:
@@ -208,24 +208,6 @@ class Loops:
             status = Status.WRONG_GRADIENT if self._commands[0].leaves else Status.WRONG_OUTPUT
             raise CandidateStopped(status, f"in timed calls, without a pause between them: {reply.fault}")
         return milliseconds, samples
-
-    def _kept(
-        self, number: int, places: Sequence[torch.Tensor | None], before: Sequence[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """A call's results whole.
-
-        Raises:
-            CandidateStopped: They are not what they were when the window ended (``CHEATED``).
-        """
-        results = self._slots.results(number)
-        now = self._slots.sampled_results(number, places)
-        if not all(map(same_bits, now, before)):
-            raise CandidateStopped(
-                Status.CHEATED,
-                "a result was written after the answer, when its call was said to be done",
-                rule="late_write",
-            )
-        return results
 
 
 def _check_agreement(received: torch.Tensor, eager: torch.Tensor, calls: int, is_gradient: bool) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from harness.judge.exchange import SharedArena, input_changed, out_of_bounds, write_values
+from harness.judge.handle import CandidateStopped
+from harness.records import Status
 from harness.wire.arena import Layout, dtype_named, region_bytes
 from harness.wire.messages import Region, Slot, Value
 
@@ -80,9 +82,25 @@ class Slots:
             _taken(self._shared.arena.tensor(region), chosen) for region, chosen in zip(regions, places, strict=True)
         ]
 
-    def results(self, number: int) -> list[torch.Tensor]:
-        """Private copies of a call's results."""
-        return [self._shared.arena.tensor(region).clone() for region in self.places[number].results]
+    def results(
+        self, number: int, places: Sequence[torch.Tensor | None], before: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Private copies of a call's results, which must not have changed since some of their elements were looked at.
+
+        Args:
+            number: The call.
+            places: Which elements those were.
+            before: What they were.
+
+        Raises:
+            CandidateStopped: They have changed (``CHEATED``).
+        """
+        results = [self._shared.arena.tensor(region).clone() for region in self.places[number].results]
+        now = [_taken(result, chosen) for result, chosen in zip(results, places, strict=True)]
+        if not all(map(same_bits, now, before)):
+            message = "a result was written after the answer that its call was done"
+            raise CandidateStopped(Status.CHEATED, message, rule="late_write")
+        return results
 
     def sampled_inputs(self, number: int, seed: int) -> dict[int, torch.Tensor]:
         """Some elements of a call's inputs, by position; which ones follows from the seed."""

@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from harness.executors.tools import tools_for
 from harness.judge import speed
 from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
-from harness.judge.handle import Limits, Workers
+from harness.judge.handle import CandidateStopped, Limits, Workers
 from harness.judge.series import Series
+from harness.judge.slots import Slots
 from harness.problems import read_problem
-from harness.records import EvaluationRecord
+from harness.records import EvaluationRecord, Status
 from harness.solutions import Candidate, read_solution
 from harness.timing.statistics import latency
+from harness.wire.messages import Region, Value
 
 PROBLEM = """
 import torch
@@ -193,6 +196,21 @@ def test_timed_calls(
             assert proof["calls"] == calls
             assert 0 < proof["at_least_ms"] < one.claim_ms + proof["resolution_ms"]
             assert set(proof["windows"]) == {"candidate", "eager", "storing"}
+
+
+@pytest.mark.parametrize("elements", [300, 1 << 18])
+def test_results_that_change_after_the_bell_are_not_taken(elements: int) -> None:
+    place = Region(0, (elements,), "float32")
+    slots = Slots([Value(place, None)], [place], 2, torch.device("cpu"))
+    places = slots.result_places(seed=1)
+    before = slots.sampled_results(1, places)
+    (taken,) = slots.results(1, places, before)
+    assert taken.shape == (elements,)
+    slots.poison(2)  # the first call's as well, and the second's anew: other bits than the empty arena's
+    with pytest.raises(CandidateStopped) as stopped:
+        slots.results(1, places, before)
+    assert (stopped.value.status, stopped.value.rule) == (Status.CHEATED, "late_write")
+    slots.close()
 
 
 def _judged(one: Trial, folder: Path, home: Path, baseline: Baseline) -> EvaluationRecord:
