@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -249,3 +250,42 @@ def test_a_compiler_reads_no_secret_into_a_record(tmp_path: Path, judged: Callab
     (row,) = judged(tmp_path, INCLUDING.replace('#include "{path}"', SECRET)).rows
     assert row["status"] == "BUILD_ERROR"
     assert SECRET in row["message"]
+
+
+#: With a GPU its driver opens a Unix socket and listens; nothing else is let through than without one.
+ON_GPU = """
+import os, socket
+from harness.worker.confinement.rights import no_new_privileges
+from harness.worker.confinement.seccomp import filter_calls
+
+def attempt(action):
+    try:
+        action()
+    except PermissionError:
+        return "refused"
+    return "did"
+
+unix = lambda kind=socket.SOCK_STREAM: socket.socket(socket.AF_UNIX, kind)
+no_new_privileges()
+before = unix()
+filter_calls(os.getppid(), on_gpu={on_gpu})
+listener = before if not {on_gpu} else unix()
+print(
+    attempt(unix), attempt(lambda: listener.bind("\\0harness-%d" % os.getpid())), attempt(listener.listen),
+    attempt(listener.accept), attempt(lambda: before.connect("\\0harness-%d" % os.getpid())),
+    attempt(lambda: unix(socket.SOCK_DGRAM)), attempt(lambda: socket.socket(socket.AF_INET)),
+)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+@pytest.mark.parametrize(
+    ("on_gpu", "expected"), [(False, ["refused"] * 7), (True, ["did", "did", "did", *["refused"] * 4])]
+)
+def test_sockets_of_the_driver_reach_nobody(on_gpu: bool, expected: list[str], missing: str) -> None:
+    """socket, bind, listen; accept, connect, a datagram socket, a network one."""
+    if "system_calls: " in missing:
+        return
+    code = ON_GPU.replace("{on_gpu}", str(on_gpu))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == expected
