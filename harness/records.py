@@ -148,6 +148,8 @@ class EvaluationRecord:
             where nothing was measured.
         speedup: Median of paired ratios, eager over candidate, by direction (``forward``, ``forward_backward``);
             None where it was not measured.
+        speedup_interval: The 95 % interval of each of these medians, (low, high), by bootstrap (see
+            ``timing.statistics.median_interval``); empty where it was not measured.
         samples: Raw samples and spreads by direction and side (see ``timing.statistics.Latency``).
         certified: What the judge's own clock proves, by direction (see ``timing.certificate.Certificate``); a direction
             is missing where it was not measured, or the device's memory did not do.
@@ -196,6 +198,7 @@ class EvaluationRecord:
     forward_backward_ms: float | None = None
     baselines: dict[str, Any] = field(default_factory=dict)
     speedup: dict[str, float] | None = None
+    speedup_interval: dict[str, tuple[float, ...]] = field(default_factory=dict)
     samples: dict[str, Any] = field(default_factory=dict)
     certified: dict[str, Any] = field(default_factory=dict)
     reference_pieces: int = 1

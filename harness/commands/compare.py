@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from harness.errors import EXIT_PASSED, UsageError
+from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
 from harness.files import is_there
 from harness.paths import harness_home, project_root
 from harness.records import EvaluationRecord
@@ -20,6 +21,31 @@ from harness.report.comparison import Entry, Group, as_json, group, machine, mar
 from harness.settings import option
 from harness.solutions import Candidate, problem_paths, select
 from harness.store import Store, read_results
+from harness.text import one_line
+
+
+class Share(click.ParamType[float]):
+    """A share of something, as ``5%`` or ``0.05``: at least 0, below 1."""
+
+    name = "share"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share as a number.
+
+        Raises:
+            click.BadParameter: It is none.
+        """
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = math.nan
+        if not 0 <= share < 1:
+            self.fail(f"{text!r} is no share: write 5% or 0.05", param, ctx)
+        return share
+
+
+SHARE = Share()
 
 
 class Operand(NamedTuple):
@@ -35,6 +61,7 @@ class Operand(NamedTuple):
 @click.option("--problem", help="Problem (name or file) that files named as operands solve.")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all in common]")
 @click.option("--force", is_flag=True, help="Compare across devices, cases or versions of a problem, too.")
+@click.option("--fail-on", type=SHARE, help="Exit with 1 where one is slower than the first by more than this: 5%.")
 @option("root")
 @option("home")
 @click.option("--json", "to_json", is_flag=True, help="One JSON object on stdout, no table.")
@@ -44,6 +71,7 @@ def command(
     problem: str | None,
     cases: tuple[str, ...],
     force: bool,
+    fail_on: float | None,
     root: str | None,
     home: str | None,
     to_json: bool,
@@ -60,6 +88,7 @@ def command(
       python -m harness compare group_norm/fused group_norm/two_kernels
       python -m harness compare mine.py group_norm/fused --problem group_norm --case full --markdown
       python -m harness compare run-5ed42ce1 yesterday.jsonl
+      python -m harness compare yesterday.jsonl today.jsonl --fail-on 5%
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if to_json and to_markdown:
         raise UsageError("--json and --markdown exclude each other")
@@ -78,7 +107,10 @@ def command(
         from harness.report.table import print_groups
 
         print_groups(groups)
-    return EXIT_PASSED
+    slower = [] if fail_on is None else [words for one in groups for words in one.regressions(fail_on)]
+    for words in slower:
+        print(one_line(words), file=sys.stderr)
+    return EXIT_NOT_PASSED if slower else EXIT_PASSED
 
 
 def _all_runs(found: Sequence[Operand]) -> bool:

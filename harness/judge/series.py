@@ -19,15 +19,15 @@ import torch
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.trial import stop_for
 from harness.records import Status
-from harness.timing.statistics import Latency, latency, relative_error_of_median, speedup
+from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
 from harness.wire.messages import Command, Time, Timed
 
 WARM_UP_CALLS = 2
 MIN_PAIRS = 10
 MAX_PAIRS = 50
 BUDGET_S = 0.8
-#: A series is long enough when the standard error of its median ratio is this share of it.
-PRECISION = 0.003
+#: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
+PRECISION = 0.005
 
 ReplyT = TypeVar("ReplyT")
 
@@ -58,12 +58,12 @@ class Series:
     Attributes:
         candidate: The candidate's latency.
         eager: Eager's latency on the same inputs.
-        speedup: Median of the paired ratios, eager over candidate.
+        speedup: Median of the paired ratios, eager over candidate, with its interval.
     """
 
     candidate: Latency
     eager: Latency
-    speedup: float
+    speedup: Interval
 
 
 def flush_l2(device: torch.device, cache: dict[int, torch.Tensor]) -> None:
@@ -120,12 +120,11 @@ def measure(
                 of_events.append(milliseconds)
                 of_judge.append(window)
     mine, eager = map(latency, samples, windows)
-    return Series(mine, eager, speedup(mine.samples_ms, eager.samples_ms))
+    return Series(mine, eager, median_interval(paired_ratios(mine.samples_ms, eager.samples_ms)))
 
 
 def _is_settled(mine: Sequence[float], theirs: Sequence[float]) -> bool:
-    ratios = [eager / candidate for candidate, eager in zip(mine, theirs, strict=True)]
-    return relative_error_of_median(ratios) <= PRECISION
+    return median_interval(paired_ratios(mine, theirs)).uncertainty <= PRECISION
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:
@@ -168,6 +167,7 @@ def summary(directions: Sequence[tuple[str, Series]]) -> dict[str, Any]:
     return {
         **{f"{name}_ms": series.candidate.median_ms for name, series in found.items()},
         "baselines": {"eager": eager},
-        "speedup": {name: series.speedup for name, series in found.items()},
+        "speedup": {name: series.speedup.ratio for name, series in found.items()},
+        "speedup_interval": {name: (series.speedup.low, series.speedup.high) for name, series in found.items()},
         "samples": samples,
     }

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import UsageError
 from harness.records import EvaluationRecord, Status, plain
 from harness.text import one_line
-from harness.timing.statistics import Interval, ratio_of_medians
+from harness.timing.statistics import Interval, Verdict, median_interval, paired_ratios, ratio_of_medians
 
 DIRECTIONS = ("forward", "forward_backward")
 WORDS = {"forward": "forward", "forward_backward": "forward+backward"}
@@ -44,18 +44,37 @@ class Group:
         title: Problem, case and device (and the solution, where runs are compared).
         entries: Fastest first; what did not pass or was not measured last, in the order named.
         leads: The fastest two by direction, where there are two that were measured.
+        named: The entries in the order named.
         notes: What a reader should know before he believes it.
     """
 
     title: str
     entries: tuple[Entry, ...]
     leads: dict[str, Winner]
+    named: tuple[Entry, ...]
     notes: tuple[str, ...]
 
     def winner(self, direction: str) -> Winner | None:
         """The fastest, if it is faster by more than noise."""
         lead = self.leads.get(direction)
-        return lead if lead is not None and lead.lead.is_decided else None
+        return lead if lead is not None and lead.lead.verdict is Verdict.FASTER else None
+
+    def regressions(self, share: float) -> Iterator[str]:
+        """What is slower than the entry that was named first, by more than a share of its speed, in a sentence each.
+
+        Slower is what was measured to be so beyond noise: the whole interval of the ratio lies below ``1 - share``.
+        What did not pass while the first one did counts as well.
+        """
+        first, *others = self.named
+        for other in others:
+            if first.record.status is Status.PASSED and other.record.status is not Status.PASSED:
+                yield f"{self.title}: {other.label} is {other.record.status}, {first.label} passed"
+            for direction in DIRECTIONS:
+                theirs, own = _ratios(first.record, direction), _ratios(other.record, direction)
+                if theirs and own and (found := ratio_of_medians(own, theirs)).high < 1 - share:
+                    yield (
+                        f"{self.title}: {WORDS[direction]}: {other.label} is {_figures(found)} as fast as {first.label}"
+                    )
 
 
 def machine(record: EvaluationRecord) -> str:
@@ -87,17 +106,21 @@ def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
             first, second = measured[:2]
             lead = ratio_of_medians(_ratios(first.record, direction), _ratios(second.record, direction))
             leads[direction] = Winner(first.label, second.label, lead)
-    return Group(title, tuple(by_speed), leads, (*differences, *_software(entries)))
+    return Group(title, tuple(by_speed), leads, tuple(entries), (*differences, *_software(entries)))
 
 
 def lead_text(group: Group, direction: str) -> str:
     """The sentence about a direction: who wins and by how much, or that nobody does."""
     lead = group.leads[direction]
-    ratio, low, high = lead.lead
-    figures = f"{ratio:.3f}x [{low:.3f}, {high:.3f}]"
+    figures = _figures(lead.lead)
     if group.winner(direction) is None:
-        return f"{WORDS[direction]}: no winner: {lead.label} over {lead.runner_up} is {figures}, which may be noise"
+        why = "which is the same" if lead.lead.verdict is Verdict.SAME else "which may be noise"
+        return f"{WORDS[direction]}: no winner: {lead.label} over {lead.runner_up} is {figures}, {why}"
     return f"{WORDS[direction]}: {lead.label} wins, {figures} as fast as {lead.runner_up}"
+
+
+def _figures(interval: Interval) -> str:
+    return f"{interval.ratio:.3f}x [{interval.low:.3f}, {interval.high:.3f}]"
 
 
 def as_json(groups: Iterable[Group]) -> dict[str, Any]:
@@ -111,13 +134,14 @@ def columns(entry: Entry) -> tuple[str, ...]:
     cells = [entry.label, str(record.status)]
     for direction in DIRECTIONS:
         latency = record.samples.get(direction, {}).get("candidate")
-        ratio = (record.speedup or {}).get(direction)
-        if latency is None or ratio is None or record.status is not Status.PASSED:
+        ratios = _ratios(record, direction)
+        if latency is None or not ratios:
             cells += ["-", "-"]
         else:
+            over_eager = median_interval(ratios)
             cells += [
                 f"{latency['median_ms']:.4g} [{latency['low_ms']:.4g}, {latency['high_ms']:.4g}]",
-                f"{ratio:.3f}x",
+                f"{_figures(over_eager)} {over_eager.verdict}",
             ]
     return tuple(cells)
 
@@ -148,7 +172,8 @@ def _group_object(one: Group) -> dict[str, Any]:
             "second": lead.runner_up,
             "ratio": lead.lead.ratio,
             "interval": [lead.lead.low, lead.lead.high],
-            "winner": lead.label if lead.lead.is_decided else None,
+            "verdict": str(lead.lead.verdict),
+            "winner": lead.label if lead.lead.verdict is Verdict.FASTER else None,
         }
     rows = []
     for label, record in one.entries:
@@ -167,6 +192,11 @@ def _group_object(one: Group) -> dict[str, Any]:
                 "status": str(record.status),
                 "latency": latencies,
                 "speedup": record.speedup,
+                "over_eager": {
+                    direction: {"interval": [found.low, found.high], "verdict": str(found.verdict)}
+                    for direction in DIRECTIONS
+                    if (ratios := _ratios(record, direction)) and (found := median_interval(ratios))
+                },
             }
         )
     return {"title": one.title, "rows": rows, "leads": leads, "notes": list(one.notes)}
@@ -215,4 +245,4 @@ def _ratios(record: EvaluationRecord, direction: str) -> list[float]:
     if record.status is not Status.PASSED or not {"candidate", "eager"} <= sides.keys():
         return []
     mine, eager = sides["candidate"]["samples_ms"], sides["eager"]["samples_ms"]
-    return [theirs / own for own, theirs in zip(mine, eager, strict=True)] if len(mine) > 1 else []
+    return paired_ratios(mine, eager) if len(mine) > 1 else []

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.problems import CUSTOM_CASE
 from harness.records import EvaluationRecord, TensorReport
 from harness.text import one_line, printable
+from harness.timing.statistics import Interval
 
 
 def sections(record: EvaluationRecord) -> Iterator[str]:
@@ -112,7 +113,9 @@ def _speed(record: EvaluationRecord) -> Iterator[str]:
             )
         ratio = (record.speedup or {}).get(direction)
         if ratio is not None:
-            yield f"  {direction} speedup over eager: {ratio:.3f} (median of paired ratios)"
+            low, high = record.speedup_interval.get(direction, (ratio, ratio))
+            words = f"[{low:.3f}, {high:.3f}], {Interval(ratio, low, high).verdict}" if low < high else ""
+            yield f"  {direction} speedup over eager: {ratio:.3f} {words} (median of paired ratios, 95 % interval)"
         proof = record.certified.get(direction)
         if proof is not None:
             yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import random
 import statistics
@@ -10,6 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 RESAMPLES = 2000
+#: What a 95 % interval leaves out on either side.
+TAIL = 0.025
+#: Ratios of speeds this near 1 are the same.
+SAMENESS = 0.01
 
 
 @dataclass(frozen=True)
@@ -43,30 +48,22 @@ def latency(samples_ms: Sequence[float], windows_ms: Sequence[float]) -> Latency
     return Latency(median, low, high, statistics.median(windows_ms), tuple(samples_ms))
 
 
-def relative_error_of_median(samples: Sequence[float]) -> float:
-    """How far the median of positive samples may be off, as a share of it: one standard error.
-
-    For normal noise of spread s that is ``sqrt(pi / 2) * s / sqrt(n)`` (Kendall and Stuart, The Advanced Theory of
-    Statistics, vol. 1); s is taken from the quartiles, which outliers do not move.
+def paired_ratios(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> list[float]:
+    """The speedup of each pair: baseline over candidate; above 1 the candidate is faster.
 
     Raises:
-        ValueError: There are fewer than two samples.
+        ValueError: The series differ in length.
     """
-    low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
-    spread = (high - low) / (2 * statistics.NormalDist().inv_cdf(0.75))
-    return math.sqrt(math.pi / 2 / len(samples)) * spread / median
+    return [theirs / mine for mine, theirs in zip(candidate_ms, baseline_ms, strict=True)]
 
 
-def speedup(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> float:
-    """Median of the paired ratios baseline / candidate; above 1 the candidate is faster.
+class Verdict(enum.StrEnum):
+    """What an interval of a ratio of speeds says, tried in this order."""
 
-    Raises:
-        ValueError: The series differ in length or are empty.
-    """
-    ratios = [theirs / mine for mine, theirs in zip(candidate_ms, baseline_ms, strict=True)]
-    if not ratios:
-        raise ValueError("a speedup needs at least one pair")
-    return statistics.median(ratios)
+    SAME = "SAME"
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    UNCLEAR = "UNCLEAR"
 
 
 class Interval(NamedTuple):
@@ -77,9 +74,83 @@ class Interval(NamedTuple):
     high: float
 
     @property
-    def is_decided(self) -> bool:
-        """Whether the first is faster by more than noise: the interval lies above 1."""
-        return self.low > 1
+    def uncertainty(self) -> float:
+        """Half the interval's width, as a share of the ratio."""
+        return (self.high - self.low) / 2 / self.ratio
+
+    @property
+    def verdict(self) -> Verdict:
+        """``SAME`` where all of it lies within ``SAMENESS`` of 1; ``FASTER`` or ``SLOWER`` where it excludes 1."""
+        if self.low >= 1 - SAMENESS and self.high <= 1 + SAMENESS:
+            return Verdict.SAME
+        if self.low > 1:
+            return Verdict.FASTER
+        return Verdict.SLOWER if self.high < 1 else Verdict.UNCLEAR
+
+
+def median_interval(samples: Sequence[float]) -> Interval:
+    """The median of positive samples with its percentile bootstrap interval, exactly: nothing is drawn.
+
+    A resample's median is a sample (of an odd number), or the mean of two. How likely each is follows from binomial
+    probabilities (Maritz and Jarrett, 1978, "A Note on Estimating the Variance of the Sample Median"); the interval
+    leaves 2.5 % of that distribution out on either side.
+
+    Args:
+        samples: Paired ratios, at least two.
+
+    Raises:
+        ValueError: There are fewer than two samples.
+    """
+    if len(samples) < 2:
+        raise ValueError("an interval needs at least two samples")
+    ordered = sorted(samples)
+    medians = _medians_of_resamples(ordered) if len(ordered) % 2 == 0 else _middles_of_resamples(ordered)
+    low, high = (_quantile(sorted(medians), share) for share in (TAIL, 1 - TAIL))
+    return Interval(statistics.median(ordered), low, high)
+
+
+def _quantile(values: Sequence[tuple[float, float]], share: float) -> float:
+    """A quantile of a discrete distribution (value, probability), read between the middles of its steps."""
+    before, reached = values[0][0], 0.0
+    below = 0.0
+    for value, probability in values:
+        middle = below + probability / 2
+        if middle >= share:
+            part = (share - reached) / (middle - reached) if middle > reached else 1.0
+            return before + part * (value - before)
+        before, reached = value, middle
+        below += probability
+    return values[-1][0]
+
+
+def _at_most(count: int, share: float, successes: int) -> float:
+    """Probability of at most so many successes in ``count`` trials, each a success with probability ``share``."""
+    return sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(successes + 1))
+
+
+def _middles_of_resamples(ordered: Sequence[float]) -> list[tuple[float, float]]:
+    """Each sample with the probability of being the median of a resample, for an odd number of samples."""
+    count = len(ordered)
+    not_yet = [_at_most(count, rank / count, count // 2) for rank in range(count + 1)]
+    return [(value, not_yet[rank] - not_yet[rank + 1]) for rank, value in enumerate(ordered)]
+
+
+def _medians_of_resamples(ordered: Sequence[float]) -> list[tuple[float, float]]:
+    """Each possible median with its probability, for an even number of samples: the mean of the middle two."""
+    count = len(ordered)
+    half = count // 2
+    ways = math.comb(count, half)
+    # Half of a resample lies at or below rank i, its largest at i; the other half at or above j, its smallest at j.
+    lower = [((rank + 1) / count) ** half - (rank / count) ** half for rank in range(count)]
+    upper = [((count - rank) / count) ** half - ((count - rank - 1) / count) ** half for rank in range(count)]
+    not_yet = [_at_most(count, rank / count, half - 1) for rank in range(count + 1)]
+    found = []
+    for i, value in enumerate(ordered):
+        apart = [(j, ways * lower[i] * upper[j]) for j in range(i + 1, count)]
+        found += [((value + ordered[j]) / 2, probability) for j, probability in apart]
+        of_lower_middle = not_yet[i] - not_yet[i + 1]  # that the lower of the middle two has rank i
+        found.append((value, max(0.0, of_lower_middle - sum(probability for _, probability in apart))))
+    return found
 
 
 def ratio_of_medians(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Interval:
@@ -103,5 +174,5 @@ def ratio_of_medians(first: Sequence[float], second: Sequence[float], seed: int 
         / statistics.median(choose.choices(second, k=len(second)))
         for _ in range(RESAMPLES)
     )
-    tail = round(RESAMPLES * 0.025)
+    tail = round(RESAMPLES * TAIL)
     return Interval(statistics.median(first) / statistics.median(second), ratios[tail], ratios[-1 - tail])

@@ -12,7 +12,7 @@ import pytest
 
 from harness.records import EvaluationRecord, PrecisionClass, Status
 from harness.store import Store
-from harness.timing.statistics import latency, ratio_of_medians, speedup
+from harness.timing.statistics import latency, median_interval, paired_ratios
 
 Harness = Callable[..., Any]
 
@@ -25,7 +25,7 @@ def measured(solution: str, candidate_ms: float, seed: int, spread: float = 0.02
         mine = [candidate_ms * factor * noise.uniform(1 - spread, 1 + spread) for _ in range(30)]
         eager = [10.0 * factor * noise.uniform(1 - spread, 1 + spread) for _ in range(30)]
         samples[direction] = {"candidate": vars(latency(mine, mine)), "eager": vars(latency(eager, eager))}
-        speedups[direction] = speedup(mine, eager)
+        speedups[direction] = median_interval(paired_ratios(mine, eager)).ratio
         medians[f"{direction}_ms"] = samples[direction]["candidate"]["median_ms"]
         eager_medians[f"{direction}_ms"] = samples[direction]["eager"]["median_ms"]
     record = EvaluationRecord(
@@ -198,13 +198,39 @@ def test_solutions_are_compared_by_their_newest_records(harness: Harness, tmp_pa
     assert both.out == ran.out
 
 
-def test_a_bootstrap_interval_holds_the_ratio_as_often_as_it_says() -> None:
-    noise = random.Random(5)
-    trials, held = 80, 0
-    for trial in range(trials):
-        first = [noise.gauss(1.0, 0.05) for _ in range(25)]
-        second = [noise.gauss(1.0, 0.05) for _ in range(25)]
-        interval = ratio_of_medians(first, second, trial)
-        assert interval.low <= interval.ratio <= interval.high
-        held += not interval.is_decided
-    assert 0.90 * trials <= held
+@pytest.mark.parametrize(
+    ("names", "share", "code", "words"),
+    [
+        (("fast", "slow"), "5%", 1, "forward: norm/slow (00000000aaaa) is 0.6"),
+        (("fast", "slow"), "0.5", 0, ""),
+        (("slow", "fast"), "5%", 0, ""),
+        (("fast", "twin"), "5%", 0, ""),
+        (("slow", "wrong"), "5%", 1, "WRONG_OUTPUT, norm/slow (00000000aaaa) passed"),
+        (("slow", "fast"), "5 apples", 2, "is no share: write 5% or 0.05"),
+        (("slow", "fast"), "120%", 2, "is no share"),
+        (("slow", "fast"), "nan", 2, "is no share"),
+    ],
+)
+def test_what_has_become_slower_fails_where_that_is_wanted(
+    harness: Harness, environment: dict[str, str], names: tuple[str, ...], share: str, code: int, words: str
+) -> None:
+    ran = harness("compare", *(NAMES[name] for name in names), "--fail-on", share, **environment)
+    assert ran.code == code, ran.err
+    assert words in ran.err
+    assert bool(words) == bool(ran.err)
+
+
+@pytest.mark.parametrize(
+    ("candidate_ms", "spread", "verdict"),
+    [(5.0, 0.02, "FASTER"), (20.0, 0.02, "SLOWER"), (10.0, 0.001, "SAME"), (10.0, 0.2, "UNCLEAR")],
+)
+def test_a_verdict_over_eager_follows_from_the_interval(
+    harness: Harness, tmp_path: Path, candidate_ms: float, spread: float, verdict: str
+) -> None:
+    records = [measured("norm/one", candidate_ms, 0xABC0, spread), measured("norm/other", 3.0, 0xABC1)]
+    environment = home_with(tmp_path, records)
+    (row,) = harness("compare", *(record.record for record in records), "--json", **environment).rows
+    (found,) = [one for one in row["groups"][0]["rows"] if one["candidate"].startswith("norm/one")]
+    assert found["over_eager"]["forward"]["verdict"] == verdict
+    ran = harness("compare", *(record.record for record in records), **environment)
+    assert verdict in ran.out

@@ -24,7 +24,7 @@ from harness.judge.slots import Slots
 from harness.problems import read_problem
 from harness.records import EvaluationRecord, Status
 from harness.solutions import Candidate, read_solution
-from harness.timing.statistics import latency
+from harness.timing.statistics import Interval, latency
 from harness.wire.messages import Region, Value
 
 PROBLEM = """
@@ -183,7 +183,8 @@ def test_timed_calls(
 ) -> None:
     def events(*_: Any) -> Series:
         mine, eager = (latency([ms, ms], [ms + 60.0] * 2) for ms in (one.claim_ms, one.eager_ms))
-        return Series(mine, eager, one.eager_ms / one.claim_ms)
+        ratio = one.eager_ms / one.claim_ms
+        return Series(mine, eager, Interval(ratio, ratio, ratio))
 
     monkeypatch.setattr(speed, "measure", events)
     record = _judged(one, tmp_path, home, baseline)
