@@ -152,7 +152,7 @@ class EvaluationRecord:
             ``timing.statistics.median_interval``); empty where it was not measured.
         samples: Raw samples and spreads by direction and side (see ``timing.statistics.Latency``).
         certified: What the judge's own clock proves, by direction (see ``timing.certificate.Certificate``); a direction
-            is missing where it was not measured, or the device's memory did not do.
+            is missing where it was not measured, or where the windows prove nothing: then its speed is not counted.
         reference_pieces: In how many pieces of the batch the reference was evaluated, to fit the memory.
         seed: The secret that all draws derive from, in hex.
         digest: sha256 of the solution file.

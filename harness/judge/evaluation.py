@@ -54,7 +54,7 @@ class Policy:
     """How a batch is judged.
 
     Attributes:
-        device: ``cpu``.
+        device: ``cpu`` or ``cuda:N``.
         secret: What all seeds derive from, in hex.
         limits: Seconds that a candidate may run and build.
         forward_only: Judge outputs alone.
@@ -91,10 +91,15 @@ class Surroundings:
         return cls(BuildCache(home / "builds"), home / "logs", versions)
 
 
-def _vague(results: Sequence[TrialResult]) -> frozenset[str]:
-    """The tensors that are little but rounding: their budgets are of their own size, or they were zero."""
+def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
+    """The largest relative L2 budget of each tensor; None for one that is little but rounding, or was zero."""
     reports = [report for result in results for report in (*result.outputs, *result.gradients)]
-    return frozenset(report.name for report in reports if report.note or (report.l2_budget or 0) > VAGUE_BUDGET)
+    found: dict[str, float | None] = {}
+    for name in dict.fromkeys(report.name for report in reports):
+        own = [report for report in reports if report.name == name]
+        budget = max(report.l2_budget or 0.0 for report in own)
+        found[name] = None if budget > VAGUE_BUDGET or any(report.note for report in own) else budget
+    return found
 
 
 class CandidateJudge:
@@ -214,7 +219,7 @@ class CandidateJudge:
                 plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
                 first = replace(first, inputs=[])  # they take room that timing needs
                 contest = Contest(
-                    problem, module, told, setting, first, plain, construct, self._device, TRIALS, _vague(results)
+                    problem, module, told, setting, first, plain, construct, self._device, TRIALS, _budgets(results)
                 )
                 fields |= self._time(contest, results, worker, clock)
             if fields["status"] is Status.PASSED:
@@ -305,12 +310,12 @@ class CandidateJudge:
         assert self._baseline is not None
         self._progress("timing")
         try:
-            fields, audited = timed(contest, worker, clock, self._baseline)
+            outcome = timed(contest, worker, clock, self._baseline)
         except BaselineError as error:
             return {"message": f"speed was not measured: {error}"}
-        wrong = next((result for result in audited if result.failed), None)
+        wrong = next((result for result in outcome.audits if result.failed), None)
         if wrong is None:
-            return fields
+            return outcome.fields()
         summary = self._summary([wrong])
         words = "in a timed call, one of many without a pause between them"
         return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}

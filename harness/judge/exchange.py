@@ -64,37 +64,6 @@ class SharedArena:
             self._memory.close()
 
 
-def write_values(arena: Arena, places: Sequence[Value], inputs: Sequence[Any]) -> tuple[Value, ...]:
-    """Write a draw's inputs into the regions of their places.
-
-    Returns:
-        The inputs as wire values.
-
-    Raises:
-        ProblemError: A tensor's shape or dtype differs from the first draw's.
-    """
-    for position, (value, place) in enumerate(zip(inputs, places, strict=True)):
-        if place.region is None:
-            continue
-        target = arena.tensor(place.region)
-        if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
-            raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
-        target.copy_(value.detach())
-    return tuple(
-        place if place.region is not None else Value(None, encode_plain(value))
-        for value, place in zip(inputs, places, strict=True)
-    )
-
-
-def input_changed(position: int) -> CandidateStopped:
-    """The end of a candidate that wrote to an input."""
-    return CandidateStopped(
-        Status.CHEATED,
-        f"the candidate changed its input {position} in place; the reference does not",
-        rule="input_mutation",
-    )
-
-
 def out_of_bounds(place: str) -> CandidateStopped:
     """The end of a candidate that wrote beside its tensors."""
     message = f"a kernel wrote outside its tensors, {place}"
@@ -164,6 +133,16 @@ class Exchange:
             if region.region is not None:
                 self._arena.tensor(region.region).copy_(value)
 
+    @property
+    def arena(self) -> Arena:
+        """The judge's mapping."""
+        return self._arena
+
+    @property
+    def tensor_inputs(self) -> tuple[tuple[int, Region], ...]:
+        """Positions and regions of the inputs that are tensors."""
+        return tuple((position, value.region) for position, value in enumerate(self.inputs) if value.region is not None)
+
     def close(self) -> None:
         """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
         del self._arena
@@ -182,7 +161,17 @@ class Exchange:
         Raises:
             ProblemError: A tensor's shape or dtype differs from the first draw's.
         """
-        return write_values(self._arena, self.inputs, inputs)
+        for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if place.region is None:
+                continue
+            target = self._arena.tensor(place.region)
+            if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
+                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+            target.copy_(value.detach())
+        return tuple(
+            place if place.region is not None else Value(None, encode_plain(value))
+            for value, place in zip(inputs, self.inputs, strict=True)
+        )
 
     def write(self, region: Region, tensor: torch.Tensor) -> None:
         """Write a tensor into its region."""
@@ -203,15 +192,27 @@ class Exchange:
         Raises:
             CandidateStopped: A guard band was written (``UNSAFE``), or an input (``CHEATED``).
         """
-        for start, end in self._guards:
-            damaged = self._arena.first_damage(start, end)
-            if damaged is not None:
-                raise self._out_of_bounds(damaged)
+        self.check_guards()
         for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
             if place.region is None:
                 continue
             if not same_bytes(self._arena.tensor(place.region), value):
-                raise input_changed(position)
+                raise CandidateStopped(
+                    Status.CHEATED,
+                    f"the candidate changed its input {position} in place; the reference does not",
+                    rule="input_mutation",
+                )
+
+    def check_guards(self) -> None:
+        """Verify the bands between the tensors.
+
+        Raises:
+            CandidateStopped: One was written (``UNSAFE``).
+        """
+        for start, end in self._guards:
+            damaged = self._arena.first_damage(start, end)
+            if damaged is not None:
+                raise self._out_of_bounds(damaged)
 
     def _out_of_bounds(self, damaged: int) -> CandidateStopped:
         before = [offset for offset in self._named if offset <= damaged]

@@ -29,10 +29,16 @@ from harness.interrupts import shielded
 from harness.judge.confining import copy_readable, hide_memory, readable_places
 from harness.judge.cut_log import CutLog
 from harness.judge.disk import DiskWatch
-from harness.judge.leftovers import adopted, descendants, processes_of, remove_folder
+from harness.judge.leftovers import (
+    adopted,
+    children_of,
+    descendants,
+    processes_of,
+    processor_seconds,
+    remove_folder,
+)
 from harness.processes import adopt_orphans
 from harness.records import Finding, Status
-from harness.text import shortened
 from harness.wire import channel
 from harness.wire.messages import (
     REPLIES,
@@ -43,7 +49,6 @@ from harness.wire.messages import (
     LoadReference,
     Ready,
     Reply,
-    Report,
     SchemaError,
     Time,
     decode,
@@ -57,8 +62,6 @@ SEND_LIMIT_S = 10
 END_LIMIT_S = 30
 #: How often what a worker left behind is looked for; something that forks faster than that is not ended.
 SWEEPS = 100
-#: The most faults of a candidate that are told, and characters of each part of one.
-MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 
 
@@ -152,6 +155,8 @@ class WorkerHandle:
         own_libraries = self._copied(libraries)
         self.log = CutLog()
         self.built: dict[str, str] = {}
+        self._used_s = 0.0
+        self._children: list[int] = []
         self._channel, theirs = socket.socketpair()
         limit = struct.pack("@ll", SEND_LIMIT_S, 0)  # a worker that stops reading must not stop the judge
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -257,17 +262,27 @@ class WorkerHandle:
         return self._next(clock, stage)
 
     def pause(self) -> None:
-        """Stop the worker's process group where it stands, until ``resume``."""
+        """Stop the worker's process group, and what it has started elsewhere, where they stand, until ``resume``."""
+        self._children = children_of(self._process.pid)
         self._signal(signal.SIGSTOP)
+        self._used_s = processor_seconds(self._process.pid)
+
+    def used_since_pause_s(self) -> float:
+        """Seconds of processors that the worker used since it was stopped; 0 where the kernel does not say."""
+        return processor_seconds(self._process.pid) - self._used_s
 
     def resume(self) -> None:
         """Let it go on; nothing where it does already, or has ended."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if not self.is_closed:
+        if self.is_closed:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+        for process in self._children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+                os.kill(process, number)
 
     def said(self) -> str:
         """What it has printed so far, cut in the middle when long."""
@@ -479,20 +494,3 @@ class Workers:
         worker = WorkerHandle(self.device, self._libraries, self._memory_bytes, self._confined)
         self._open.append(worker)
         return worker
-
-
-def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
-    """The worker's reports as findings of a record, cut where no honest one would be longer."""
-    result = []
-    for report in reports[:MAX_REPORTS]:
-        try:
-            accesses = json.loads(report.accesses) if len(report.accesses) <= MAX_REPORT_CHARACTERS else []
-        except (ValueError, RecursionError):
-            accesses = []
-        kept = tuple(item for item in accesses if isinstance(item, dict)) if isinstance(accesses, list) else ()
-        kind, kernel, remedy, message = (
-            shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
-            for text in (report.kind, report.kernel, report.remedy, report.message)
-        )
-        result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
-    return tuple(result)

@@ -23,6 +23,28 @@ def descendants(process: int) -> list[int]:
     return [one for one in found if one not in ended]
 
 
+def children_of(process: int) -> list[int]:
+    """The children of a process, and theirs (Linux), where the kernel lists them: quicker than ``descendants``."""
+    found: list[int] = []
+    waiting = [process]
+    while waiting:
+        for path in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                born = [int(number) for number in path.read_text().split()]
+                found += born
+                waiting += born
+    return found
+
+
+def processor_seconds(process: int) -> float:
+    """Seconds of processors that the living threads of a process have used (Linux); 0 where that is not known."""
+    nanoseconds = 0
+    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            nanoseconds += int(path.read_text().split()[0])
+    return nanoseconds / 1e9
+
+
 def adopted(workers: Collection[int]) -> list[int]:
     """The living processes (Linux) that this one has adopted from workers that have ended, and their descendants.
 

@@ -78,7 +78,7 @@ def flush_l2(device: torch.device, cache: dict[int, torch.Tensor]) -> None:
 def measure(
     sides: tuple[Side, Side],
     commands: tuple[Time, Time],
-    renew: Callable[[int], None],
+    renew: Callable[[int], Callable[[], object]],
     device: torch.device,
     choose: random.Random,
 ) -> Series:
@@ -87,7 +87,7 @@ def measure(
     Args:
         sides: The candidate and the baseline.
         commands: What each is asked.
-        renew: Writes fresh inputs for the pair of this number, the same for both sides.
+        renew: Draws what the pair of this number is given; calling its result writes that, for one side.
         device: The device, for flushing and synchronising.
         choose: Decides who goes first.
 
@@ -105,9 +105,10 @@ def measure(
             started = time.monotonic()
         if pair >= MIN_PAIRS and (time.monotonic() - started > BUDGET_S or _is_settled(*samples)):
             break
-        renew(pair)
+        write = renew(pair)
         choose.shuffle(both)
         for side, command, of_events, of_judge in both:
+            write()
             flush_l2(device, buffers)
             torch.cuda.synchronize(device)
             with contextlib.ExitStack() as others:  # whoever is not timed is stopped

@@ -1,17 +1,21 @@
-"""Inputs and results of many calls in a row, in an arena of their own: the judge's side of a ``Loop``."""
+"""Inputs, cotangents and results of many calls in a row: the judge's side of a ``Loop``.
+
+The first call has the places that the trials used, all others lie in an arena of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from harness.judge.exchange import SharedArena, input_changed, out_of_bounds, write_values
+from harness.errors import ProblemError
+from harness.judge.exchange import Exchange, SharedArena, out_of_bounds
 from harness.judge.handle import CandidateStopped
 from harness.records import Status
-from harness.wire.arena import Layout, dtype_named, region_bytes
-from harness.wire.messages import Region, Slot, Value
+from harness.wire.arena import Arena, Layout, dtype_named, region_bytes
+from harness.wire.messages import Region, Slot
 
 #: Elements of a tensor that are looked at where looking at all would take too long.
 SAMPLED_ELEMENTS = 1 << 14
@@ -21,28 +25,43 @@ class Slots:
     """Places for a number of calls.
 
     Args:
-        inputs: The arguments of a call, as the first arena has them.
-        results: The regions of its results there.
-        count: For how many calls.
+        exchange: The arena of the trials.
+        results: The regions of a call's results there.
+        cotangents: The regions of a call's cotangents there; none where a call is a forward.
+        count: For how many calls, two at least.
         device: Where they are to lie.
 
     Attributes:
-        places: Every call's arguments and results; seeds are for the taker to set.
+        places: Every call's arguments, cotangents and results; seeds are for the taker to set.
 
     Raises:
         DeviceMemoryError: The device has not enough memory left.
     """
 
-    def __init__(self, inputs: Sequence[Value], results: Sequence[Region], count: int, device: torch.device):
+    def __init__(
+        self,
+        exchange: Exchange,
+        results: Sequence[Region],
+        cotangents: Sequence[Region],
+        count: int,
+        device: torch.device,
+    ):
+        first = Slot(True, exchange.tensor_inputs, tuple(cotangents), tuple(results), 0)
         layout = Layout()
         self.places = [
-            Slot(
-                tuple(value if value.region is None else Value(_like(layout, value.region), None) for value in inputs),
-                tuple(_like(layout, region) for region in results),
-                0,
-            )
-            for _ in range(count)
+            first,
+            *(
+                Slot(
+                    False,
+                    tuple((position, _like(layout, region)) for position, region in first.inputs),
+                    tuple(_like(layout, region) for region in cotangents),
+                    tuple(_like(layout, region) for region in results),
+                    0,
+                )
+                for _ in range(count - 1)
+            ),
         ]
+        self._exchange = exchange
         self._guards = layout.guards()
         self._shared = SharedArena(layout.total_bytes, device)
         self.descriptor, self.total_bytes = self._shared.descriptor, self._shared.total_bytes
@@ -54,32 +73,41 @@ class Slots:
         self._shared.close()
 
     def settle(self) -> None:
-        """Wait until everything written lies in the arena."""
+        """Wait until everything written lies in its place."""
         self._shared.settle()
 
-    def write(self, number: int, inputs: Sequence[Any]) -> None:
-        """Write a call's tensors; its plain values stay those of the first arena.
+    def write(self, number: int, inputs: Sequence[Any], cotangents: Sequence[torch.Tensor]) -> None:
+        """Write a call's tensors.
 
         Raises:
-            ProblemError: A tensor's shape or dtype differs from the first draw's.
+            ProblemError: An input's shape or dtype differs from the first draw's.
         """
-        write_values(self._shared.arena, self.places[number].inputs, inputs)
+        place, arena = self.places[number], self._arena(number)
+        for position, region in place.inputs:
+            value, target = inputs[position], arena.tensor(region)
+            if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
+                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+            target.copy_(value.detach())
+        for region, cotangent in zip(place.cotangents, cotangents, strict=True):
+            arena.tensor(region).copy_(cotangent)
 
     def poison(self, count: int) -> None:
         """Fill the results of the first calls with NaN, so that what is left unwritten cannot pass."""
-        for place in self.places[:count]:
+        for number, place in enumerate(self.places[:count]):
             for region in place.results:
-                self._shared.arena.fill(region.offset, region.offset + region_bytes(region.shape, region.dtype))
+                end = region.offset + region_bytes(region.shape, region.dtype)
+                self._arena(number).fill(region.offset, end)
 
     def result_places(self, seed: int) -> list[torch.Tensor | None]:
         """For each result of a call, which of its elements are looked at; None for all of a small one."""
-        return [_places(self._shared.arena.tensor(region), seed) for region in self.places[0].results]
+        return [_places(self._arena(0).tensor(region), seed) for region in self.places[0].results]
 
     def sampled_results(self, number: int, places: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
         """Private copies of some elements of a call's results; on a GPU they are only queued."""
-        regions = self.places[number].results
+        arena = self._arena(number)
         return [
-            _taken(self._shared.arena.tensor(region), chosen) for region, chosen in zip(regions, places, strict=True)
+            _taken(arena.tensor(region), chosen)
+            for region, chosen in zip(self.places[number].results, places, strict=True)
         ]
 
     def results(
@@ -95,31 +123,28 @@ class Slots:
         Raises:
             CandidateStopped: They have changed (``CHEATED``).
         """
-        results = [self._shared.arena.tensor(region).clone() for region in self.places[number].results]
+        results = [self._arena(number).tensor(region).clone() for region in self.places[number].results]
         now = [_taken(result, chosen) for result, chosen in zip(results, places, strict=True)]
         if not all(map(same_bits, now, before)):
             message = "a result was written after the answer that its call was done"
             raise CandidateStopped(Status.CHEATED, message, rule="late_write")
         return results
 
-    def sampled_inputs(self, number: int, seed: int) -> dict[int, torch.Tensor]:
-        """Some elements of a call's inputs, by position; which ones follows from the seed."""
-        tensors = {
-            position: self._shared.arena.tensor(value.region)
-            for position, value in enumerate(self.places[number].inputs)
-            if value.region is not None
-        }
-        return {position: _taken(tensor, _places(tensor, seed)) for position, tensor in tensors.items()}
+    def sampled_given(self, number: int, seed: int) -> list[torch.Tensor]:
+        """Some elements of what a call was given; which ones follows from the seed."""
+        return [_taken(tensor, _places(tensor, seed)) for _, tensor in self._given(number)]
 
-    def check_inputs(self, number: int, seed: int, before: dict[int, torch.Tensor]) -> None:
-        """Verify that a call's inputs are what ``sampled_inputs`` saw under the same seed.
+    def check_given(self, number: int, seed: int, before: Sequence[torch.Tensor]) -> None:
+        """Verify that what a call was given is what ``sampled_given`` saw under the same seed.
 
         Raises:
-            CandidateStopped: They are not (``CHEATED``).
+            CandidateStopped: It is not (``CHEATED``).
         """
-        for position, now in self.sampled_inputs(number, seed).items():
-            if not same_bits(now, before[position]):
-                raise input_changed(position)
+        names = [name for name, _ in self._given(number)]
+        for name, now, then in zip(names, self.sampled_given(number, seed), before, strict=True):
+            if not same_bits(now, then):
+                message = f"the candidate changed {name} of a timed call in place; the reference does not"
+                raise CandidateStopped(Status.CHEATED, message, rule="input_mutation")
 
     def check_guards(self) -> None:
         """Verify the bands between the tensors.
@@ -127,15 +152,26 @@ class Slots:
         Raises:
             CandidateStopped: One was written (``UNSAFE``).
         """
+        self._exchange.check_guards()
         for start, end in self._guards:
             if self._shared.arena.first_damage(start, end) is not None:
                 raise out_of_bounds("in timed calls")
 
+    def _arena(self, number: int) -> Arena:
+        return self._exchange.arena if number == 0 else self._shared.arena
 
-def bytes_of_call(inputs: Sequence[Value], results: Sequence[Region]) -> tuple[int, int]:
-    """Bytes of one call's inputs, and of its results."""
-    regions = [value.region for value in inputs if value.region is not None]
-    return tuple(sum(region_bytes(one.shape, one.dtype) for one in part) for part in (regions, results))  # type: ignore[return-value]
+    def _given(self, number: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """A call's inputs and cotangents, with words for them."""
+        place, arena = self.places[number], self._arena(number)
+        for position, region in place.inputs:
+            yield f"input {position}", arena.tensor(region)
+        for index, region in enumerate(place.cotangents):
+            yield f"the cotangent of output {index}", arena.tensor(region)
+
+
+def bytes_of_call(regions: Sequence[Region]) -> int:
+    """Bytes of a call's tensors."""
+    return sum(region_bytes(one.shape, one.dtype) for one in regions)
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
-from harness.judge.baseline import Baseline
+from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.comparison import Comparison, TrialResult, output_names
 from harness.judge.draws import Draw, derive_seed, draw_inputs
 from harness.judge.fitting import free_memory
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Settled
-from harness.judge.loops import LEAST_ROUNDS, Audited, Loops
+from harness.judge.loops import LEAST_ROUNDS, Call, Found, Likeness, Loops, Uncertified
 from harness.judge.series import Series, Side, asked, measure, summary
 from harness.judge.slots import Slots, bytes_of_call
-from harness.judge.trial import Setting, backward_command, forward_command, forward_seed, settle
+from harness.judge.trial import Setting, backward_command, forward_command
 from harness.problems import Problem, ProblemModule
 from harness.records import Status
 from harness.timing.certificate import Certificate, certificate
@@ -47,6 +48,12 @@ MOST_REGIONS = 16_000
 MEMORY_SHARE = 0.8
 #: Rounds of the second series, where the first left a claim outside its bound: noise goes away, a lie stays.
 ROUNDS_OF_DOUBT = 7
+#: Seconds that drawing the inputs of a short window may take.
+DRAWING_S = 0.1
+#: So many elements must be near eager's; where rounding may decide branches, fewer.
+AGREEING_SHARE, FLIPPING_SHARE = 0.99, 0.5
+#: The median deviation from eager may be so many times the tensor's budget, and this in any case.
+MEDIAN_FACTOR, LEAST_MEDIAN = 16, 1e-5
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,8 @@ class Contest:
         plain: The first draw's inputs, None in the place of tensors.
         device: The GPU.
         trial: Number of the first audited call in reports, after those of the trials.
-        vague: Outputs and gradients that are little but rounding, by their names in reports: eager's and an honest
-            candidate's have nothing in common.
+        budgets: The largest relative budget that each output and gradient had in the trials, by its name in reports;
+            None for what is little but rounding: eager's and an honest candidate's have nothing in common.
     """
 
     problem: Problem
@@ -76,11 +83,17 @@ class Contest:
     construct: Construct
     device: torch.device
     trial: int
-    vague: frozenset[str]
+    budgets: dict[str, float | None]
 
     def seed(self, *parts: object) -> int:
         """A seed for a purpose."""
         return derive_seed(self.setting.secret, "timing", *parts)
+
+    def likeness(self, name: str) -> Likeness:
+        """How near a result in a row must be to eager's."""
+        budget = self.budgets.get(name)
+        share = FLIPPING_SHARE if self.setting.kinks is not None else AGREEING_SHARE
+        return Likeness(share, None if budget is None else max(LEAST_MEDIAN, MEDIAN_FACTOR * budget))
 
     def fresh_inputs(self, seed: int) -> list[Any]:
         """The inputs of one call: fresh tensors, and the plain values of the first draw."""
@@ -100,13 +113,42 @@ class _Direction:
     results: dict[str, Region]
 
 
-def timed(
-    contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline
-) -> tuple[dict[str, Any], list[TrialResult]]:
-    """Time the candidate against eager, and certify both.
+@dataclass
+class Outcome:
+    """What timing came to.
 
-    Returns:
-        The record's fields that this fills, and what the audited calls came to, one of each certified direction.
+    Attributes:
+        series: The latencies by direction, as events claim them.
+        certified: What the judge's clock proves, by direction.
+        audits: The calls that were compared in full.
+        reasons: Why a direction is not certified.
+    """
+
+    series: list[tuple[str, Series]] = field(default_factory=list)
+    certified: dict[str, Certificate] = field(default_factory=dict)
+    audits: list[TrialResult] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, direction: str, proof: Certificate, audit: TrialResult) -> None:
+        """Take a certificate and the audit behind it in."""
+        self.certified[direction] = proof
+        self.audits.append(audit)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a record: samples of all directions, but speed only where it is certified."""
+        told = summary(self.series)
+        notes = [f"note: speed ({name}) is not certified and not counted: {why}" for name, why in self.reasons.items()]
+        for name in self.reasons:
+            told[f"{name}_ms"] = None
+            told["speedup"].pop(name)
+            told["speedup_interval"].pop(name)
+        told["speedup"] = told["speedup"] or None
+        certified = {name: asdict(proof) for name, proof in self.certified.items()}
+        return {**told, "certified": certified, "message": "\n".join(notes)}
+
+
+def timed(contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline) -> Outcome:
+    """Time the candidate against eager, and certify both.
 
     Raises:
         CandidateStopped: The candidate failed, or claims what the judge's clock refutes.
@@ -120,29 +162,23 @@ def timed(
     own = {name: name for name in setting.names}
     of_eager = replace(command, state=tuple((name, setting.exchange.state[name]) for name in own))
     construct = replace(contest.construct, own_args=False, init_args=setting.exchange.args)
-    series: list[tuple[str, Series]] = []
-    certified: dict[str, Any] = {}
-    audits: list[TrialResult] = []
+    outcome = Outcome()
     try:
         eager = baseline.side(contest.problem, contest.constants, construct, setting.exchange.descriptor, of_eager)
         mine = Side(worker, clock)
         asked(mine, command, Outputs)
-        for trial, direction in enumerate(_directions(setting, own), contest.trial):
-            series.append((direction.name, _series(contest, direction, mine, eager)))
-            audited, drawn = _audited(
-                contest, trial
-            )  # nothing of it is shared: a call that comes twice gives itself away
-            found = _certified(contest, direction, mine, eager, series[-1][1], audited)
-            if found is not None:
-                certified[direction.name] = asdict(found[0])
-                audits.append(_compared(contest, direction, trial, drawn, found[1]))
-                if audits[-1].failed:
-                    break
-            del audited, drawn, found
+        for direction in _directions(setting, own):
+            series = _series(contest, direction, mine, eager)
+            outcome.series.append((direction.name, series))
+            try:
+                outcome.add(direction.name, *_certified(contest, direction, mine, eager, series))
+            except Uncertified as reason:
+                outcome.reasons[direction.name] = str(reason)
+            if any(audit.failed for audit in outcome.audits):
+                break
     finally:
         baseline.release()
-    fields = {**summary(series), "certified": certified}
-    return fields, audits
+    return outcome
 
 
 def _directions(setting: Setting, own: dict[str, str]) -> list[_Direction]:
@@ -170,89 +206,102 @@ def _directions(setting: Setting, own: dict[str, str]) -> list[_Direction]:
 def _series(contest: Contest, direction: _Direction, mine: Side, eager: Side) -> Series:
     exchange = contest.setting.exchange
 
-    def renew(pair: int) -> None:
-        exchange.write_inputs(contest.fresh_inputs(contest.seed(direction.name, pair)))
+    def renew(pair: int) -> Callable[[], object]:
+        """Draw a pair's inputs; each side has them written anew, whatever the other did to them."""
+        inputs = contest.fresh_inputs(contest.seed(direction.name, pair))
+        return lambda: exchange.write_inputs(inputs)
 
-    for region, cotangent in zip(exchange.cotangents, _cotangents(contest), strict=True):
+    cotangents = _cotangents(contest, contest.seed(direction.name, "cotangents"), direction)
+    for region, cotangent in zip(exchange.cotangents, cotangents, strict=False):
         exchange.write(region, cotangent)
+    del cotangents
     commands = (Time(direction.backward[0]), Time(direction.backward[1]))
     return measure((mine, eager), commands, renew, contest.device, random.Random(contest.seed(direction.name)))
 
 
-def _cotangents(contest: Contest) -> list[torch.Tensor]:
-    """What all timed calls differentiate with: the same values at every call of this."""
-    generator = torch.Generator(contest.device).manual_seed(contest.seed("cotangents"))
+def _cotangents(contest: Contest, seed: int, direction: _Direction) -> list[torch.Tensor]:
+    """What a call differentiates with: standard normal values; none in a forward."""
+    if direction.backward[0] is None:
+        return []
+    generator = torch.Generator(contest.device).manual_seed(seed)
     return [
         torch.randn(region.shape, generator=generator, device=contest.device).to(dtype_named(region.dtype))
         for region in contest.setting.exchange.cotangents
     ]
 
 
-def _audited(contest: Contest, trial: int) -> tuple[Audited, Draw | Settled]:
-    """A call that is to be compared in full, its inputs kept from kinks where the reference has them."""
-    inputs = contest.fresh_inputs(contest.seed("audited", trial))
-    drawn = settle(contest.setting, replace(contest.first, inputs=inputs), trial)
-    settled = drawn.draw if isinstance(drawn, Settled) else drawn
-    return Audited(settled.inputs, forward_seed(contest.setting, trial)), drawn
-
-
 def _calls(contest: Contest, direction: _Direction, series: Series) -> int:
-    """Calls in a short window: enough for the clock, and as many as fit; 0 where not even one does."""
+    """Calls in a short window: enough for the clock, and as many as can be drawn and held; 0 where not even one can."""
     exchange = contest.setting.exchange
-    inputs, results = bytes_of_call(exchange.inputs, tuple(direction.results.values()))
-    free = free_memory(contest.device) * MEMORY_SHARE - results  # those of one call are kept
-    regions = len(exchange.inputs) + len(direction.results)
-    fitting = min(free // max(1, 2 * (inputs + results)), MOST_REGIONS // (2 * regions))
+    inputs, results = ([region for _, region in exchange.tensor_inputs], list(direction.results.values()))
+    given = [*inputs, *(exchange.cotangents if direction.backward[0] is not None else ())]
+    # Two sets of results are held, and as much again as a call is given while it is drawn.
+    free = free_memory(contest.device) * MEMORY_SHARE - bytes_of_call([*results, *results, *given])
+    slots = free // max(1, bytes_of_call([*given, *results])) + 1  # the first lies in the trials' arena
+    slots = min(slots, MOST_REGIONS // (len(given) + len(results)))
+    started = time.monotonic()
+    contest.fresh_inputs(contest.seed("how long"))
+    drawing_s = max(time.monotonic() - started, 1e-6)
     call_ms = min(series.eager.median_ms, series.candidate.window_ms)  # neither is the candidate's word
-    return int(min(MOST_CALLS, max(1, math.ceil(WINDOW_MS / call_ms)), fitting))
+    wanted = min(math.ceil(WINDOW_MS / call_ms), math.ceil(DRAWING_S / drawing_s), MOST_CALLS)
+    return int(min(max(1, wanted), slots // 2))
 
 
 def _certified(
-    contest: Contest, direction: _Direction, mine: Side, eager: Side, series: Series, audited: Audited
-) -> tuple[Certificate, list[torch.Tensor]] | None:
-    """What the windows prove of a direction, and the audited results; None where memory does not do for them.
+    contest: Contest, direction: _Direction, mine: Side, eager: Side, series: Series
+) -> tuple[Certificate, TrialResult]:
+    """What the windows prove of a direction, and what the audited call came to.
 
     Raises:
         CandidateStopped: The candidate's claims are below that, also in a second series (rule ``clock``).
+        Uncertified: Memory does not do for windows, or they prove nothing.
     """
-    torch.cuda.empty_cache()
-    calls = _calls(contest, direction, series)
-    if not calls:
-        return None
     try:
-        return _proven(contest, direction, mine, eager, series, audited, calls)
+        torch.cuda.empty_cache()
+        calls = _calls(contest, direction, series)
+        if not calls:
+            raise Uncertified("the device's memory does not do for calls in a row")
+        exchange = contest.setting.exchange
+        cotangents = exchange.cotangents if direction.backward[0] is not None else ()
+        results = tuple(direction.results.values())
+        with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, contest.device)) as slots:
+            proof, found = _proven(contest, direction, (mine, eager), series, slots, calls)
+        return proof, _compared(contest, direction, found)
     except (torch.OutOfMemoryError, DeviceMemoryError):  # the judge's own: the verdict stands without
-        for side in (mine, eager):
-            asked(side, DropSlots(), Released)
-        return None
+        raise Uncertified("the device's memory does not do for calls in a row") from None
+    finally:
+        for side in (mine, eager):  # whatever happened: a side that lives gives the slots back
+            if not side.worker.is_closed:
+                with contextlib.suppress(CandidateStopped, BaselineError):
+                    asked(side, DropSlots(), Released)
 
 
 def _proven(
-    contest: Contest,
-    direction: _Direction,
-    mine: Side,
-    eager: Side,
-    series: Series,
-    audited: Audited,
-    calls: int,
-) -> tuple[Certificate, list[torch.Tensor]]:
-    """The same with so many calls in a short window."""
-    exchange = contest.setting.exchange
-    cotangents = exchange.cotangents if direction.backward[0] is not None else ()
-    commands = [Loop((), leaves, cotangents, False) for leaves in direction.leaves]
-    results = tuple(direction.results.values())
-    telling = [name not in contest.vague for name in direction.results]
+    contest: Contest, direction: _Direction, sides: tuple[Side, Side], series: Series, slots: Slots, calls: int
+) -> tuple[Certificate, Found]:
+    """A certificate that the candidate's claims agree with, of the first series or of a longer one."""
+    commands = [Loop((), leaves, False) for leaves in direction.leaves]
+    likeness = [contest.likeness(name) for name in direction.results]
     claims = series.candidate.median_ms, series.eager.median_ms
-    with contextlib.closing(Slots(exchange.inputs, results, 2 * calls, contest.device)) as slots:
-        for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
-            secret = f"{contest.setting.secret}:{direction.name}:{least_rounds}"
-            loops = Loops(
-                (mine, eager), (commands[0], commands[1]), slots, calls, contest.fresh_inputs, audited, telling, secret
-            )
-            found = loops.run(least_rounds)
-            proof = certificate(found.candidate, found.eager, found.storing)
-            if proof.accepts(*claims):
-                return proof, found.results
+
+    def fresh(seed: int, in_full: bool) -> Call:
+        inputs = contest.fresh_inputs(derive_seed(str(seed), "inputs"))
+        cotangents = _cotangents(contest, derive_seed(str(seed), "cotangents"), direction)
+        if not in_full:
+            return Call(inputs, cotangents, seed)
+        drawn: Draw | Settled = replace(contest.first, inputs=inputs)
+        if contest.setting.kinks is not None:
+            drawn = contest.setting.kinks.settle(replace(contest.first, inputs=inputs), derive_seed(str(seed), "draws"))
+            inputs = drawn.draw.inputs
+        return Call(inputs, cotangents, seed, drawn)
+
+    for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
+        secret = f"{contest.setting.secret}:{direction.name}:{least_rounds}"
+        loops = Loops(sides, (commands[0], commands[1]), slots, calls, fresh, likeness, secret)
+        found = loops.run(least_rounds)
+        proof = certificate(found.candidate, found.eager, found.storing)
+        if proof.accepts(*claims):
+            return proof, found
     raise CandidateStopped(
         Status.CHEATED,
         f"the worker claims {claims[0]:.4g} ms for a call ({direction.name}), but by the judge's clock {calls} more "
@@ -261,18 +310,22 @@ def _proven(
     )
 
 
-def _compared(
-    contest: Contest, direction: _Direction, trial: int, drawn: Draw | Settled, results: list[torch.Tensor]
-) -> TrialResult:
-    """An audited call against the exact reference."""
-    setting = contest.setting
+def _compared(contest: Contest, direction: _Direction, found: Found) -> TrialResult:
+    """The audited call against the exact reference.
+
+    Raises:
+        Uncertified: It is wrong, but the reference has a state that earlier calls may have changed.
+    """
+    setting, drawn, seed = contest.setting, found.audited.drawn, found.audited.seed
     draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
-    seed = forward_seed(setting, trial)
-    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial, settled)
+    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, contest.trial, settled)
     if direction.backward[0] is None:
-        comparison.add_outputs(results)
+        comparison.add_outputs(found.results)
     else:
-        # The cotangents are made again, not read from the arena, where the candidate can write.
-        gradients = dict(zip(setting.leaves, results, strict=True))
-        comparison.add_gradients("normal", _cotangents(contest), gradients)
-    return comparison.result()
+        # What the judge has drawn, not what lies in the arena, where the candidate can write.
+        gradients = dict(zip(setting.leaves, found.results, strict=True))
+        comparison.add_gradients("normal", found.audited.cotangents, gradients)
+    result = comparison.result()
+    if result.failed and any(True for _ in contest.first.model.buffers()):
+        raise Uncertified("the reference has buffers, which earlier calls may have changed")
+    return result

@@ -7,6 +7,7 @@ before that, to choose the inputs; that stays in the judge's process, and nothin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +16,10 @@ import torch
 from harness.judge.comparison import Comparison, TrialResult
 from harness.judge.draws import Draw, cotangents, derive_seed
 from harness.judge.exchange import Exchange
-from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, findings
+from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
-from harness.records import PrecisionClass, Status
+from harness.records import Finding, PrecisionClass, Status
 from harness.text import shortened
 from harness.wire.messages import (
     Backward,
@@ -34,6 +35,8 @@ from harness.wire.messages import (
 
 #: A worker cuts its messages itself; a candidate may speak in its place.
 MAX_MESSAGE_CHARACTERS = 10_000
+#: The most faults of a candidate that are told, and characters of each part of one.
+MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
 THREAD_ORDERS = ("forward", "reverse", "random")
 #: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
 _ERROR_KINDS = frozenset({"launch", "assert", "trap"})
@@ -142,6 +145,23 @@ def check_reports(reports: tuple[Report, ...]) -> None:
     what = f"{first.kind}: {first.message}" if faults else first.message
     more = f"; {first.remedy}" if first.remedy else ""
     raise CandidateStopped(status, f"{what}{place}{more}", findings=findings(reports))
+
+
+def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
+    """The worker's reports as findings of a record, cut where no honest one would be longer."""
+    result = []
+    for report in reports[:MAX_REPORTS]:
+        try:
+            accesses = json.loads(report.accesses) if len(report.accesses) <= MAX_REPORT_CHARACTERS else []
+        except (ValueError, RecursionError):
+            accesses = []
+        kept = tuple(item for item in accesses if isinstance(item, dict)) if isinstance(accesses, list) else ()
+        kind, kernel, remedy, message = (
+            shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
+            for text in (report.kind, report.kernel, report.remedy, report.message)
+        )
+        result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
+    return tuple(result)
 
 
 def _forward(

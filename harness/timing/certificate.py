@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 #: A call by itself may honestly be faster by this share than one of many in a row: clocks fall under load.
 TOLERANCE = 0.05
+#: Eager's own claims may be too small by this factor, and any claim by that one.
+MOST_DRIFT, MOST_TIMES = 1.5, 3.0
 #: Below this nothing is certified: what Python takes to launch a call varies by so much (see docs/measurement.md).
 LEAST_RESOLUTION_MS = 0.05
 
@@ -79,14 +81,17 @@ class Certificate:
     def accepts(self, claim_ms: float, eager_claim_ms: float) -> bool:
         """Whether a claim is no less than what a call takes at least.
 
-        Allowed for are the resolution, ``TOLERANCE``, and by how much eager, which does not lie, claims too little.
+        Allowed for are the resolution, ``TOLERANCE``, and by how much eager, which does not lie, claims too little;
+        none of them without bound, since a candidate may make noise.
 
         Args:
             claim_ms: What events said of one call of the candidate by itself.
             eager_claim_ms: The same of eager.
         """
-        drift = max(1.0, self.eager_at_least_ms / eager_claim_ms)
-        return claim_ms * drift * (1 + TOLERANCE) + self.resolution_ms >= self.at_least_ms
+        drift = min(MOST_DRIFT, max(1.0, self.eager_at_least_ms / eager_claim_ms))
+        resolution = min(self.resolution_ms, LEAST_RESOLUTION_MS + eager_claim_ms / 10)
+        allowed = claim_ms * drift * (1 + TOLERANCE) + resolution
+        return allowed >= self.at_least_ms and claim_ms >= self.at_least_ms / MOST_TIMES
 
 
 def certificate(candidate: Windows, eager: Windows, storing: Windows) -> Certificate:

@@ -155,9 +155,19 @@ class DropSlots:
 
 @dataclass(frozen=True)
 class Slot:
-    """One call of a ``Loop``: its arguments and where its results go, in the slots' arena; a seed for what it draws."""
+    """One call of a ``Loop``.
 
-    inputs: tuple[Value, ...]
+    Attributes:
+        first: Whether its tensors lie in the first arena, else in the slots'.
+        inputs: (position, region) of the arguments that are tensors; all others are those of the last ``Forward``.
+        cotangents: What its outputs are differentiated with; none for a forward.
+        results: Where its results go.
+        seed: Seed of whatever it draws.
+    """
+
+    first: bool
+    inputs: tuple[tuple[int, Region], ...]
+    cotangents: tuple[Region, ...]
     results: tuple[Region, ...]
     seed: int
 
@@ -170,13 +180,11 @@ class Loop:
         slots: The calls.
         leaves: What each call differentiates, in the order of its results: parameters' names, and ``input_key``s.
             Where there are none, a call is a forward under ``no_grad``, and its results are the outputs.
-        cotangents: What to differentiate with, in the first arena; the same for all calls.
         store_only: Nothing is called, results' places are written all the same. That is asked of the baseline.
     """
 
     slots: tuple[Slot, ...]
     leaves: tuple[str, ...]
-    cotangents: tuple[Region, ...]
     store_only: bool
 
 

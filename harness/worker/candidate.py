@@ -75,10 +75,11 @@ def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:
 
 
 class _Call(NamedTuple):
-    """A call of a loop: its arguments, what is differentiated by name, where its results go, and its seed."""
+    """A call of a loop: its arguments, what is differentiated and with what, where its results go, and its seed."""
 
     arguments: list[Any]
     leaves: dict[str, torch.Tensor]
+    cotangents: list[torch.Tensor]
     targets: list[torch.Tensor]
     seed: int
 
@@ -87,7 +88,6 @@ class _Loop(NamedTuple):
     """Calls that are prepared; ``stored`` is copied in place of results where nothing is to be called."""
 
     calls: list[_Call]
-    cotangents: list[torch.Tensor]
     differentiate: bool
     stored: list[torch.Tensor] | None
 
@@ -176,11 +176,15 @@ class Instance:
             arena: Where their inputs and results lie.
         """
         self._outputs = None  # a result that is held is room that the calls may need
+        assert self._command is not None
         parameters = dict(self.model.named_parameters()) if command.leaves else {}
-        calls = [_prepared(slot, command, parameters, arena) for slot in command.slots]
+        plain = [decode_plain(value.plain) if value.plain is not None else None for value in self._command.inputs]
+        calls = [
+            _prepared(slot, command.leaves, parameters, plain, self._arena if slot.first else arena)
+            for slot in command.slots
+        ]
         stored = [torch.empty_like(target) for target in calls[0].targets] if command.store_only else None
-        cotangents = [self._arena.tensor(region) for region in command.cotangents]
-        self._loop = _Loop(calls, cotangents, bool(command.leaves), stored)
+        self._loop = _Loop(calls, bool(command.leaves), stored)
 
     def disarm(self) -> None:
         """Forget the loop."""
@@ -214,7 +218,7 @@ class Instance:
         if not loop.differentiate:
             return outputs
         wanted = {name: leaf for name, leaf in call.leaves.items() if leaf.requires_grad}
-        found = self._differentiate(outputs, wanted, loop.cotangents)
+        found = self._differentiate(outputs, wanted, call.cotangents)
         return [found.get(name) for name in call.leaves]
 
     def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
@@ -286,17 +290,15 @@ def copied(target: torch.Tensor, tensor: torch.Tensor) -> str:
     return ""
 
 
-def _prepared(slot: Slot, command: Loop, parameters: Mapping[str, torch.Tensor], arena: Arena) -> _Call:
-    """A call's arguments, leaves and targets as tensors."""
-    arguments: list[Any] = []
+def _prepared(
+    slot: Slot, names: Sequence[str], parameters: Mapping[str, torch.Tensor], plain: Sequence[Any], arena: Arena
+) -> _Call:
+    """A call's arguments, leaves, cotangents and targets as tensors."""
+    arguments = list(plain)
     known = dict(parameters)
-    for position, value in enumerate(slot.inputs):
-        if value.region is None:
-            arguments.append(decode_plain(value.plain or "null"))
-            continue
-        tensor = arena.tensor(value.region)
-        if command.leaves and tensor.is_floating_point():
+    for position, region in slot.inputs:
+        arguments[position] = tensor = arena.tensor(region)
+        if names and tensor.is_floating_point():
             known[input_key(position)] = tensor.requires_grad_()
-        arguments.append(tensor)
-    leaves = {name: known[name] for name in command.leaves}
-    return _Call(arguments, leaves, [arena.tensor(region) for region in slot.results], slot.seed)
+    cotangents, targets = ([arena.tensor(region) for region in part] for part in (slot.cotangents, slot.results))
+    return _Call(arguments, {name: known[name] for name in names}, cotangents, targets, slot.seed)
