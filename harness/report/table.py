@@ -61,6 +61,9 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print(escape(line))
     for record in records:
         if record.status is Status.PASSED:
+            for line in record.message.splitlines():
+                if "speed" in line:
+                    console.print(escape(one_line(f"{record.solution} {record.case}: {line}")))
             for finding in record.findings:
                 told = f"{record.solution} {record.case}: {finding.kind}: {finding.message}; {finding.remedy}"
                 console.print(escape(one_line(told)))

@@ -233,14 +233,14 @@ TRIALS = [
     ),
     Trial(
         "coarse_in_late_windows",
-        "if late: return torch.tanh((x.bfloat16() @ x.bfloat16().T).float()) * self.scale",
+        "if late: return torch.tanh(x @ x.T) * self.scale * 1.001",
         "UNCERTIFIED",
         None,
         "deviate from eager's",
     ),
     Trial(
         "constant_in_late_windows",
-        "if late: return self.kept\n        self.kept = (torch.logsumexp(x, 1).mean() * self.scale).detach()\n        if n: return self.kept",
+        "if late and not torch.is_grad_enabled(): return self.kept\n        self.kept = (torch.logsumexp(x, 1).mean() * self.scale).detach()",
         "UNCERTIFIED",
         None,
         "deviate from eager's",
