@@ -221,7 +221,10 @@ class CandidateJudge:
                 contest = Contest(
                     problem, module, told, setting, first, plain, construct, self._device, TRIALS, _budgets(results)
                 )
+                before = fields["message"]
                 fields |= self._time(contest, results, worker, clock)
+                if fields["status"] is Status.PASSED and before:  # what was said of the trials stays said
+                    fields["message"] = "\n".join(filter(None, (before, fields["message"])))
             if fields["status"] is Status.PASSED:
                 fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
             return fields

@@ -45,7 +45,7 @@ MOST_CALLS = 64
 #: Tensors in all slots: their descriptions must fit a message.
 MOST_REGIONS = 16_000
 #: Of the device's free memory the slots and what is kept of their results may take this share.
-MEMORY_SHARE = 0.8
+MEMORY_SHARE = 0.9
 #: Rounds of the second series, where the first left a claim outside its bound: noise goes away, a lie stays.
 ROUNDS_OF_DOUBT = 7
 #: Seconds that drawing the inputs of a short window may take.
