@@ -28,6 +28,7 @@ from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
 from harness.problems import parse_setting
+from harness.processes import adopt_orphans
 from harness.records import EvaluationRecord, Status
 from harness.settings import option
 from harness.solutions import Candidate, select
@@ -175,6 +176,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
     except ToolchainError:
         likely = str(devices.choose(wanted_device))  # a driver without a torch for it: not this device after all
         tools = tools_for(likely, order.home)
+    adopt_orphans()  # of workers that end before what they have started
     # Workers import torch while this process does; so they start first, on the device that is most likely meant.
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))

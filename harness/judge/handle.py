@@ -37,7 +37,7 @@ from harness.judge.leftovers import (
     processor_seconds,
     remove_folder,
 )
-from harness.processes import adopt_orphans
+from harness.processes import adopts_orphans
 from harness.records import Finding, Status
 from harness.wire import channel
 from harness.wire.messages import (
@@ -172,7 +172,6 @@ class WorkerHandle:
             "parent": os.getpid(),
             "readable": readable_places() if confined else None,
         }
-        adopt_orphans()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "harness.worker", str(theirs.fileno()), json.dumps(settings)],
@@ -302,7 +301,8 @@ class WorkerHandle:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_LIMIT_S)
             self.living.discard(self._process.pid)
-            self._sweep(lambda: adopted(self.living))
+            if adopts_orphans():  # a program that judges, and has no daemons of its own
+                self._sweep(lambda: adopted(self.living))
             self._sweep(lambda: processes_of(self.folder))
             self._drain()
             self._channel.close()
