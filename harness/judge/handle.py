@@ -277,11 +277,11 @@ class WorkerHandle:
     def _signal(self, number: signal.Signals) -> None:
         if self.is_closed:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-        for process in self._children:
+        for process in self._children:  # first: one of them might wake the others
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, number)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
 
     def said(self) -> str:
         """What it has printed so far, cut in the middle when long."""
