@@ -150,7 +150,8 @@ class EvaluationRecord:
             None where it was not measured.
         speedup_interval: The 95 % interval of each of these medians, (low, high), by bootstrap (see
             ``timing.statistics.median_interval``); empty where it was not measured.
-        samples: Raw samples and spreads by direction and side (see ``timing.statistics.Latency``).
+        samples: Raw samples and spreads by direction and side (see ``timing.statistics.Latency``): ``candidate`` and
+            ``eager``; the candidate's are under ``uncertified`` where its speed is not counted.
         certified: What the judge's own clock proves, by direction (see ``timing.certificate.Certificate``); a direction
             is missing where it was not measured, or where the windows prove nothing: then its speed is not counted.
         reference_pieces: In how many pieces of the batch the reference was evaluated, to fit the memory.

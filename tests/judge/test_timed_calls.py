@@ -25,6 +25,7 @@ from harness.judge.series import Series
 from harness.judge.slots import Slots
 from harness.problems import read_problem
 from harness.records import EvaluationRecord, Status
+from harness.report.comparison import Entry, columns
 from harness.solutions import Candidate, read_solution
 from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
@@ -296,6 +297,8 @@ def test_timed_calls(
         assert "is not certified and not counted" in record.message
         assert "forward" not in {**record.certified, **(record.speedup or {})}
         assert record.forward_ms is None
+        assert set(record.samples["forward"]) == {"eager", "uncertified"}
+        assert columns(Entry("it", record))[2:4] == ("-", "-")  # nor does `compare` count it
         return
     assert (record.status, record.rule) == (one.outcome, one.rule), record.message
     if record.status == "PASSED":
