@@ -144,8 +144,12 @@ class EvaluationRecord:
         trials: How many trials were judged.
         forward_ms: Median latency of a forward, None where it was not measured.
         forward_backward_ms: Median latency of a forward with backward, None where it was not measured.
-        baselines: Median latencies of the baselines by name, ``forward_ms`` and ``forward_backward_ms`` each; empty
-            where nothing was measured.
+        baselines: What the candidate was timed against, by name (``eager``, ``compile``, ...; see docs/measurement.md):
+            ``forward_ms`` and ``forward_backward_ms``, medians; ``speedup`` by direction, the median of paired ratios
+            with its 95 % interval, (ratio, low, high); ``prepare_s``, seconds that compiling took; ``note``, what is
+            odd about it; ``failure``, why it could not be timed; and ``kept_from``, the record that its medians come
+            from where it was not timed this time. A key is missing where there is nothing to say. Empty where nothing
+            was measured.
         speedup: Median of paired ratios, eager over candidate, by direction (``forward``, ``forward_backward``);
             None where it was not measured.
         speedup_interval: The 95 % interval of each of these medians, (low, high), by bootstrap (see
@@ -154,6 +158,19 @@ class EvaluationRecord:
             ``eager``; the candidate's are under ``uncertified`` where its speed is not counted.
         certified: What the judge's own clock proves, by direction (see ``timing.certificate.Certificate``); a direction
             is missing where it was not measured, or where the windows prove nothing: then its speed is not counted.
+        peak_bytes: The most device memory that a call held, by direction and side (``candidate``, ``eager``), as their
+            processes say: parameters, results and scratch memory, not inputs and cotangents. Empty where nothing was
+            measured.
+        floor: The speed of light by direction (see ``timing.floor.Floor``): ``bytes`` and ``flops`` that cannot be
+            avoided, ``floor_ms``, what it is ``bound`` by, the arithmetic ``intensity`` in flops a byte, and the
+            ``share`` of it that the candidate reaches, (share, low, high). Empty where the device's ceilings or the
+            problem's work are not known.
+        modes: For short calls further measures of both sides by direction and mode (``queued``, ``graph``,
+            ``kernels``; see docs/measurement.md): ``candidate_ms``, ``eager_ms``, ``overhead_ms`` of an empty call, or
+            ``failure``.
+        device_state: Clocks, power, temperature, throttling and other processes on the GPU ``before``, ``during`` and
+            ``after`` timing, and ``flags``, what is unstable about it, each with what to do. Empty where NVML is not
+            there.
         reference_pieces: In how many pieces of the batch the reference was evaluated, to fit the memory.
         seed: The secret that all draws derive from, in hex.
         digest: sha256 of the solution file.
@@ -165,8 +182,8 @@ class EvaluationRecord:
         total_s: Seconds from command to verdict, references included.
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
-        policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``,
-            and ``require_confinement`` where that was asked for.
+        policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
+            ``require_confinement``, ``trials`` and ``baselines`` where they were asked for.
         solution_path: Where the solution file lay.
         problem_path: Where the problem file lay.
         record: The record's own name in the store, 12 hex digits.
@@ -202,6 +219,10 @@ class EvaluationRecord:
     speedup_interval: dict[str, tuple[float, ...]] = field(default_factory=dict)
     samples: dict[str, Any] = field(default_factory=dict)
     certified: dict[str, Any] = field(default_factory=dict)
+    peak_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
+    floor: dict[str, Any] = field(default_factory=dict)
+    modes: dict[str, Any] = field(default_factory=dict)
+    device_state: dict[str, Any] = field(default_factory=dict)
     reference_pieces: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()

@@ -59,6 +59,7 @@ class Policy:
         limits: Seconds that a candidate may run and build.
         forward_only: Judge outputs alone.
         require_confinement: Judge nothing where a layer of the worker's confinement is missing.
+        trials: How many trials a candidate must pass; fewer than ``TRIALS`` where it has passed those before.
     """
 
     device: str
@@ -66,6 +67,7 @@ class Policy:
     limits: Limits
     forward_only: bool = False
     require_confinement: bool = False
+    trials: int = TRIALS
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,8 @@ class CandidateJudge:
                 plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
                 first = replace(first, inputs=[])  # they take room that timing needs
                 contest = Contest(
-                    problem, module, told, setting, first, plain, construct, self._device, TRIALS, _budgets(results)
+                    problem, module, told, setting, first, plain, construct, self._device,
+                    self._policy.trials, _budgets(results)
                 )
                 before = fields["message"]
                 fields |= self._time(contest, results, worker, clock)
@@ -259,8 +262,8 @@ class CandidateJudge:
         """Run the trials, each under another thread order, until one fails."""
         results: list[TrialResult] = []
         bits = mantissa_bits(setting.precision)
-        for trial in range(TRIALS):
-            self._progress(f"trial {trial + 1}/{TRIALS}")
+        for trial in range(self._policy.trials):
+            self._progress(f"trial {trial + 1}/{self._policy.trials}")
             seed = derive_seed(self._policy.secret, case, "draw", trial)
             drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
             if bits is not None and trial in CUT_TRIALS:
@@ -427,6 +430,7 @@ class CandidateJudge:
                 "timeout_s": limits.run_s,
                 "build_timeout_s": limits.build_s,
                 **({"require_confinement": True} if self._policy.require_confinement else {}),
+                **({"trials": self._policy.trials} if self._policy.trials != TRIALS else {}),
             },
             solution_path=str(self._candidate.solution.path),
             problem_path=str(self._candidate.problem.path.resolve()),
