@@ -221,8 +221,16 @@ class CandidateJudge:
                 plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
                 first = replace(first, inputs=[])  # they take room that timing needs
                 contest = Contest(
-                    problem, module, told, setting, first, plain, construct, self._device,
-                    self._policy.trials, _budgets(results)
+                    problem,
+                    module,
+                    told,
+                    setting,
+                    first,
+                    plain,
+                    construct,
+                    self._device,
+                    self._policy.trials,
+                    _budgets(results),
                 )
                 before = fields["message"]
                 fields |= self._time(contest, results, worker, clock)
