@@ -1,15 +1,79 @@
-"""Eager PyTorch as a candidate's rival: the problem's own model in a second, trusted worker."""
+"""The problem's own model as a candidate's rival: eager, compiled, ... in a second, trusted worker."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from harness.baselines import BASELINES, EAGER
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
 from harness.judge.series import BaselineError, Side
 from harness.problems import Problem
-from harness.wire.messages import Command, Construct, Failed, Forward, LoadReference, Release
+from harness.text import shortened
+from harness.wire.messages import (
+    Backward,
+    Command,
+    Construct,
+    Constructed,
+    Failed,
+    Forward,
+    Loaded,
+    LoadReference,
+    Outputs,
+    Release,
+    Released,
+    Time,
+    Timed,
+    Varied,
+    Vary,
+)
 
 LIMIT_S = 300.0
+#: Compiling, with every kernel tuned, may take so long.
+COMPILE_LIMIT_S = 900.0
+MAX_FAILURE_CHARACTERS = 500
+#: What measures timing itself; no baseline of a user's has this name.
+EMPTY = Vary("empty launch", "", False, True)
 
-__all__ = ["Baseline", "BaselineError"]
+ReplyT = TypeVar("ReplyT")
+
+__all__ = ["Baseline", "BaselineError", "Rivals", "Scene"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What all rivals are given.
+
+    Attributes:
+        problem: The problem.
+        constants: The case's constants, encoded.
+        construct: What makes an instance.
+        descriptor: The arena's.
+        forward: A draw's state and inputs.
+        backward: What is differentiated; None where outputs alone are judged.
+    """
+
+    problem: Problem
+    constants: str
+    construct: Construct
+    descriptor: int
+    forward: Forward
+    backward: Backward | None
+
+
+@dataclass
+class Rivals:
+    """Who is there to be timed against, and what is to be said of each.
+
+    Attributes:
+        sides: Ready to be timed, by name.
+        told: What a record says of them beside their times: ``prepare_s``, ``note``, ``failure``.
+    """
+
+    sides: dict[str, Side] = field(default_factory=dict)
+    told: dict[str, dict[str, object]] = field(default_factory=dict)
 
 
 class Baseline:
@@ -23,34 +87,46 @@ class Baseline:
         self._workers = workers
         self._worker: WorkerHandle | None = None
 
-    def side(self, problem: Problem, constants: str, construct: Construct, descriptor: int, forward: Forward) -> Side:
-        """Make the problem's model under a case and give it a draw's state and inputs.
+    def rivals(self, scene: Scene, names: Sequence[str]) -> Rivals:
+        """Make the problem's model under a case, in several ways, and give each a draw's state and inputs.
+
+        What compiles is compiled here, and called once in either direction. A baseline that fails is left out.
 
         Args:
-            problem: The problem.
-            constants: The case's constants, encoded.
-            construct: What makes the instance.
-            descriptor: The arena's.
-            forward: The draw.
+            scene: What they are given.
+            names: Which of ``BASELINES``.
 
         Raises:
-            BaselineError: The reference does not run there.
+            BaselineError: The reference does not run even eagerly.
         """
-        if self._worker is None:
-            self._worker = self._workers.take()
-            self._worker.start()
+        found = Rivals()
+        self._begin(scene)
+        for name in names:
+            told = found.told[name] = {}
+            try:
+                found.sides[name] = self._prepared(name, scene, told)
+            except BaselineError as error:
+                if name == EAGER:
+                    raise BaselineError(f"{BASELINES[EAGER].meaning}: {error}") from None
+                told["failure"] = shortened(str(error).partition("\n")[0], MAX_FAILURE_CHARACTERS)
+                if self._worker is None:  # it took down those that were ready
+                    self._begin(scene)
+                    found.sides = {other: self._prepared(other, scene, found.told[other]) for other in found.sides}
+        return found
+
+    def empty(self, scene: Scene) -> Side:
+        """A side whose call launches one kernel that does nothing."""
         clock = Clock(LIMIT_S, LIMIT_S)
-        self._ask(LoadReference(str(problem.path.resolve()), constants), clock)
-        self._ask(construct, clock, descriptor)
-        self._ask(forward, clock)
-        return Side(self._worker, clock, is_candidate=False)
+        self._ask(EMPTY, clock, Varied)
+        self._ask(replace(scene.forward, state=()), clock, Outputs)
+        return self._side(EMPTY.name, EMPTY, clock, "synchronised")
 
     def release(self) -> None:
         """Give its memory back; a worker that cannot is ended."""
         if self._worker is None:
             return
         try:
-            self._ask(Release(), Clock(LIMIT_S, LIMIT_S))
+            self._ask(Release(), Clock(LIMIT_S, LIMIT_S), Released)
         except BaselineError:
             self.close()
 
@@ -60,11 +136,64 @@ class Baseline:
             self._worker.close()
             self._worker = None
 
-    def _ask(self, command: Command, clock: Clock, descriptor: int | None = None) -> None:
+    def _begin(self, scene: Scene) -> None:
+        if self._worker is None:
+            self._worker = self._workers.take()
+            self._worker.start()
+        clock = Clock(LIMIT_S, LIMIT_S)
+        self._ask(LoadReference(str(scene.problem.path.resolve()), scene.constants), clock, Loaded)
+        self._ask(scene.construct, clock, Constructed, scene.descriptor)
+
+    def _prepared(self, name: str, scene: Scene, told: dict[str, object]) -> Side:
+        """A baseline that has run once; ``told`` gets what is to be said of it.
+
+        Raises:
+            BaselineError: It does not run.
+        """
+        variant = BASELINES[name]
+        vary = Vary(name, variant.compile_mode, variant.allows_tf32, False)
+        clock = Clock(COMPILE_LIMIT_S if variant.compile_mode else LIMIT_S, LIMIT_S)
+        started = time.monotonic()
+        was_there = self._ask(vary, clock, Varied).was_compiled
+        self._ask(scene.forward, clock, Outputs)
+        side = self._side(name, vary, clock, "graph" if variant.replays else "synchronised")
+        for backward in dict.fromkeys((None, scene.backward)) if variant.compile_mode or variant.replays else ():
+            self._ask(Time(backward, side.mode), clock, Timed)
+        if variant.compile_mode:
+            compiled = self._ask(vary, clock, Varied)
+            if not was_there:
+                told["prepare_s"] = time.monotonic() - started
+            notes = [f"left compiled code: {reason}" for reason in compiled.graph_breaks]
+            if not compiled.frames:
+                notes.append("nothing was compiled: it runs eagerly")
+            if notes:
+                told["note"] = "; ".join(notes)
+        clock.run_s = 0.0  # what it takes to be ready is not what it may take to be timed
+        return side
+
+    def _side(self, name: str, vary: Vary, clock: Clock, mode: str) -> Side:
+        assert self._worker is not None
+        return Side(self._worker, clock, name, vary, mode)
+
+    def _ask(
+        self,
+        command: Command,
+        clock: Clock,
+        expected: type[ReplyT],
+        descriptor: int | None = None,
+    ) -> ReplyT:
+        """Its reply.
+
+        Raises:
+            BaselineError: It failed; its worker is closed where it did not answer.
+        """
         assert self._worker is not None
         try:
             reply = self._worker.request(command, clock, "running the baseline", descriptor)
         except CandidateStopped as stop:
-            raise BaselineError(f"eager PyTorch: {stop.message}") from None
-        if isinstance(reply, Failed):
-            raise BaselineError(f"eager PyTorch: {reply.message}")
+            self.close()
+            raise BaselineError(stop.message) from None
+        if isinstance(reply, Failed) or not isinstance(reply, expected):
+            words = reply.message if isinstance(reply, Failed) else f"it answered with {type(reply).__name__}"
+            raise BaselineError(words)
+        return reply

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from harness import environment, problems
+from harness.baselines import EAGER
 from harness.build.cache import BuildCache
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
@@ -26,7 +27,7 @@ from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
 from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
-from harness.judge.speed import Contest, timed
+from harness.judge.speed import Contest, Timing
 from harness.judge.tracing import traced
 from harness.judge.trial import (
     THREAD_ORDERS,
@@ -59,6 +60,7 @@ class Policy:
         limits: Seconds that a candidate may run and build.
         forward_only: Judge outputs alone.
         require_confinement: Judge nothing where a layer of the worker's confinement is missing.
+        baselines: What to time against, by the names of ``harness.baselines``.
         trials: How many trials a candidate must pass; fewer than ``TRIALS`` where it has passed those before.
     """
 
@@ -67,6 +69,7 @@ class Policy:
     limits: Limits
     forward_only: bool = False
     require_confinement: bool = False
+    baselines: tuple[str, ...] = (EAGER,)
     trials: int = TRIALS
 
 
@@ -134,6 +137,7 @@ class CandidateJudge:
         self._progress = progress
         self._worker: WorkerHandle | None = None
         self._loaded: Loaded | None = None
+        self._is_upset = False
         self._never_loads: CandidateStopped | None = None
         self._build_s = 0.0
 
@@ -143,6 +147,7 @@ class CandidateJudge:
             self._worker.close()
             self._worker = None
             self._loaded = None
+            self._is_upset = False
 
     def evaluate(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
         """Judge the candidate on a case.
@@ -173,7 +178,7 @@ class CandidateJudge:
         self._keep()
         log = self._worker.said() if self._worker is not None else ""
         confinement = self._worker.confinement if self._worker is not None else {}
-        if record.status is not Status.PASSED:
+        if record.status is not Status.PASSED or self._is_upset:
             self.close()
         return replace(
             record,
@@ -230,13 +235,15 @@ class CandidateJudge:
                     construct,
                     self._device,
                     self._policy.trials,
+                    self._policy.baselines,
+                    lambda: None,
                     _budgets(results),
                 )
                 before = fields["message"]
                 fields |= self._time(contest, results, worker, clock)
                 if fields["status"] is Status.PASSED and before:  # what was said of the trials stays said
                     fields["message"] = "\n".join(filter(None, (before, fields["message"])))
-            if fields["status"] is Status.PASSED:
+            elif fields["status"] is Status.PASSED:
                 fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
             return fields
 
@@ -320,19 +327,28 @@ class CandidateJudge:
                 raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
 
     def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
-        """Time the candidate against eager; the record's fields that this fills."""
+        """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
-        try:
-            outcome = timed(contest, worker, clock, self._baseline)
-        except BaselineError as error:
-            return {"message": f"speed was not measured: {error}"}
-        wrong = next((result for result in outcome.audits if result.failed), None)
-        if wrong is None:
-            return outcome.fields()
-        summary = self._summary([wrong])
-        words = "in a timed call, one of many without a pause between them"
-        return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}
+        evidence_clock = Clock(*self._policy.limits)
+        with Timing(contest, worker, clock, self._baseline) as timing:
+            try:
+                outcome = timing.run()
+            except BaselineError as error:
+                return {"message": f"speed was not measured: {error}"} | traced(contest.setting, worker, evidence_clock)
+            wrong = next((result for result in outcome.audits if result.failed), None)
+            if wrong is not None:
+                summary = self._summary([wrong])
+                words = "in a timed call, one of many without a pause between them"
+                return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}
+            fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
+            try:
+                fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
+            except BaselineError as error:
+                note = f"note: short calls were not measured in other ways: {error}"
+                fields["message"] = "\n".join(filter(None, (fields["message"], note)))
+            self._is_upset = timing.is_upset
+        return fields
 
     def _start_worker(self) -> WorkerHandle:
         self._worker = self._workers.take()
@@ -438,6 +454,7 @@ class CandidateJudge:
                 "timeout_s": limits.run_s,
                 "build_timeout_s": limits.build_s,
                 **({"require_confinement": True} if self._policy.require_confinement else {}),
+                **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
                 **({"trials": self._policy.trials} if self._policy.trials != TRIALS else {}),
             },
             solution_path=str(self._candidate.solution.path),

@@ -33,6 +33,7 @@ from harness.judge.leftovers import (
     adopted,
     children_of,
     descendants,
+    is_stopped,
     processes_of,
     processor_seconds,
     remove_folder,
@@ -58,6 +59,8 @@ from harness.wire.messages import (
 START_LIMIT_S = 120.0
 DRAIN_READS = 64
 SEND_LIMIT_S = 10
+#: Longest that a stopped process is waited for until it stands still.
+STOP_LIMIT_S = 0.05
 #: Longest that a killed process is waited for; one that a driver holds may take for ever.
 END_LIMIT_S = 30
 #: How often what a worker left behind is looked for; something that forks faster than that is not ended.
@@ -264,6 +267,9 @@ class WorkerHandle:
         """Stop the worker's process group, and what it has started elsewhere, where they stand, until ``resume``."""
         self._children = children_of(self._process.pid)
         self._signal(signal.SIGSTOP)
+        patience = time.monotonic() + STOP_LIMIT_S
+        while not is_stopped(self._process.pid) and time.monotonic() < patience:
+            time.sleep(STOP_LIMIT_S / 200)  # a signal arrives when its thread is next scheduled
         self._used_s = processor_seconds(self._process.pid)
 
     def used_since_pause_s(self) -> float:

@@ -45,6 +45,15 @@ def processor_seconds(process: int) -> float:
     return nanoseconds / 1e9
 
 
+def is_stopped(process: int) -> bool:
+    """Whether all threads of a process stand still or have ended (Linux); true where that is not known."""
+    for path in Path(f"/proc/{process}/task").glob("*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            if path.read_text(errors="replace").rpartition(")")[2].split()[0] not in "TtZX":
+                return False
+    return True
+
+
 def adopted(workers: Collection[int]) -> list[int]:
     """The living processes (Linux) that this one has adopted from workers that have ended, and their descendants.
 

@@ -1,8 +1,8 @@
-"""Paired, interleaved timing of a candidate and of eager, each in a worker of its own.
+"""Paired, interleaved timing of a candidate and of its rivals: the candidate in a worker of its own, they in another.
 
-For each pair the judge draws fresh inputs, flushes the L2 cache, and asks both workers in random order. Times are the
-workers' CUDA events around one call, the device synchronised before and after. They are claims: the judge's own clock
-around the message bounds each from above, and ``judge.loops`` bounds them from below.
+For each round the judge draws fresh inputs, and asks all sides in random order, the L2 cache flushed before each. Times
+are the workers' CUDA events around one call. They are claims: the judge's own clock around the message bounds each from
+above, and ``judge.loops`` bounds them from below.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from typing import Any, TypeVar
 
 import torch
 
+from harness.baselines import EAGER
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.trial import stop_for
 from harness.records import Status
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
-from harness.wire.messages import Command, Time, Timed
+from harness.wire.messages import Backward, Command, Time, Timed, Varied, Vary
 
-WARM_UP_CALLS = 2
-MIN_PAIRS = 10
-MAX_PAIRS = 50
-BUDGET_S = 0.8
+CANDIDATE = "candidate"
+WARM_UP_ROUNDS = 2
+MIN_ROUNDS = 10
+MAX_ROUNDS = 50
+#: Seconds of a series for each side.
+BUDGET_S = 0.4
 #: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
 PRECISION = 0.005
 
@@ -38,17 +41,35 @@ class BaselineError(Exception):
 
 @dataclass
 class Side:
-    """One of the two that are timed.
+    """One of those that are timed.
 
     Attributes:
         worker: Its worker, ready to be timed.
         clock: The seconds it may still use.
-        is_candidate: Whether its failures are the candidate's.
+        name: ``candidate``, or the baseline's name.
+        vary: What makes the worker run this side, where it can run several.
+        mode: How it is timed (see ``wire.messages.Time``).
     """
 
     worker: WorkerHandle
     clock: Clock
-    is_candidate: bool = True
+    name: str = CANDIDATE
+    vary: Vary | None = None
+    mode: str = "synchronised"
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether its failures are the candidate's."""
+        return self.name == CANDIDATE
+
+    def take_up(self) -> None:
+        """Have its worker run this side from now on.
+
+        Raises:
+            BaselineError: It cannot.
+        """
+        if self.vary is not None:
+            asked(self, self.vary, Varied)
 
 
 @dataclass(frozen=True)
@@ -56,76 +77,100 @@ class Series:
     """A finished series in one direction.
 
     Attributes:
-        candidate: The candidate's latency.
-        eager: Eager's latency on the same inputs.
-        speedup: Median of the paired ratios, eager over candidate, with its interval.
+        latencies: By side, the candidate's among them; all on the same inputs.
+        speedups: By baseline: median of the paired ratios, baseline over candidate, with its interval.
     """
 
-    candidate: Latency
-    eager: Latency
-    speedup: Interval
+    latencies: dict[str, Latency]
+    speedups: dict[str, Interval]
+
+    @property
+    def candidate(self) -> Latency:
+        """The candidate's latency."""
+        return self.latencies[CANDIDATE]
+
+    @property
+    def eager(self) -> Latency:
+        """Eager's latency."""
+        return self.latencies[EAGER]
 
 
 def flush_l2(device: torch.device, cache: dict[int, torch.Tensor]) -> None:
-    """Write twice the L2's size, so that nothing a candidate left there is found."""
+    """Write twice the L2's size, so that nothing a candidate left there is found, and wait; nothing on the CPU."""
+    if device.type == "cpu":
+        return
     index = device.index or 0
     if index not in cache:
         size = int(torch.cuda.get_device_properties(device).L2_cache_size)
         cache[index] = torch.empty(2 * size, dtype=torch.uint8, device=device)
     cache[index].zero_()
+    torch.cuda.synchronize(device)
 
 
 def measure(
-    sides: tuple[Side, Side],
-    commands: tuple[Time, Time],
+    sides: Sequence[tuple[Side, Backward | None]],
     renew: Callable[[int], Callable[[], object]],
     device: torch.device,
     choose: random.Random,
+    between: Callable[[], object],
+    rounds: int = MAX_ROUNDS,
 ) -> Series:
-    """Time both sides in pairs, until the ratio is known well enough or the budget of pairs or seconds is spent.
+    """Time all sides in rounds, until the ratios are known well enough or the budget of rounds or seconds is spent.
 
     Args:
-        sides: The candidate and the baseline.
-        commands: What each is asked.
-        renew: Draws what the pair of this number is given; calling its result writes that, for one side.
-        device: The device, for flushing and synchronising.
+        sides: The candidate and its rivals, and what each differentiates; None for a forward.
+        renew: Draws what the round of this number is given; calling its result writes that, for one side.
+        device: The device, whose L2 cache is flushed.
         choose: Decides who goes first.
+        between: Called after each round.
+        rounds: How many at most.
 
     Raises:
         CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
-        BaselineError: The baseline did.
+        BaselineError: A baseline did.
     """
     buffers: dict[int, torch.Tensor] = {}
-    samples: tuple[list[float], list[float]] = [], []
-    windows: tuple[list[float], list[float]] = [], []
-    both = list(zip(sides, commands, samples, windows, strict=True))
+    samples: dict[str, list[float]] = {side.name: [] for side, _ in sides}
+    windows: dict[str, list[float]] = {side.name: [] for side, _ in sides}
+    order = list(sides)
+    workers = {id(side.worker): side.worker for side, _ in sides}
     started = time.monotonic()
-    for pair in range(-WARM_UP_CALLS, MAX_PAIRS):
-        if pair == 0:
+    for number in range(-WARM_UP_ROUNDS, rounds):
+        if number == 0:
             started = time.monotonic()
-        if pair >= MIN_PAIRS and (time.monotonic() - started > BUDGET_S or _is_settled(*samples)):
+        is_over = time.monotonic() - started > BUDGET_S * len(sides)
+        if number >= MIN_ROUNDS and (is_over or _is_settled(samples)):
             break
-        write = renew(pair)
-        choose.shuffle(both)
-        for side, command, of_events, of_judge in both:
+        write = renew(number)
+        choose.shuffle(order)
+        for side, backward in order:
+            side.take_up()
             write()
             flush_l2(device, buffers)
-            torch.cuda.synchronize(device)
             with contextlib.ExitStack() as others:  # whoever is not timed is stopped
-                for other in sides:
-                    if other is not side:
-                        other.worker.pause()
-                        others.callback(other.worker.resume)
-                milliseconds, window = _claim(side, command)
-            if pair >= 0:
-                of_events.append(milliseconds)
-                of_judge.append(window)
-    mine, eager = map(latency, samples, windows)
-    return Series(mine, eager, median_interval(paired_ratios(mine.samples_ms, eager.samples_ms)))
+                for worker in workers.values():
+                    if worker is not side.worker:
+                        worker.pause()
+                        others.callback(worker.resume)
+                milliseconds, window = claimed(side, backward)
+            if number >= 0:
+                samples[side.name].append(milliseconds)
+                windows[side.name].append(window)
+        between()
+    found = {name: latency(samples[name], windows[name]) for name in samples}
+    return Series(found, _ratios(samples))
 
 
-def _is_settled(mine: Sequence[float], theirs: Sequence[float]) -> bool:
-    return median_interval(paired_ratios(mine, theirs)).uncertainty <= PRECISION
+def _ratios(samples: dict[str, list[float]]) -> dict[str, Interval]:
+    """How many times as fast the candidate is as each rival, with intervals; nothing where it is not timed."""
+    if CANDIDATE not in samples:
+        return {}
+    mine = samples[CANDIDATE]
+    return {name: median_interval(paired_ratios(mine, own)) for name, own in samples.items() if name != CANDIDATE}
+
+
+def _is_settled(samples: dict[str, list[float]]) -> bool:
+    return all(interval.uncertainty <= PRECISION for interval in _ratios(samples).values())
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:
@@ -142,33 +187,23 @@ def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int 
     except CandidateStopped as stop:
         if side.is_candidate:
             raise
-        raise BaselineError(f"eager PyTorch: {stop.message}") from None
+        raise BaselineError(f"{side.name}: {stop.message}") from None
     return reply
 
 
-def _claim(side: Side, command: Time) -> tuple[float, float]:
+def claimed(side: Side, backward: Backward | None) -> tuple[float, float]:
+    """What a side says that one call took, and what the judge saw pass, in milliseconds.
+
+    Raises:
+        CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
+        BaselineError: The baseline did.
+    """
     started = time.perf_counter()
-    reply = asked(side, command, Timed)
+    reply = asked(side, Time(backward, side.mode), Timed)
     window = (time.perf_counter() - started) * 1e3
     if not 0 < reply.milliseconds <= window:
         message = f"the worker claims {reply.milliseconds} ms for a call that took {window:.3f} ms by the judge's clock"
         if side.is_candidate:
             raise CandidateStopped(Status.CHEATED, message, rule="clock")
-        raise BaselineError(f"eager PyTorch: {message}")
+        raise BaselineError(f"{side.name}: {message}")
     return reply.milliseconds, window
-
-
-def summary(directions: Sequence[tuple[str, Series]]) -> dict[str, Any]:
-    """The fields of a record that these series fill, by direction: ``forward``, ``forward_backward``."""
-    found = dict(directions)
-    eager = {f"{name}_ms": series.eager.median_ms for name, series in found.items()}
-    samples = {
-        name: {"candidate": vars(series.candidate), "eager": vars(series.eager)} for name, series in found.items()
-    }
-    return {
-        **{f"{name}_ms": series.candidate.median_ms for name, series in found.items()},
-        "baselines": {"eager": eager},
-        "speedup": {name: series.speedup.ratio for name, series in found.items()},
-        "speedup_interval": {name: (series.speedup.low, series.speedup.high) for name, series in found.items()},
-        "samples": samples,
-    }

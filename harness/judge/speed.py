@@ -1,4 +1,4 @@
-"""Times a candidate that passed: its latencies beside eager's, and what bounds them by the judge's own clock."""
+"""Times a candidate that passed: its latencies beside its rivals', and what bounds them by the judge's own clock."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 
-from harness.judge.baseline import Baseline, BaselineError
+from harness.baselines import EAGER
+from harness.judge.baseline import EMPTY, Baseline, BaselineError, Scene
 from harness.judge.comparison import Comparison, TrialResult, output_names
 from harness.judge.draws import Draw, derive_seed, draw_inputs
 from harness.judge.fitting import free_memory
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Settled
 from harness.judge.loops import LEAST_ROUNDS, Call, Found, Likeness, Loops, Uncertified
-from harness.judge.series import Series, Side, asked, measure, summary
+from harness.judge.series import CANDIDATE, MAX_ROUNDS, Series, Side, asked, measure
 from harness.judge.slots import Slots, bytes_of_call
 from harness.judge.trial import Setting, backward_command, forward_command
 from harness.problems import Problem, ProblemModule
-from harness.records import Status
+from harness.records import KernelUse, Status
+from harness.text import shortened
 from harness.timing.certificate import Certificate, certificate
 from harness.wire.arena import dtype_named
 from harness.wire.cuda_memory import DeviceMemoryError
@@ -35,7 +38,10 @@ from harness.wire.messages import (
     Outputs,
     Region,
     Released,
-    Time,
+    Trace,
+    Traced,
+    Weigh,
+    Weighed,
     input_key,
 )
 
@@ -46,6 +52,9 @@ MOST_CALLS = 64
 MOST_REGIONS = 16_000
 #: Of the device's free memory the slots and what is kept of their results may take this share.
 MEMORY_SHARE = 0.9
+#: Calls that are shorter are also measured without what launching and waiting takes, in so many rounds.
+SHORT_MS, QUICK_ROUNDS = 1.0, 10
+MAX_FAILURE_CHARACTERS = 500
 #: Rounds of the second series, where the first left a claim outside its bound: noise goes away, a lie stays.
 ROUNDS_OF_DOUBT = 7
 #: Seconds that drawing the inputs of a short window may take.
@@ -70,6 +79,8 @@ class Contest:
         plain: The first draw's inputs, None in the place of tensors.
         device: The GPU.
         trial: Number of the first audited call in reports, after those of the trials.
+        baselines: Names of the baselines, eager first.
+        between: Called after each round of a series, to look at the device.
         budgets: The largest relative budget that each output and gradient had in the trials, by its name in reports;
             None for what is little but rounding: eager's and an honest candidate's have nothing in common.
     """
@@ -83,6 +94,8 @@ class Contest:
     construct: Construct
     device: torch.device
     trial: int
+    baselines: tuple[str, ...]
+    between: Callable[[], object]
     budgets: dict[str, float | None]
 
     def seed(self, *parts: object) -> int:
@@ -119,15 +132,19 @@ class Outcome:
 
     Attributes:
         series: The latencies by direction, as events claim them.
+        told: What is to be said of each baseline beside its times.
         certified: What the judge's clock proves, by direction.
         audits: The calls that were compared in full.
         reasons: Why a direction is not certified.
+        peak_bytes: The most device memory that a call held, by direction and side.
     """
 
-    series: list[tuple[str, Series]] = field(default_factory=list)
+    series: dict[str, Series] = field(default_factory=dict)
+    told: dict[str, dict[str, object]] = field(default_factory=dict)
     certified: dict[str, Certificate] = field(default_factory=dict)
     audits: list[TrialResult] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
+    peak_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, direction: str, proof: Certificate, audit: TrialResult) -> None:
         """Take a certificate and the audit behind it in."""
@@ -136,52 +153,184 @@ class Outcome:
 
     def fields(self) -> dict[str, Any]:
         """The fields of a record: samples of all directions, but speed only where it is certified."""
-        told = summary(self.series)
+        counted = {name: series for name, series in self.series.items() if name not in self.reasons}
         notes = [f"note: speed ({name}) is not certified and not counted: {why}" for name, why in self.reasons.items()]
-        for name in self.reasons:
-            told[f"{name}_ms"] = None
-            told["speedup"].pop(name)
-            told["speedup_interval"].pop(name)
-            told["samples"][name]["uncertified"] = told["samples"][name].pop(
-                "candidate"
-            )  # so that nothing compares them
-        told["speedup"] = told["speedup"] or None
-        certified = {name: asdict(proof) for name, proof in self.certified.items()}
-        return {**told, "certified": certified, "message": "\n".join(notes)}
+        return {
+            **{f"{name}_ms": series.candidate.median_ms for name, series in counted.items()},
+            "baselines": {name: {**told, **self._times(name, counted)} for name, told in self.told.items()},
+            "speedup": {name: series.speedups[EAGER].ratio for name, series in counted.items()} or None,
+            "speedup_interval": {
+                name: (series.speedups[EAGER].low, series.speedups[EAGER].high) for name, series in counted.items()
+            },
+            "samples": {name: self._samples(name) for name in self.series},
+            "certified": {name: asdict(proof) for name, proof in self.certified.items()},
+            "peak_bytes": self.peak_bytes,
+            "message": "\n".join(notes),
+        }
+
+    def _times(self, baseline: str, counted: dict[str, Series]) -> dict[str, Any]:
+        """A baseline's medians, and how many times as fast the candidate is where that counts."""
+        measured = {name: series for name, series in self.series.items() if baseline in series.latencies}
+        found: dict[str, Any] = {
+            f"{name}_ms": series.latencies[baseline].median_ms for name, series in measured.items()
+        }
+        if measured:
+            found["speedup"] = {name: series.speedups[baseline] for name, series in measured.items() if name in counted}
+        return found
+
+    def _samples(self, direction: str) -> dict[str, Any]:
+        """Each side's samples; under another name those of a candidate whose speed is not counted, so that none are."""
+        names = {CANDIDATE: "uncertified"} if direction in self.reasons else {}
+        return {names.get(name, name): vars(one) for name, one in self.series[direction].latencies.items()}
 
 
-def timed(contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline) -> Outcome:
-    """Time the candidate against eager, and certify both.
+class Timing:
+    """Times a candidate against its rivals; a context, whose end gives the rivals' memory back.
 
-    Raises:
-        CandidateStopped: The candidate failed, or claims what the judge's clock refutes.
-        BaselineError: The baseline failed.
+    Args:
+        contest: What is timed.
+        worker: The candidate's.
+        clock: The seconds it may still use.
+        baseline: Where rivals run.
+
+    Attributes:
+        is_upset: Whether the candidate's process may be of no further use.
     """
-    setting = contest.setting
-    torch.cuda.empty_cache()
-    draw = replace(contest.first, inputs=contest.fresh_inputs(contest.seed("first")))
-    command = forward_command(setting, draw, 0, "forward", bool(setting.leaves))
-    del draw
-    own = {name: name for name in setting.names}
-    of_eager = replace(command, state=tuple((name, setting.exchange.state[name]) for name in own))
-    construct = replace(contest.construct, own_args=False, init_args=setting.exchange.args)
-    outcome = Outcome()
-    try:
-        eager = baseline.side(contest.problem, contest.constants, construct, setting.exchange.descriptor, of_eager)
-        mine = Side(worker, clock)
-        asked(mine, command, Outputs)
-        for direction in _directions(setting, own):
-            series = _series(contest, direction, mine, eager)
-            outcome.series.append((direction.name, series))
+
+    def __init__(self, contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline):
+        self.is_upset = False
+        self._contest = contest
+        self._baseline = baseline
+        self._mine = Side(worker, clock)
+        self._own = {name: name for name in contest.setting.names}
+        self._directions = _directions(contest.setting, self._own)
+        self._scene: Scene | None = None
+        self._eager: Side | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._baseline.release()
+
+    def run(self) -> Outcome:
+        """Time the candidate against its rivals, and certify it and eager.
+
+        Raises:
+            CandidateStopped: The candidate failed, or claims what the judge's clock refutes.
+            BaselineError: A baseline failed.
+        """
+        contest, setting = self._contest, self._contest.setting
+        torch.cuda.empty_cache()
+        draw = replace(contest.first, inputs=contest.fresh_inputs(contest.seed("first")))
+        command = forward_command(setting, draw, 0, "forward", bool(setting.leaves))
+        del draw
+        self._scene = Scene(
+            contest.problem,
+            contest.constants,
+            replace(contest.construct, own_args=False, init_args=setting.exchange.args),
+            setting.exchange.descriptor,
+            replace(command, state=tuple((name, setting.exchange.state[name]) for name in self._own)),
+            self._directions[-1].backward[1],
+        )
+        rivals = self._baseline.rivals(self._scene, contest.baselines)
+        self._eager = eager = rivals.sides[EAGER]
+        asked(self._mine, command, Outputs)
+        outcome = Outcome(told=rivals.told)
+        for direction in self._directions:
+            series = _series(contest, direction, [self._mine, *rivals.sides.values()])
+            outcome.series[direction.name] = series
+            eager.take_up()
             try:
-                outcome.add(direction.name, *_certified(contest, direction, mine, eager, series))
+                outcome.add(direction.name, *_certified(contest, direction, self._mine, eager, series))
             except Uncertified as reason:
                 outcome.reasons[direction.name] = str(reason)
             if any(audit.failed for audit in outcome.audits):
-                break
-    finally:
-        baseline.release()
-    return outcome
+                return outcome
+        outcome.peak_bytes = self._peak_bytes(eager)
+        return outcome
+
+    def _peak_bytes(self, eager: Side) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for direction in self._directions:
+            for side, backward in zip((self._mine, eager), direction.backward, strict=True):
+                told = asked(side, Weigh(backward), Weighed).peak_bytes
+                if told is not None:
+                    found.setdefault(direction.name, {})[side.name] = max(0, told)
+        return found
+
+    def short_calls(
+        self, outcome: Outcome, kernels: Mapping[str, Sequence[KernelUse]]
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """For directions in which a call is short: what is left when launching and waiting are taken out of it.
+
+        Args:
+            outcome: What ``run`` returned.
+            kernels: The candidate's kernels by direction.
+
+        Returns:
+            By direction and mode ``candidate_ms`` and ``eager_ms``, and ``overhead_ms`` of a call that launches one
+            empty kernel; or ``failure``. ``synchronised`` has the last one alone: how the series above were taken.
+
+        Raises:
+            CandidateStopped: The candidate claims what cannot be.
+            BaselineError: A baseline failed.
+        """
+        assert self._eager is not None
+        assert self._scene is not None
+        short = [
+            direction
+            for direction in self._directions
+            if min(one.median_ms for one in outcome.series[direction.name].latencies.values()) < SHORT_MS
+        ]
+        if not short:
+            return {}
+        empty = self._baseline.empty(self._scene)
+        found: dict[str, dict[str, dict[str, Any]]] = {direction.name: {} for direction in short}
+        alone = self._quick(short[0], [empty], "synchronised").latencies[empty.name].median_ms
+        for direction in short:
+            found[direction.name]["synchronised"] = {"overhead_ms": alone}
+            found[direction.name]["kernels"] = self._kernel_times(direction, kernels)
+        for mode in ("queued", "graph"):
+            for direction in short:
+                try:
+                    series = self._quick(direction, [self._mine, self._eager, empty], mode)
+                except CandidateStopped as stop:
+                    if stop.status is Status.CHEATED:
+                        raise
+                    self.is_upset = True
+                    words = stop.message.partition("\n")[0]
+                    found[direction.name][mode] = {"failure": shortened(words, MAX_FAILURE_CHARACTERS)}
+                    return found
+                times = {f"{name}_ms": one.median_ms for name, one in series.latencies.items() if name != empty.name}
+                found[direction.name][mode] = {**times, "overhead_ms": series.latencies[empty.name].median_ms}
+        for side in (self._mine, self._eager):  # graphs hold memory
+            side.take_up()
+            asked(side, DropSlots(), Released)
+        return found
+
+    def _quick(self, direction: _Direction, sides: Sequence[Side], mode: str) -> Series:
+        timed = [replace(side, mode=mode) for side in sides]
+        return _series(self._contest, direction, timed, rounds=QUICK_ROUNDS)
+
+    def _kernel_times(
+        self, direction: _Direction, kernels: Mapping[str, Sequence[KernelUse]]
+    ) -> dict[str, float | None]:
+        """How long the kernels of one call run, by the profiler, launches and gaps not counted."""
+        assert self._eager is not None
+        self._eager.take_up()
+        told = asked(self._eager, Trace(direction.backward[1]), Traced)
+        parts = ("forward", "backward") if direction.backward[0] is not None else ("forward",)
+        mine = [use.device_ms for part in parts for use in kernels.get(part, ())]
+        theirs = [one.device_ms for part in parts for one in getattr(told, part)]
+        return {f"{CANDIDATE}_ms": _sum(mine), f"{EAGER}_ms": _sum(theirs)}
+
+
+def _sum(times: Sequence[float | None]) -> float | None:
+    """The sum; None where nothing was seen."""
+    return sum(time or 0.0 for time in times) or None
 
 
 def _directions(setting: Setting, own: dict[str, str]) -> list[_Direction]:
@@ -206,20 +355,24 @@ def _directions(setting: Setting, own: dict[str, str]) -> list[_Direction]:
     return found
 
 
-def _series(contest: Contest, direction: _Direction, mine: Side, eager: Side) -> Series:
+def _series(contest: Contest, direction: _Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS) -> Series:
     exchange = contest.setting.exchange
 
-    def renew(pair: int) -> Callable[[], object]:
-        """Draw a pair's inputs; each side has them written anew, whatever the other did to them."""
-        inputs = contest.fresh_inputs(contest.seed(direction.name, pair))
+    def renew(number: int) -> Callable[[], object]:
+        """Draw a round's inputs; each side has them written anew, whatever the others did to them."""
+        inputs = contest.fresh_inputs(contest.seed(direction.name, number))
         return lambda: exchange.write_inputs(inputs)
 
     cotangents = _cotangents(contest, contest.seed(direction.name, "cotangents"), direction)
     for region, cotangent in zip(exchange.cotangents, cotangents, strict=False):
         exchange.write(region, cotangent)
     del cotangents
-    commands = (Time(direction.backward[0]), Time(direction.backward[1]))
-    return measure((mine, eager), commands, renew, contest.device, random.Random(contest.seed(direction.name)))
+    mine, theirs = direction.backward
+    # An empty launch has nothing to differentiate.
+    backward = {CANDIDATE: mine, EMPTY.name: None}
+    differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
+    choose = random.Random(contest.seed(direction.name))
+    return measure(differentiating, renew, contest.device, choose, contest.between, rounds)
 
 
 def _cotangents(contest: Contest, seed: int, direction: _Direction) -> list[torch.Tensor]:

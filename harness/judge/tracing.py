@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.trial import Setting, backward_command, stop_for
-from harness.records import Finding, KernelUse
+from harness.records import CopyUse, Finding, KernelUse
 from harness.text import shortened
 from harness.wire.messages import Launched, Trace, Traced
 
@@ -27,18 +27,31 @@ def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, An
         raise stop_for(reply)
     if not reply.seen:
         return {}
-    kernels = {"forward": _uses(reply.forward)}
-    if backward is not None:
-        kernels["backward"] = _uses(reply.backward)
+    told = {"forward": reply.forward} | ({"backward": reply.backward} if backward is not None else {})
+    kernels = {direction: _uses(launched) for direction, launched in told.items()}
+    copies = {direction: found for direction, launched in told.items() if (found := _copies(launched))}
     findings = () if any(use.own for uses in kernels.values() for use in uses) else (_none_of_its_own(kernels),)
-    return {"kernels": kernels, "findings": findings}
+    return {"kernels": kernels, "copies": copies, "findings": findings}
 
 
 def _uses(launched: tuple[Launched, ...]) -> tuple[KernelUse, ...]:
     """What the worker says of its kernels; it may say anything."""
     return tuple(
         KernelUse(shortened(one.name, MAX_NAME_CHARACTERS), max(0, one.calls), one.own, one.device_ms)
-        for one in launched[:MAX_KERNELS]
+        for one in [one for one in launched if not one.is_copy][:MAX_KERNELS]
+    )
+
+
+def _copies(launched: tuple[Launched, ...]) -> tuple[CopyUse, ...]:
+    """What the worker says of copies and fills; it may say anything."""
+    return tuple(
+        CopyUse(
+            shortened(one.name, MAX_NAME_CHARACTERS),
+            max(0, one.calls),
+            one.device_ms,
+            None if one.bytes is None else max(0, one.bytes),
+        )
+        for one in [one for one in launched if one.is_copy][:MAX_KERNELS]
     )
 
 

@@ -135,8 +135,41 @@ class LoadReference:
 
 
 @dataclass(frozen=True)
+class Vary:
+    """Run the reference in another way from now on; asked of the baseline, after ``Construct``.
+
+    Each way has an instance of its own, which wants a ``Forward`` before anything else when it is new. What was
+    compiled is kept until another problem or case is loaded.
+
+    Attributes:
+        name: Name of the way; one that is known already is taken up again.
+        compile_mode: The mode of ``torch.compile``; empty where nothing is compiled.
+        allows_tf32: Whether products and convolutions may use TF32.
+        is_empty: Whether a call launches one kernel that does nothing, in place of the reference.
+    """
+
+    name: str
+    compile_mode: str
+    allows_tf32: bool
+    is_empty: bool
+
+
+@dataclass(frozen=True)
 class Time:
-    """Time one call on the inputs of the last ``Forward``; without ``backward`` a forward under ``no_grad``."""
+    """Time one call on the inputs of the last ``Forward``; without ``backward`` a forward under ``no_grad``.
+
+    ``mode`` is ``synchronised`` (events with the device idle before and after), ``queued`` (both events and the call
+    wait behind a kernel that spins, so that launching is not seen) or ``graph`` (a CUDA graph of the call is replayed,
+    captured at the first such command).
+    """
+
+    backward: Backward | None
+    mode: str
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Say how much device memory one call holds at its peak; ``backward`` as in ``Time``."""
 
     backward: Backward | None
 
@@ -296,6 +329,28 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Varied:
+    """The way is in use.
+
+    Attributes:
+        was_compiled: Whether it was compiled for an earlier candidate.
+        frames: How many functions ``torch.compile`` has compiled for it so far.
+        graph_breaks: Why it had to leave compiled code, a sentence each.
+    """
+
+    was_compiled: bool
+    frames: int
+    graph_breaks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Bytes that a call held at its peak: parameters, results and scratch memory; None where that cannot be told."""
+
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
 class Mapped:
     """The slots' arena is mapped."""
 
@@ -314,15 +369,18 @@ class Looped:
 
 @dataclass(frozen=True)
 class Launched:
-    """A kernel that ran: how often, whether it is from a library that the candidate built, and for how long in all.
+    """What ran on the device: how often, whether it is from a library that the candidate built, for how long in all.
 
-    ``device_ms`` is None on the emulator, whose times say nothing.
+    ``device_ms`` is None on the emulator, whose times say nothing. ``is_copy`` marks a copy or fill by the driver,
+    which is no kernel; ``bytes`` is what it moved in all, None for kernels and where the profiler does not say.
     """
 
     name: str
     calls: int
     own: bool
     device_ms: float | None
+    is_copy: bool = False
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -340,7 +398,20 @@ class Released:
 
 
 Command = (
-    Load | LoadReference | Construct | Forward | Backward | Time | MapSlots | DropSlots | Loop | Go | Trace | Release
+    Load
+    | LoadReference
+    | Construct
+    | Vary
+    | Forward
+    | Backward
+    | Time
+    | Weigh
+    | MapSlots
+    | DropSlots
+    | Loop
+    | Go
+    | Trace
+    | Release
 )
 Reply = (
     Ready
@@ -349,7 +420,9 @@ Reply = (
     | Constructed
     | Outputs
     | Gradients
+    | Varied
     | Timed
+    | Weighed
     | Mapped
     | Armed
     | Looped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from harness.wire.values import decode_plain
 from harness.worker import clock
 
 MODULE_NAME = "solution"
+#: Calls before a CUDA graph is captured.
+WARM_UP_CALLS = 3
 _STRUCTURES = {torch.Tensor: "tensor", torch.nn.Parameter: "tensor", tuple: "tuple", list: "list"}
 
 
@@ -111,6 +113,7 @@ class Instance:
         self._outputs: list[torch.Tensor] | None = None
         self._command: Forward | None = None
         self._loop: _Loop | None = None
+        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # by whether backward is in it
         self._generators = [torch.default_generator]
         if arena.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[arena.device.index])
@@ -155,18 +158,40 @@ class Instance:
 
     def timed(self, command: Time, device: torch.device) -> float:
         """Milliseconds that one call took by CUDA events: a forward without gradients, or with its backward."""
-        self._outputs = None  # a result that is held is room that the calls may need
-        if command.backward is None:
-            with torch.no_grad():
-                return clock.timed(lambda: self.model(*self._arguments), device)
-        leaves, cotangents = self._backward_arguments(command.backward)
+        call = self.step(command.backward)
+        if command.mode == "graph":
+            call = self._captured(call, command.backward is not None).replay
+        return clock.timed(call, device, command.mode == "queued")
 
-        def step() -> Any:
+    def step(self, backward: Backward | None) -> Callable[[], Any]:
+        """One call as it is timed: a forward under ``no_grad``, or a forward with its backward."""
+        self._outputs = None  # a result that is held is room that the calls may need
+        if backward is None:
+            return torch.no_grad()(lambda: self.model(*self._arguments))
+        leaves, cotangents = self._backward_arguments(backward)
+
+        def both() -> Any:
             result = self.model(*self._arguments)
             outputs = [result] if isinstance(result, torch.Tensor) else list(result)
             return self._differentiate(outputs, leaves, cotangents)
 
-        return clock.timed(step, device)
+        return both
+
+    def _captured(self, call: Callable[[], Any], differentiates: bool) -> torch.cuda.CUDAGraph:
+        """The CUDA graph of a call, captured once; its results lie in memory of the graph's own."""
+        if differentiates not in self._graphs:
+            # Warmed up where it is captured: not on the default stream.
+            aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                for _ in range(WARM_UP_CALLS):
+                    call()
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                call()
+            self._graphs[differentiates] = graph
+        return self._graphs[differentiates]
 
     def arm(self, command: Loop, arena: Arena) -> None:
         """Prepare all of a loop that is not the candidate's: nothing of it runs.
@@ -187,8 +212,9 @@ class Instance:
         self._loop = _Loop(calls, bool(command.leaves), stored)
 
     def disarm(self) -> None:
-        """Forget the loop."""
+        """Forget the loop, and give back what graphs hold."""
         self._loop = None
+        self._graphs.clear()
 
     def loop(self) -> str:
         """Call the candidate once for each slot, nothing between but the copying of results into their places.

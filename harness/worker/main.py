@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,6 +51,10 @@ from harness.wire.messages import (
     Timed,
     Trace,
     Traced,
+    Varied,
+    Vary,
+    Weigh,
+    Weighed,
     decode,
     encode,
     input_key,
@@ -68,6 +72,7 @@ from harness.worker.candidate import (
     structure_of,
 )
 from harness.worker.platforms import Loader, platform_for
+from harness.worker.variants import Variants, forget
 
 MAX_MESSAGE_CHARACTERS = 10_000
 MAX_LOG_CHARACTERS = 500_000
@@ -77,9 +82,11 @@ _STAGES = {
     Load: "import",
     LoadReference: "import",
     Construct: "ModelNew",
+    Vary: "baseline",
     Forward: "forward",
     Backward: "backward",
     Time: "timed calls",
+    Weigh: "timed calls",
     MapSlots: "timed calls",
     DropSlots: "timed calls",
     Loop: "timed calls",
@@ -110,6 +117,10 @@ class Worker:
         self._arena: Arena | None = None
         self._slots: Arena | None = None
         self._instance: Instance | None = None
+        self._reference: tuple[str, str] | None = None
+        self._variants = Variants()
+        self._instances: dict[str, Instance] = {}
+        self._make: Callable[[], torch.nn.Module] | None = None
         self._reserve: bytearray | None = bytearray(RESERVE_BYTES)
 
     def serve(self) -> None:
@@ -135,8 +146,12 @@ class Worker:
                 return self._forward(command)
             if isinstance(command, Backward):
                 return self._backward(command)
+            if isinstance(command, Vary):
+                return self._vary(command)
             if isinstance(command, Time):
                 return self._time(command)
+            if isinstance(command, Weigh):
+                return self._weigh(command)
             if isinstance(command, MapSlots):
                 assert descriptor is not None
                 return self._map_slots(command, descriptor)
@@ -168,27 +183,31 @@ class Worker:
         # A solution that imports torch's loader finds the harness's in its place.
         cpp_extension.load_inline = self._loader.load_inline
         cpp_extension.load = self._loader.load
-        with self.platform.running():
+        with self._running():
             self._module = import_solution(command.solution)
         return Loaded(self._built(), hasattr(self._module, "get_init_inputs"), parameter_map(self._module))
 
     def _construct(self, command: Construct, descriptor: int) -> Constructed:
-        assert self._module is not None
-        self._instance = None
-        self._arena = None
-        self._slots = None
+        module = self._module
+        assert module is not None
+        self._forget_instances()
         self._arena = arena = self.platform.arena(descriptor, command.arena_bytes)
-        with self.platform.running():
+        with self._running():
             if command.own_args:
-                args = own_init_args(self._module, decode_plain(command.constants))
+                args = own_init_args(module, decode_plain(command.constants))
             else:
                 args = [
                     arena.tensor(value.region).clone() if value.region else decode_plain(value.plain or "null")
                     for value in command.init_args
                 ]
-            model = self._module.ModelNew(*args).to(self.platform.device)
+
+            def make() -> torch.nn.Module:
+                model: torch.nn.Module = module.ModelNew(*args).to(self.platform.device)
+                return model
+
+            model = make()
             self.platform.synchronize()
-        self._instance = Instance(model, arena)
+        self._instance, self._make = Instance(model, arena), make
         return Constructed(tuple(describe_state(model)), self._built())
 
     def _forward(self, command: Forward) -> Outputs:
@@ -197,7 +216,7 @@ class Worker:
         self.platform.set_thread_order(command.thread_order, command.order_seed)
         self._instance.prepare(command)
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
-        with self.platform.running():
+        with self._running():
             result = self._instance.forward()
             self.platform.synchronize()
         structure = structure_of(result)
@@ -215,7 +234,7 @@ class Worker:
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
         assert self._arena is not None
-        with self.platform.running():
+        with self._running():
             gradients = self._instance.gradients(command)
             self.platform.synchronize()
         wanted = {input_key(position): region for position, region in command.input_gradients}
@@ -230,10 +249,25 @@ class Worker:
         self.platform.synchronize()
         return Gradients(tuple(missing), faults, self._reports(), self._built())
 
+    def _vary(self, command: Vary) -> Varied:
+        """Take a way up: its model is kept from candidate to candidate, its instance is made once for each."""
+        assert self._make is not None
+        assert self._arena is not None
+        model, is_known = self._variants.take(command, self._make)
+        if command.name not in self._instances:
+            self._instances[command.name] = Instance(model, self._arena)
+        self._instance = self._instances[command.name]
+        return self._variants.told(is_known)
+
     def _time(self, command: Time) -> Timed:
         assert self._instance is not None
-        with self.platform.running():
+        with self._running():
             return Timed(self._instance.timed(command, self.platform.device))
+
+    def _weigh(self, command: Weigh) -> Weighed:
+        assert self._instance is not None
+        with self._running():
+            return Weighed(self.platform.peak_bytes(self._instance.step(command.backward), self._instance.model))
 
     def _map_slots(self, command: MapSlots, descriptor: int) -> Mapped:
         self._drop_slots()
@@ -255,7 +289,7 @@ class Worker:
 
     def _go(self) -> Looped:
         assert self._instance is not None
-        with self.platform.running():
+        with self._running():
             fault = self._instance.loop()
             self.platform.synchronize()
         return Looped(fault)
@@ -263,15 +297,20 @@ class Worker:
     def _trace(self, command: Trace) -> Traced:
         assert self._instance is not None
         instance, backward = self._instance, command.backward
-        with self.platform.running():
+        with self._running():
             forward = self.platform.launched(instance.forward)
             behind = self.platform.launched(lambda: instance.gradients(backward)) if backward else []
         return Traced(forward is not None, tuple(forward or ()), tuple(behind or ()))
 
     def _load_reference(self, command: LoadReference) -> Loaded:
         """Take the problem's own model for the candidate: this worker is the baseline, and trusted."""
+        reference = (Path(command.problem).read_text(encoding="utf-8"), command.constants)
+        if reference != self._reference:
+            self._forget_instances()
+            self._variants = Variants()
+            forget()
         problem = problems.read_problem(Path(command.problem))
-        self._solution = command.problem
+        self._solution, self._reference = command.problem, reference
         module = ModuleType("reference")
         vars(module)["ModelNew"] = problems.load(problem, decode_plain(command.constants)).model
         self._module = module
@@ -279,11 +318,24 @@ class Worker:
 
     def _release(self) -> Released:
         """Drop the instance and everything it holds on the device, and unmap the arena."""
-        self._instance = None
-        self._arena = None
-        self._slots = None
+        self._forget_instances()
         self.platform.release()
         return Released()
+
+    def _forget_instances(self) -> None:
+        """Drop everything that holds the arenas."""
+        self._variants.leave()
+        self._instances.clear()
+        self._instance = None
+        self._make = None
+        self._arena = None
+        self._slots = None
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        """The context in which code of others runs: the candidate's, or the reference in one of its ways."""
+        with self._variants.flags() if self._reference is not None else self.platform.running():
+            yield
 
     def _reports(self) -> tuple[Report, ...]:
         return tuple(

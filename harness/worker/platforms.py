@@ -67,8 +67,11 @@ class Platform(Protocol):
     def take_reports(self) -> list[dict[str, Any]]:
         """Faults that were seen since the last call."""
 
+    def peak_bytes(self, call: Callable[[], Any], model: torch.nn.Module) -> int | None:
+        """Device memory that a call holds at its peak, the model's own included; None where that cannot be told."""
+
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
-        """The kernels that a call launches, in the order of their first launch; None where they cannot be seen."""
+        """Kernels that a call launches, and copies, in the order of their first launch; None where none can be seen."""
 
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the judge's arena; the descriptor is closed."""
@@ -119,6 +122,10 @@ class EmulatedPlatform:
     def take_reports(self) -> list[dict[str, Any]]:
         """What the runtime saw."""
         return self._session.take_reports()
+
+    def peak_bytes(self, call: Callable[[], Any], model: torch.nn.Module) -> int | None:
+        """Unknown: host memory is everybody's."""
+        return None
 
     def launched(self, call: Callable[[], Any]) -> list[Launched]:
         """What the runtime counts; nothing else is a kernel here."""
@@ -188,6 +195,24 @@ class CudaPlatform:
     def take_reports(self) -> list[dict[str, Any]]:
         """Nothing: a GPU reports faults as errors."""
         return []
+
+    def peak_bytes(self, call: Callable[[], Any], model: torch.nn.Module) -> int | None:
+        """What torch's allocator held, and what was taken from the device beside it and not given back."""
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()
+        outside = self._outside_of_torch()
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        call()
+        torch.cuda.synchronize(self.device)
+        peak = torch.cuda.max_memory_allocated(self.device) - before
+        own = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+        return own + peak + max(0, self._outside_of_torch() - outside)
+
+    def _outside_of_torch(self) -> int:
+        """Bytes of the device that torch's allocator in this process does not hold."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        return total - free - torch.cuda.memory_reserved(self.device)
 
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
         """What torch's profiler sees."""

@@ -280,14 +280,23 @@ def baseline(home: Path) -> Iterator[Baseline]:
     workers.close()
 
 
+def series_of(sides: Any, claim_ms: float, rival_ms: float) -> Series:
+    """What events would have said of these sides."""
+    names = [side.name for side, _ in sides]
+    found = {
+        name: latency([ms, ms], [ms + 60.0] * 2)
+        for name, ms in ((name, claim_ms if name == "candidate" else rival_ms) for name in names)
+    }
+    ratio = rival_ms / claim_ms
+    return Series(found, {name: Interval(ratio, ratio, ratio) for name in names if name != "candidate"})
+
+
 @pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in TRIALS])
 def test_timed_calls(
     one: Trial, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def events(*_: Any) -> Series:
-        mine, eager = (latency([ms, ms], [ms + 60.0] * 2) for ms in (one.claim_ms, one.eager_ms))
-        ratio = one.eager_ms / one.claim_ms
-        return Series(mine, eager, Interval(ratio, ratio, ratio))
+    def events(sides: Any, *_: Any) -> Series:
+        return series_of(sides, one.claim_ms, one.eager_ms)
 
     monkeypatch.setattr(speed, "measure", events)
     record = _judged(one, tmp_path, home, baseline)
@@ -328,8 +337,7 @@ WAKES_ITS_PARENT = f"subprocess.Popen([sys.executable, '-S', '-c', {HELPER!r}], 
 @pytest.fixture
 def slow_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that say 200 ms of a candidate, since it has a thread that keeps it from its work."""
-    mine, eager = (latency([ms, ms], [ms + 60.0] * 2) for ms in (200.0, 0.5))
-    monkeypatch.setattr(speed, "measure", lambda *_: Series(mine, eager, Interval(1.0, 1.0, 1.0)))
+    monkeypatch.setattr(speed, "measure", lambda sides, *_: series_of(sides, 200.0, 0.5))
 
 
 @pytest.mark.usefixtures("slow_events")

@@ -1,0 +1,160 @@
+"""What a problem cannot do without: the bytes that are moved and the flops of products, read off its reference.
+
+The reference runs on torch's meta device, which allocates and computes nothing.
+
+*Bytes.* A forward reads inputs, parameters and buffers, and writes outputs. A forward with backward also reads the
+cotangents and writes the gradients, and reads once more those inputs and parameters that eager's backward takes from
+what its forward saved. Intermediates are not counted: they can be kept on the chip, or computed again. Each is
+counted once, by the memory that it lies in.
+
+*Flops.* Multiplications and additions of matrix products, convolutions and attention, as torch's own counter has
+them (``torch.utils.flop_counter``); everything else counts nothing, and is little.
+
+Is that a lower bound? For a dense operator on tensors that do not fit the caches, yes. It is none where a call gets
+by with less than the reference, honestly:
+
+- products that the reference computes and the result does not depend on (a gradient that is zero but for one
+  element of each row, behind a minimum; the padding of a convolution, which the counter counts), or another
+  algorithm for the same result (Winograd, Strassen);
+- an input or parameter that is read in part (an embedding) or not at all, or of which a backward needs less than
+  eager saves (the sign, in place of the value);
+- tensors that a cache keeps from one kernel to the next, or whose writing ends after the call does.
+
+So a claim below the floor is flagged, and not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+from harness import problems
+from harness.judge.draws import seeded
+from harness.problems import Problem, ProblemModule
+from harness.timing.floor import Work
+
+
+class _Call(NamedTuple):
+    """A call of the reference on the meta device.
+
+    Attributes:
+        model: The reference.
+        inputs: The inputs that are tensors, as the problem made them.
+        kept: What the call was given in their places, copies, without those that it changed in place.
+        outputs: The outputs that are tensors.
+    """
+
+    model: torch.nn.Module
+    inputs: list[torch.Tensor]
+    kept: list[tuple[torch.Tensor, torch.Tensor]]
+    outputs: list[torch.Tensor]
+
+
+def work_of(problem: Problem, constants: dict[str, Any]) -> Work | None:
+    """The work of a case, without doing any; None where the reference does not run on the meta device.
+
+    A problem of whose outputs none is differentiable has no ``forward_backward``.
+
+    Raises:
+        ProblemError: The problem's body raised.
+    """
+    module = problems.load(problem, constants)
+    try:
+        with torch.device("meta"), seeded(0):
+            found = {"forward": _forward(module), "forward_backward": _forward_backward(module)}
+    except Exception:  # a problem may do what meta tensors cannot; then its work is unknown, not an error
+        return None
+    known = {direction: counted for direction, counted in found.items() if counted is not None}
+    return Work(
+        {direction: moved for direction, (moved, _) in known.items()},
+        {direction: flops for direction, (_, flops) in known.items()},
+    )
+
+
+def _forward(module: ProblemModule) -> tuple[int, int]:
+    """Bytes and flops of a forward."""
+    model, arguments = _made(module)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        call = _called(model, arguments, differentiate=False)
+    return _moved(call), counter.get_total_flops()
+
+
+def _forward_backward(module: ProblemModule) -> tuple[int, int] | None:
+    """Bytes and flops of a forward with backward; None where nothing is differentiable."""
+    model, arguments = _made(module)
+    taken: list[torch.Tensor] = []
+
+    def take(saved: torch.Tensor) -> torch.Tensor:
+        taken.append(saved)
+        return saved
+
+    # Detached: an operator that saves its own output would else keep itself alive.
+    with FlopCounterMode(display=False) as counter, torch.enable_grad(), saved_tensors_hooks(torch.Tensor.detach, take):
+        call = _called(model, arguments, differentiate=True)
+        leaves = [leaf for leaf in (*call.inputs, *model.parameters()) if leaf.requires_grad]
+        outputs = [output for output in call.outputs if output.requires_grad]
+        if not leaves or not outputs:
+            return None
+        cotangents = [torch.empty_like(output) for output in outputs]
+        gradients = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True)
+    written = [leaf for leaf, gradient in zip(leaves, gradients, strict=True) if gradient is not None]
+    if not written:
+        return None
+    sources = {_place(given): tensor for given, tensor in call.kept}
+    sources |= {_place(parameter): parameter for parameter in model.parameters()}
+    again = [sources[place] for place in map(_place, taken) if place in sources]
+    return _moved(call) + _dense(outputs) + _dense(written) + _occupied(again), counter.get_total_flops()
+
+
+def _made(module: ProblemModule) -> tuple[torch.nn.Module, list[Any]]:
+    """The reference and the arguments of a call."""
+    return module.model(*module.get_init_inputs()), list(module.get_inputs())
+
+
+def _called(model: torch.nn.Module, arguments: list[Any], differentiate: bool) -> _Call:
+    """Call the reference on copies, since it may work in place, which leaves do not allow."""
+    tensors = {
+        position: value.detach().requires_grad_(differentiate and value.is_floating_point())
+        for position, value in enumerate(arguments)
+        if isinstance(value, torch.Tensor)
+    }
+    given = {position: tensor.clone() for position, tensor in tensors.items()}
+    versions = {position: tensor._version for position, tensor in given.items()}
+    result = model(*(given.get(position, value) for position, value in enumerate(arguments)))
+    outputs = result if isinstance(result, tuple | list) else [result]
+    kept = [
+        (given[position], tensors[position]) for position in given if given[position]._version == versions[position]
+    ]
+    return _Call(model, list(tensors.values()), kept, [one for one in outputs if isinstance(one, torch.Tensor)])
+
+
+def _moved(call: _Call) -> int:
+    """Bytes that a forward reads and writes; an output that is a view of what was there before is not written."""
+    state = [*call.model.parameters(), *call.model.buffers()]
+    there = {_place(tensor) for tensor in (*(given for given, _ in call.kept), *state)}
+    return _occupied([*call.inputs, *state]) + _occupied(one for one in call.outputs if _place(one) not in there)
+
+
+def _place(tensor: torch.Tensor) -> int:
+    """Identifies the memory that a tensor lies in, for as long as some tensor does."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _dense(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _occupied(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes that tensors occupy: the same view counts once, and all views of one memory no more than that has."""
+    views: dict[int, dict[tuple[object, ...], torch.Tensor]] = {}
+    for tensor in tensors:
+        form = tensor.storage_offset(), tensor.shape, tensor.stride()
+        views.setdefault(_place(tensor), {})[form] = tensor
+    return sum(
+        min(_dense(of_one.values()), next(iter(of_one.values())).untyped_storage().nbytes())
+        for of_one in views.values()
+    )
