@@ -21,6 +21,7 @@ from harness.settings import default_map, read_table
 from harness.text import one_line, printable
 
 COMMANDS = {
+    "benchmark": "Time solutions against eager and compiled PyTorch, and write the table.",
     "cache": "Show or empty the build cache.",
     "compare": "Compare solutions, records or runs by speed.",
     "config": "Show the settings that count here, and where each comes from.",
@@ -30,6 +31,7 @@ COMMANDS = {
     "extract": "Take the final code of a model's raw answer in as a solution.",
     "list": "List problems, templates, solutions, runs or records.",
     "new": "Start a problem or a template from a skeleton that passes.",
+    "profile": "Show which kernels a solution launches, and for how long.",
     "render": "Render templates into solution files.",
     "show": "Show everything about one record, with the command that repeats it.",
     "validate": "Check a problem: structure, every case, determinism of its reference.",

@@ -24,15 +24,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import harness
 from harness.build.nvcc import cuda_home, nvcc_version
 from harness.emulator.compiler import find_compiler, python_include
-from harness.errors import DeviceError, ToolchainError
+from harness.errors import DeviceError, ToolchainError, UsageError
 from harness.judge.confining import readable_places
 from harness.memory import available_memory
 from harness.self_tests import run_probe
+
+if TYPE_CHECKING:
+    from harness.timing.ceilings import Ceilings
 
 NeededFor = Literal["cpu", "cuda", "both"]
 
@@ -98,6 +101,7 @@ def examine(wanted: str, home: Path) -> Diagnosis:
     torch_cuda = _torch_cuda() if torch.ok else None
     checks = [check_python(), torch, check_driver(torch_cuda)]
     checks += check_gpus(device, refusal) if torch.ok else []
+    checks += check_ceilings(device, checks, home)
     checks += [check_nvcc(torch_cuda), check_compiler(), check_headers(), check_ninja()]
     checks += [check_package("cuda-bindings", "cuda.bindings.driver"), check_package("numpy", "numpy")]
     checks += [check_memory(), check_disk(home)]
@@ -276,6 +280,62 @@ def _check_gpu(index: int, device: str) -> Check:
     capability = f"compute capability {properties.major}.{properties.minor}"
     found = f"{properties.name}, {_gib(free)} of {_gib(total)} free, {capability}"
     return Check(name, True, found, "", "cuda")
+
+
+def check_ceilings(device: str, checks: Sequence[Check], home: Path) -> list[Check]:
+    """What is known of the bandwidths and rates of the chosen GPU, or of the first one; nothing without a GPU.
+
+    Args:
+        device: The chosen device.
+        checks: What was looked at before; a GPU that does not work is not asked.
+        home: ``HARNESS_HOME``.
+    """
+    name = f"GPU {device.partition(':')[2] or 0}"
+    if not any(check.name == name and check.ok for check in checks):
+        return []
+    import torch
+
+    from harness.environment import describe_gpu
+    from harness.timing import ceilings
+
+    with torch.cuda.device(int(name.removeprefix("GPU "))):
+        known = ceilings.load(home, describe_gpu())
+    if known is None:
+        remedy = f"`python -m harness doctor --calibrate --device {name.replace('GPU ', 'cuda:')}`"
+        return [Check("ceilings", None, "not measured", remedy, "cuda")]
+    figures = ", ".join(f"{what} {figure}" for what, figure in known.figures().items())
+    return [Check("ceilings", True, f"{figures}; measured {known.measured_at}", "", "cuda")]
+
+
+def calibrate(wanted: str, home: Path) -> Ceilings:
+    """Measure the ceilings of a GPU, which should do nothing else meanwhile, and keep them.
+
+    Args:
+        wanted: The device: ``auto``, ``cuda`` or ``cuda:N``.
+        home: ``HARNESS_HOME``.
+
+    Raises:
+        UsageError: It is none of these, or the CPU is what it means.
+        ToolchainError: Torch is missing, or too old.
+        DeviceError: There is no such GPU, or it cannot be measured.
+        OSError: ``HARNESS_HOME`` cannot be written.
+    """
+    installed = check_torch()
+    if not installed.ok:
+        raise ToolchainError(f"doctor --calibrate needs torch: {installed.found}; {installed.remedy}")
+    from harness import devices
+    from harness.environment import describe_gpu
+    from harness.timing import ceilings
+
+    device = devices.choose(wanted)
+    if device.type != "cuda":
+        raise UsageError(
+            f"doctor --calibrate measures what a GPU reaches, and --device {wanted} means the CPU emulator here, "
+            "which is never timed; name a GPU with --device cuda:N"
+        )
+    measured = ceilings.measure(device)
+    ceilings.save(home, describe_gpu(), measured)
+    return measured
 
 
 def check_nvcc(torch_cuda: str | None) -> Check:

@@ -14,7 +14,7 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,21 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise UsageError(
             f"--set {text!r}: {value!r} is no Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
         ) from None
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """The constants that ``--set`` replaces, each text as ``parse_setting`` reads it.
+
+    Raises:
+        UsageError: One is no ``NAME=VALUE``, or a name is set twice.
+    """
+    constants: dict[str, Any] = {}
+    for text in texts:
+        name, value = parse_setting(text)
+        if name in constants:
+            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
+        constants[name] = value
+    return constants
 
 
 def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:

@@ -125,6 +125,23 @@ class KernelUse:
 
 
 @dataclass(frozen=True)
+class CopyUse:
+    """A kind of copy or fill that one call of the candidate had the driver do; its process's word, as ``KernelUse``.
+
+    Attributes:
+        name: As CUDA's profiler names it: ``Memcpy DtoD (Device -> Device)``, ``Memset (Device)``.
+        calls: How often.
+        device_ms: How long they took in all.
+        bytes: What they moved in all; None where the profiler does not say.
+    """
+
+    name: str
+    calls: int
+    device_ms: float | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """One candidate on one case of its problem.
 
@@ -193,6 +210,7 @@ class EvaluationRecord:
             how many elements of that kind were ``remaining``; empty where the reference has no such branch.
         kernels: The kernels of one call after the trials, by direction (``forward``, ``backward``), in the order of
             their first launch; on the emulator only the candidate's own. Empty where they were not seen.
+        copies: The copies and fills by the driver in the same calls, by direction; a direction without any is missing.
         confinement: Each layer that confined the candidate's process, and why it was missing (empty where it held);
             empty where no process started. See docs/confinement.md.
     """
@@ -240,6 +258,7 @@ class EvaluationRecord:
     created_at: str = ""
     kinks: dict[str, int] = field(default_factory=dict)
     kernels: dict[str, tuple[KernelUse, ...]] = field(default_factory=dict)
+    copies: dict[str, tuple[CopyUse, ...]] = field(default_factory=dict)
     confinement: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -14,6 +14,7 @@ from harness.settings import option
 
 if TYPE_CHECKING:
     from harness.doctor import Check, Diagnosis
+    from harness.timing.ceilings import Ceilings
 
 _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
 
@@ -21,21 +22,30 @@ _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
 @click.command("doctor")
 @option("device")
 @option("home")
+@click.option("--calibrate", is_flag=True, help="Measure the GPU's ceilings and keep them, instead of checking.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
-def command(device: str, home: str | None, as_json: bool) -> int:
+def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> int:
     """Check what this machine has for judging, and say how to get what is missing.
 
     Looks at versions, compilers, packages, memory and disk, and builds and runs a small kernel. What the chosen device
     cannot do without is MISSING and ends the program with 3; what only another device needs is absent.
 
+    With --calibrate it measures instead what the GPU reaches at best, in some seconds: bandwidths, and the rates of
+    products. From these follows the speed of light of a problem (docs/measurement.md). Nothing else should run on it.
+
     \b
     Examples:
       python -m harness doctor
       python -m harness doctor --device cuda:0 --json
+      python -m harness doctor --device cuda:0 --calibrate
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    from harness.doctor import examine
+    from harness import doctor
 
-    diagnosis = examine(device, harness_home(home))
+    if calibrate:
+        measured = doctor.calibrate(device, harness_home(home))
+        print(json.dumps(asdict(measured)) if as_json else ceilings_table(measured))
+        return EXIT_PASSED
+    diagnosis = doctor.examine(device, harness_home(home))
     if as_json:
         checks = [asdict(check) for check in diagnosis.checks]
         print(json.dumps({"device": diagnosis.device, "ok": diagnosis.ok, "checks": checks}))
@@ -51,6 +61,14 @@ def table(diagnosis: Diagnosis) -> str:
     missing = [check.name for check in diagnosis.checks if check.ok is False]
     lines.append(f"{diagnosis.device}: " + (f"does not work, for want of {', '.join(missing)}" if missing else "works"))
     return "\n".join(lines)
+
+
+def ceilings_table(ceilings: Ceilings) -> str:
+    """The device, one aligned line per rate, and when it was measured."""
+    figures = ceilings.figures()
+    width = max(len(name) for name in figures)
+    lines = [f"{name:{width}}  {figure}" for name, figure in figures.items()]
+    return "\n".join([f"{ceilings.device}, {ceilings.software}", *lines, f"measured {ceilings.measured_at}"])
 
 
 def _word(check: Check) -> str:

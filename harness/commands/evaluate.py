@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 from tqdm import tqdm
 
+from harness import baselines
 from harness.errors import (
     EXIT_HARNESS,
     EXIT_NOT_PASSED,
@@ -19,7 +18,6 @@ from harness.errors import (
     EXIT_USAGE,
     HarnessError,
     ProblemError,
-    ToolchainError,
     UsageError,
 )
 from harness.executors.ledger import Ledger
@@ -27,18 +25,13 @@ from harness.executors.plan import Choice, plan
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
-from harness.problems import parse_setting
-from harness.processes import adopt_orphans
+from harness.problems import parse_settings
 from harness.records import EvaluationRecord, Status
 from harness.settings import option
 from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
 from harness.streams import results_alone
 from harness.text import one_line, printable
-
-if TYPE_CHECKING:
-    from harness.judge.evaluation import Policy, Surroundings
-    from harness.judge.handle import Workers
 
 
 @click.command("evaluate")
@@ -56,6 +49,13 @@ if TYPE_CHECKING:
 @option("timeout")
 @option("build-timeout")
 @option("fail-below")
+@click.option(
+    "--baseline",
+    "rivals",
+    multiple=True,
+    metavar="NAME",
+    help=f"Time against this one, too: {', '.join(baselines.BASELINES)}; repeatable. [default: eager]",
+)
 @click.option("--fresh", is_flag=True, help="Judge again what the store has an answer for.")
 @option("root")
 @option("home")
@@ -72,6 +72,7 @@ def command(
     timeout: float,
     build_timeout: float,
     fail_below: float | None,
+    rivals: tuple[str, ...],
     fresh: bool,
     root: str | None,
     home: str | None,
@@ -97,7 +98,8 @@ def command(
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
-    constants = _constants(settings)
+    constants = parse_settings(settings)
+    baselines.chosen(rivals)
     bad_files: list[HarnessError] = []
     candidates = select(project_root(root), selectors, problem, bad_files.append)
     for error in bad_files:
@@ -111,6 +113,7 @@ def command(
         home=harness_home(home),
         forward_only=forward_only,
         require_confinement=require_confinement,
+        baselines=rivals,
         seed=seed,
         fresh=fresh,
         fail_below=fail_below,
@@ -118,21 +121,6 @@ def command(
     )
     code = _evaluate(order, device)
     return EXIT_USAGE if bad_files else code
-
-
-def _constants(settings: Sequence[str]) -> dict[str, Any]:
-    """The constants that ``--set`` replaces.
-
-    Raises:
-        UsageError: One is no ``NAME=VALUE``, or a name is set twice.
-    """
-    constants: dict[str, Any] = {}
-    for text in settings:
-        name, value = parse_setting(text)
-        if name in constants:
-            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
-        constants[name] = value
-    return constants
 
 
 @dataclass(frozen=True)
@@ -146,6 +134,7 @@ class Order:
         home: ``HARNESS_HOME``.
         forward_only: Judge outputs alone.
         require_confinement: Run nothing that is not confined in full.
+        baselines: Baselines beside eager.
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
         fail_below: A speedup that is not enough.
@@ -158,6 +147,7 @@ class Order:
     home: Path
     forward_only: bool
     require_confinement: bool
+    baselines: tuple[str, ...]
     seed: str | None
     fresh: bool
     fail_below: float | None
@@ -165,64 +155,40 @@ class Order:
 
 
 def _evaluate(order: Order, wanted_device: str) -> int:
-    from harness import devices
-    from harness.executors.tools import tools_for
-    from harness.judge.handle import Workers
-    from harness.memory import available_memory
-
-    likely = devices.guess(wanted_device)
-    try:
-        tools = tools_for(likely, order.home)
-    except ToolchainError:
-        likely = str(devices.choose(wanted_device))  # a driver without a torch for it: not this device after all
-        tools = tools_for(likely, order.home)
-    adopt_orphans()  # of workers that end before what they have started
-    # Workers import torch while this process does; so they start first, on the device that is most likely meant.
-    with contextlib.ExitStack() as stack:
-        store = stack.enter_context(Store(order.home, writable=True))
-        workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
-        rivals = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, None, confined=False)))
-        stack.enter_context(unwinding())
-        if order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates):
-            workers.start_ahead()
-            if likely != "cpu":
-                rivals.start_ahead()
-        device = str(devices.choose(wanted_device))
-        if device == likely:
-            from harness.judge.draws import new_secret
-            from harness.judge.evaluation import Policy, Surroundings
-
-            surroundings = Surroundings.of_this_machine(order.home, tools.compiler, device)
-            secret = order.seed or new_secret()
-            policy = Policy(device, secret, order.limits, order.forward_only, order.require_confinement)
-            ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
-            return _judge(order, policy, surroundings, workers, rivals, ledger)
-    return _evaluate(order, device)
-
-
-def _judge(
-    order: Order, policy: Policy, surroundings: Surroundings, workers: Workers, rivals: Workers, ledger: Ledger
-) -> int:
     from harness.executors import local
-    from harness.judge.baseline import Baseline
+    from harness.executors.session import opened
+    from harness.judge.draws import new_secret
+    from harness.judge.evaluation import Policy
     from harness.report.table import print_table
 
-    if order.fail_below is not None and policy.device == "cpu":
-        raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
-    verdicts: list[local.Verdict] = []
     with contextlib.ExitStack() as stack:
-        baseline = None
-        if policy.device != "cpu":
-            baseline = stack.enter_context(contextlib.closing(Baseline(rivals)))
+        store = stack.enter_context(Store(order.home, writable=True))
+        is_new = order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates)
+        session = stack.enter_context(opened(wanted_device, order.home, starts_ahead=is_new))
+        if session.device == "cpu" and order.fail_below is not None:
+            raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
+        if session.device == "cpu" and order.baselines:
+            raise UsageError("--baseline: speed is not measured on the CPU emulator; leave it out, or use a GPU")
+        secret = order.seed or new_secret()
+        policy = Policy(
+            session.device,
+            secret,
+            order.limits,
+            order.forward_only,
+            order.require_confinement,
+            baselines.chosen(order.baselines),
+        )
+        ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
+        verdicts: list[local.Verdict] = []
         if not order.as_json:
             stack.callback(print_table, verdicts)  # also of what is finished when the run is interrupted
         results = stack.enter_context(results_alone())
         stack.enter_context(unwinding())
-        jobs, bad_problem = plan(order.candidates, order.choice, policy.device == "cpu")
+        jobs, bad_problem = plan(order.candidates, order.choice, session.device == "cpu")
         total = sum(len(job.cases) for job in jobs)
         bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
         told: set[str] = set()
-        for outcome in local.run(jobs, policy, surroundings, workers, baseline, ledger, bar.set_description_str):
+        for outcome in local.run(jobs, policy, session, ledger, bar.set_description_str):
             bar.update()
             if isinstance(outcome, ProblemError):
                 bad_problem = True

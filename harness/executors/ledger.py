@@ -42,6 +42,15 @@ class Ledger:
         asked = ("solution", "solution_path", "problem", "problem_path", "device")
         return replace(kept, **{name: getattr(blank, name) for name in asked})
 
+    def has_passed(self, blank: EvaluationRecord) -> bool:
+        """Whether an evaluation like the one that is about to be made has passed, whatever it was timed against."""
+        judged = {name: value for name, value in blank.policy.items() if name != "baselines"}
+        for policy in (judged, blank.policy):
+            kept = self.store.find(identity(replace(blank, policy=policy)), None, is_final)
+            if kept is not None:
+                return kept.status is Status.PASSED
+        return False
+
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
         """Name a finished record and put it into the store.
 

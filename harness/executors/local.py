@@ -11,9 +11,8 @@ from harness.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Job
-from harness.judge.baseline import Baseline
-from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
-from harness.judge.handle import Workers
+from harness.executors.session import Session
+from harness.judge.evaluation import TRIALS, CandidateJudge, Policy
 from harness.problems import fault_of
 from harness.records import EvaluationRecord, Status
 from harness.text import one_line
@@ -29,11 +28,10 @@ class Verdict(NamedTuple):
 def run(
     jobs: Sequence[Job],
     policy: Policy,
-    surroundings: Surroundings,
-    workers: Workers,
-    baseline: Baseline | None,
+    session: Session,
     ledger: Ledger,
     progress: Callable[[str], None],
+    confirms: bool = False,
 ) -> Iterator[Verdict | ProblemError]:
     """Judge all jobs in order; a bad candidate or problem never affects the next.
 
@@ -42,11 +40,10 @@ def run(
     Args:
         jobs: What to judge.
         policy: How.
-        surroundings: The machine.
-        workers: Where workers come from; one is started ahead while there are more candidates.
-        baseline: Eager's worker on a GPU.
+        session: The device and its workers; one is started ahead while there are more candidates.
         ledger: The store.
         progress: Called with a word for what happens now.
+        confirms: Nothing is answered from the store; what it knows to have passed is judged in one trial more.
 
     Yields:
         For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
@@ -57,14 +54,18 @@ def run(
     """
     for number, job in enumerate(jobs, start=1):
         name = one_line(job.candidate.solution.name)
-        judge = CandidateJudge(job.candidate, policy, surroundings, workers, _Prefixed(name, progress), baseline)
+        judge = CandidateJudge(
+            job.candidate, policy, session.surroundings, session.workers, _Prefixed(name, progress), session.baseline
+        )
         with contextlib.closing(judge):
             for case, constants in job.cases:
-                if kept := ledger.recall(judge.blank(case, constants)):
+                blank = judge.blank(case, constants)
+                if not confirms and (kept := ledger.recall(blank)):
                     yield Verdict(kept, stored=True)
                     continue
+                trials = 1 if confirms and ledger.has_passed(blank) else TRIALS
                 try:
-                    record = judge.evaluate(case, constants)
+                    record = judge.evaluate(case, constants, trials)
                 except ProblemError as error:
                     yield error
                     continue
@@ -79,7 +80,7 @@ def run(
                 if record.status is not Status.PASSED:
                     check_device(policy.device)
                 if number < len(jobs):
-                    workers.start_ahead()
+                    session.workers.start_ahead()
 
 
 @dataclass(frozen=True)

@@ -116,10 +116,11 @@ class Baseline:
 
     def empty(self, scene: Scene) -> Side:
         """A side whose call launches one kernel that does nothing."""
+        assert self._worker is not None
         clock = Clock(LIMIT_S, LIMIT_S)
         self._ask(EMPTY, clock, Varied)
         self._ask(replace(scene.forward, state=()), clock, Outputs)
-        return self._side(EMPTY.name, EMPTY, clock, "synchronised")
+        return Side(self._worker, clock, EMPTY.name, EMPTY)
 
     def release(self) -> None:
         """Give its memory back; a worker that cannot is ended."""
@@ -150,15 +151,16 @@ class Baseline:
         Raises:
             BaselineError: It does not run.
         """
+        assert self._worker is not None
         variant = BASELINES[name]
         vary = Vary(name, variant.compile_mode, variant.allows_tf32, False)
         clock = Clock(COMPILE_LIMIT_S if variant.compile_mode else LIMIT_S, LIMIT_S)
         started = time.monotonic()
         was_there = self._ask(vary, clock, Varied).was_compiled
         self._ask(scene.forward, clock, Outputs)
-        side = self._side(name, vary, clock, "graph" if variant.replays else "synchronised")
+        side = Side(self._worker, clock, name, vary, is_replayed=variant.replays)
         for backward in dict.fromkeys((None, scene.backward)) if variant.compile_mode or variant.replays else ():
-            self._ask(Time(backward, side.mode), clock, Timed)
+            self._ask(Time(backward, False, side.is_replayed), clock, Timed)
         if variant.compile_mode:
             compiled = self._ask(vary, clock, Varied)
             if not was_there:
@@ -170,10 +172,6 @@ class Baseline:
                 told["note"] = "; ".join(notes)
         clock.run_s = 0.0  # what it takes to be ready is not what it may take to be timed
         return side
-
-    def _side(self, name: str, vary: Vary, clock: Clock, mode: str) -> Side:
-        assert self._worker is not None
-        return Side(self._worker, clock, name, vary, mode)
 
     def _ask(
         self,

@@ -18,6 +18,7 @@ from harness.build.cache import BuildCache
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.comparison import TrialResult
+from harness.judge.conditions import Conditions
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.explanation import explained, summed_kinks, worst_reports
@@ -40,6 +41,8 @@ from harness.judge.watching import Watcher, Watching
 from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status
 from harness.solutions import Candidate
+from harness.timing import ceilings
+from harness.timing.ceilings import Ceilings
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
 from harness.wire.values import UnsupportedValue, encode_plain
@@ -61,7 +64,6 @@ class Policy:
         forward_only: Judge outputs alone.
         require_confinement: Judge nothing where a layer of the worker's confinement is missing.
         baselines: What to time against, by the names of ``harness.baselines``.
-        trials: How many trials a candidate must pass; fewer than ``TRIALS`` where it has passed those before.
     """
 
     device: str
@@ -70,7 +72,6 @@ class Policy:
     forward_only: bool = False
     require_confinement: bool = False
     baselines: tuple[str, ...] = (EAGER,)
-    trials: int = TRIALS
 
 
 @dataclass(frozen=True)
@@ -81,19 +82,23 @@ class Surroundings:
         cache: Built libraries.
         log_folder: Where the full output of failed builds goes.
         environment: Versions and processor, for records.
+        ceilings: The device's, where they have been measured.
     """
 
     cache: BuildCache
     log_folder: Path
     environment: dict[str, str]
+    ceilings: Ceilings | None = None
 
     @classmethod
     def of_this_machine(cls, home: Path, compiler: str, device: str) -> Surroundings:
         """The surroundings under a ``HARNESS_HOME``; ``compiler`` is the version of what builds for the device."""
         versions = environment.describe(compiler)
+        known = None
         if device != "cpu":
             versions |= environment.describe_gpu()
-        return cls(BuildCache(home / "builds"), home / "logs", versions)
+            known = ceilings.load(home, versions)
+        return cls(BuildCache(home / "builds"), home / "logs", versions, known)
 
 
 def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
@@ -149,12 +154,13 @@ class CandidateJudge:
             self._loaded = None
             self._is_upset = False
 
-    def evaluate(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
+    def evaluate(self, case: str, constants: dict[str, Any], trials: int = TRIALS) -> EvaluationRecord:
         """Judge the candidate on a case.
 
         Args:
             case: The case's name.
             constants: The problem's constants that it replaces.
+            trials: How many trials it must pass; fewer than ``TRIALS`` where it has passed those before.
 
         Raises:
             ProblemError: The problem is malformed or its reference does not run.
@@ -163,8 +169,10 @@ class CandidateJudge:
         clock = Clock(*self._policy.limits, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
+        if trials != TRIALS:
+            record = replace(record, policy={**record.policy, "trials": trials})
         try:
-            record = replace(record, **self._judge(case, constants, clock))
+            record = replace(record, **self._judge(case, constants, trials, clock))
         except CandidateStopped as stop:
             record = self._stopped(record, stop)
         except (torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -189,11 +197,15 @@ class CandidateJudge:
             confinement=confinement,
         )
 
-    def _judge(self, case: str, constants: dict[str, Any], clock: Clock) -> dict[str, Any]:
+    def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
         problem = self._candidate.problem
         if self._worker is None and self._never_loads is None:
             self._start_worker()  # it imports torch while the judge draws
+        conditions = None
+        if self._baseline is not None:
+            known = self._surroundings.ceilings
+            conditions = Conditions(problem, constants, self._device, known, WorkerHandle.living)
         module = problems.load(problem, constants)
         secret = self._policy.secret
         args = init_args(problem, module, derive_seed(secret, case, "init"))
@@ -219,9 +231,9 @@ class CandidateJudge:
             setting = Setting(
                 exchange, reference, names, leaves, is_sequence, problem.precision, f"{secret}:{case}", kinks
             )
-            results = self._trials(setting, worker, clock, module, args, first, case)
+            results = self._trials(setting, worker, clock, module, args, first, case, trials)
             fields = self._summary(results)
-            if fields["status"] is Status.PASSED and self._baseline is not None:
+            if fields["status"] is Status.PASSED and conditions is not None:
                 told = self._encoded(constants)
                 plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
                 first = replace(first, inputs=[])  # they take room that timing needs
@@ -234,15 +246,18 @@ class CandidateJudge:
                     plain,
                     construct,
                     self._device,
-                    self._policy.trials,
+                    trials,
                     self._policy.baselines,
-                    lambda: None,
+                    conditions.look,
                     _budgets(results),
                 )
-                before = fields["message"]
+                said = [fields["message"]]
                 fields |= self._time(contest, results, worker, clock)
-                if fields["status"] is Status.PASSED and before:  # what was said of the trials stays said
-                    fields["message"] = "\n".join(filter(None, (before, fields["message"])))
+                seen, odd = conditions.fields(fields.get("samples", {}))
+                fields |= seen
+                if fields["status"] is Status.PASSED:  # what was said of the trials stays said
+                    notes = [*said, fields["message"], *(f"note: speed: {words}" for words in odd)]
+                    fields["message"] = "\n".join(filter(None, notes))
             elif fields["status"] is Status.PASSED:
                 fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
             return fields
@@ -273,12 +288,13 @@ class CandidateJudge:
         args: list[Any],
         first: Draw,
         case: str,
+        trials: int,
     ) -> list[TrialResult]:
         """Run the trials, each under another thread order, until one fails."""
         results: list[TrialResult] = []
         bits = mantissa_bits(setting.precision)
-        for trial in range(self._policy.trials):
-            self._progress(f"trial {trial + 1}/{self._policy.trials}")
+        for trial in range(trials):
+            self._progress(f"trial {trial + 1}/{trials}")
             seed = derive_seed(self._policy.secret, case, "draw", trial)
             drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
             if bits is not None and trial in CUT_TRIALS:
@@ -455,7 +471,6 @@ class CandidateJudge:
                 "build_timeout_s": limits.build_s,
                 **({"require_confinement": True} if self._policy.require_confinement else {}),
                 **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
-                **({"trials": self._policy.trials} if self._policy.trials != TRIALS else {}),
             },
             solution_path=str(self._candidate.solution.path),
             problem_path=str(self._candidate.problem.path.resolve()),

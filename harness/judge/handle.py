@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 import harness
@@ -139,6 +140,7 @@ class WorkerHandle:
         libraries: The emulator's runtime libraries, by name.
         memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
         confined: Whether it is to be confined; a trusted one need not be.
+        environment: Variables that it gets beside those that every worker gets.
 
     Attributes:
         confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
@@ -147,7 +149,14 @@ class WorkerHandle:
 
     living: ClassVar[set[int]] = set()
 
-    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None, confined: bool):
+    def __init__(
+        self,
+        device: str,
+        libraries: dict[str, str],
+        memory_bytes: int | None,
+        confined: bool,
+        environment: Mapping[str, str],
+    ):
         self.is_closed = False
         self.confinement: dict[str, str] = {}
         self._judge_memory = hide_memory() if confined else ""
@@ -182,7 +191,7 @@ class WorkerHandle:
                 stdout=log_write,
                 stderr=log_write,
                 cwd=self.folder,
-                env=self._environment(),
+                env={**self._environment(), **environment},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
@@ -467,10 +476,19 @@ class Workers:
         libraries: The emulator's runtime libraries, by name.
         memory_bytes: How much memory a candidate may allocate.
         confined: Whether the workers are to be confined.
+        environment: Variables that they get beside those that every worker gets.
     """
 
-    def __init__(self, device: str, libraries: dict[str, str], memory_bytes: int | None, confined: bool = True):
+    def __init__(
+        self,
+        device: str,
+        libraries: dict[str, str],
+        memory_bytes: int | None,
+        confined: bool = True,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ):
         self.device = device
+        self._environment = environment
         self._confined = confined
         self._libraries = libraries
         self._memory_bytes = memory_bytes
@@ -497,6 +515,6 @@ class Workers:
 
     def _start(self) -> WorkerHandle:
         self._open = [worker for worker in self._open if not worker.is_closed]
-        worker = WorkerHandle(self.device, self._libraries, self._memory_bytes, self._confined)
+        worker = WorkerHandle(self.device, self._libraries, self._memory_bytes, self._confined, self._environment)
         self._open.append(worker)
         return worker

@@ -48,14 +48,16 @@ class Side:
         clock: The seconds it may still use.
         name: ``candidate``, or the baseline's name.
         vary: What makes the worker run this side, where it can run several.
-        mode: How it is timed (see ``wire.messages.Time``).
+        is_queued: Whether launching is kept out of its times (see ``wire.messages.Time``).
+        is_replayed: Whether a CUDA graph is replayed.
     """
 
     worker: WorkerHandle
     clock: Clock
     name: str = CANDIDATE
     vary: Vary | None = None
-    mode: str = "synchronised"
+    is_queued: bool = False
+    is_replayed: bool = False
 
     @property
     def is_candidate(self) -> bool:
@@ -199,7 +201,7 @@ def claimed(side: Side, backward: Backward | None) -> tuple[float, float]:
         BaselineError: The baseline did.
     """
     started = time.perf_counter()
-    reply = asked(side, Time(backward, side.mode), Timed)
+    reply = asked(side, Time(backward, side.is_queued, side.is_replayed), Timed)
     window = (time.perf_counter() - started) * 1e3
     if not 0 < reply.milliseconds <= window:
         message = f"the worker claims {reply.milliseconds} ms for a call that took {window:.3f} ms by the judge's clock"

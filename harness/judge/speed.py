@@ -271,8 +271,9 @@ class Timing:
             kernels: The candidate's kernels by direction.
 
         Returns:
-            By direction and mode ``candidate_ms`` and ``eager_ms``, and ``overhead_ms`` of a call that launches one
-            empty kernel; or ``failure``. ``synchronised`` has the last one alone: how the series above were taken.
+            By direction and mode (``queued``; ``graph``, replayed and queued; ``kernels``, by the profiler)
+            ``candidate_ms`` and ``eager_ms``, and ``overhead_ms`` of a call that launches one empty kernel; or
+            ``failure``. ``synchronised`` has the last one alone: all other series are taken so.
 
         Raises:
             CandidateStopped: The candidate claims what cannot be.
@@ -289,14 +290,17 @@ class Timing:
             return {}
         empty = self._baseline.empty(self._scene)
         found: dict[str, dict[str, dict[str, Any]]] = {direction.name: {} for direction in short}
-        alone = self._quick(short[0], [empty], "synchronised").latencies[empty.name].median_ms
+        alone = self._quick(short[0], [empty]).latencies[empty.name].median_ms
         for direction in short:
             found[direction.name]["synchronised"] = {"overhead_ms": alone}
             found[direction.name]["kernels"] = self._kernel_times(direction, kernels)
-        for mode in ("queued", "graph"):
+        for mode, is_replayed in (("queued", False), ("graph", True)):
+            sides = [
+                replace(side, is_queued=True, is_replayed=is_replayed) for side in (self._mine, self._eager, empty)
+            ]
             for direction in short:
                 try:
-                    series = self._quick(direction, [self._mine, self._eager, empty], mode)
+                    series = self._quick(direction, sides)
                 except CandidateStopped as stop:
                     if stop.status is Status.CHEATED:
                         raise
@@ -311,9 +315,8 @@ class Timing:
             asked(side, DropSlots(), Released)
         return found
 
-    def _quick(self, direction: _Direction, sides: Sequence[Side], mode: str) -> Series:
-        timed = [replace(side, mode=mode) for side in sides]
-        return _series(self._contest, direction, timed, rounds=QUICK_ROUNDS)
+    def _quick(self, direction: _Direction, sides: Sequence[Side]) -> Series:
+        return _series(self._contest, direction, sides, rounds=QUICK_ROUNDS)
 
     def _kernel_times(
         self, direction: _Direction, kernels: Mapping[str, Sequence[KernelUse]]
@@ -324,7 +327,7 @@ class Timing:
         told = asked(self._eager, Trace(direction.backward[1]), Traced)
         parts = ("forward", "backward") if direction.backward[0] is not None else ("forward",)
         mine = [use.device_ms for part in parts for use in kernels.get(part, ())]
-        theirs = [one.device_ms for part in parts for one in getattr(told, part)]
+        theirs = [one.device_ms for part in parts for one in getattr(told, part) if not one.is_copy]
         return {f"{CANDIDATE}_ms": _sum(mine), f"{EAGER}_ms": _sum(theirs)}
 
 

@@ -158,13 +158,16 @@ class Vary:
 class Time:
     """Time one call on the inputs of the last ``Forward``; without ``backward`` a forward under ``no_grad``.
 
-    ``mode`` is ``synchronised`` (events with the device idle before and after), ``queued`` (both events and the call
-    wait behind a kernel that spins, so that launching is not seen) or ``graph`` (a CUDA graph of the call is replayed,
-    captured at the first such command).
+    Attributes:
+        backward: What is differentiated.
+        is_queued: Both events and the call wait behind a kernel that spins, so that launching is not seen; otherwise
+            the device is idle before and after the call.
+        is_replayed: A CUDA graph of the call is replayed, captured at the first such command.
     """
 
     backward: Backward | None
-    mode: str
+    is_queued: bool
+    is_replayed: bool
 
 
 @dataclass(frozen=True)

@@ -118,11 +118,12 @@ class Instance:
         if arena.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[arena.device.index])
 
-    def _set_state(self, state: Sequence[tuple[str, Region]]) -> None:
-        """Copy parameters and buffers in place."""
+    def set_state(self) -> None:
+        """Copy the trial's parameters and buffers in place."""
+        assert self._command is not None
         named = {**dict(self.model.named_buffers()), **dict(self.model.named_parameters())}
         with torch.no_grad():
-            for name, region in state:
+            for name, region in self._command.state:
                 named[name].copy_(self._arena.tensor(region))
 
     def prepare(self, command: Forward) -> None:
@@ -133,9 +134,13 @@ class Instance:
         ]
 
     def forward(self) -> Any:
-        """Call the candidate; returns what it returned."""
+        """Call the candidate with the trial's state; returns what it returned."""
+        self.set_state()
+        return self.call()
+
+    def call(self) -> Any:
+        """Call the candidate with the state that it has; nothing else runs."""
         assert self._command is not None
-        self._set_state(self._command.state)
         torch.manual_seed(self._command.order_seed)
         with torch.set_grad_enabled(self._command.differentiate):
             result = self.model(*self._arguments)
@@ -159,9 +164,9 @@ class Instance:
     def timed(self, command: Time, device: torch.device) -> float:
         """Milliseconds that one call took by CUDA events: a forward without gradients, or with its backward."""
         call = self.step(command.backward)
-        if command.mode == "graph":
+        if command.is_replayed:
             call = self._captured(call, command.backward is not None).replay
-        return clock.timed(call, device, command.mode == "queued")
+        return clock.timed(call, device, command.is_queued)
 
     def step(self, backward: Backward | None) -> Callable[[], Any]:
         """One call as it is timed: a forward under ``no_grad``, or a forward with its backward."""
@@ -210,6 +215,10 @@ class Instance:
         ]
         stored = [torch.empty_like(target) for target in calls[0].targets] if command.store_only else None
         self._loop = _Loop(calls, bool(command.leaves), stored)
+
+    def forget_outputs(self) -> None:
+        """Let the last results go, and what their backward would need: others need the room."""
+        self._outputs = None
 
     def disarm(self) -> None:
         """Forget the loop, and give back what graphs hold."""

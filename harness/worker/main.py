@@ -253,6 +253,8 @@ class Worker:
         """Take a way up: its model is kept from candidate to candidate, its instance is made once for each."""
         assert self._make is not None
         assert self._arena is not None
+        if self._instance is not None:
+            self._instance.forget_outputs()
         model, is_known = self._variants.take(command, self._make)
         if command.name not in self._instances:
             self._instances[command.name] = Instance(model, self._arena)
@@ -298,7 +300,9 @@ class Worker:
         assert self._instance is not None
         instance, backward = self._instance, command.backward
         with self._running():
-            forward = self.platform.launched(instance.forward)
+            instance.set_state()  # copies of ours, which are not the candidate's
+            self.platform.synchronize()
+            forward = self.platform.launched(instance.call)
             behind = self.platform.launched(lambda: instance.gradients(backward)) if backward else []
         return Traced(forward is not None, tuple(forward or ()), tuple(behind or ()))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,15 @@ _COPIES = ("Memcpy", "Memset")
 
 
 def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launched] | None:
-    """The kernels of one call, copies and fills by the driver left out.
+    """The kernels of one call, and the copies and fills that the driver did for it.
 
     Args:
         call: What to run; all its work is waited for.
         libraries: Files that the candidate built: what they define is its own.
 
     Returns:
-        One entry per kernel, in the order of their first launch; None where the profiler sees nothing at all.
+        One entry per kernel and per kind of copy, in the order of their first launch; None where the profiler sees
+        nothing at all.
     """
     try:
         profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
@@ -44,13 +47,45 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
         return None
     times: dict[str, list[float]] = {}
     for event in sorted(events, key=lambda event: event.time_range.start):
-        if not event.name.startswith(_COPIES):
-            times.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3)
+        times.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3)
     texts = [library.read_bytes() for library in libraries if library.is_file()]
+    moved = bytes_moved(_trace(profiler)) if any(name.startswith(_COPIES) for name in times) else {}
     return [
-        Launched(short_name(name), len(spent), is_defined(short_name(name), texts), sum(spent))
+        Launched(name, len(spent), False, sum(spent), True, moved.get(name))
+        if name.startswith(_COPIES)
+        else Launched(short_name(name), len(spent), is_defined(short_name(name), texts), sum(spent))
         for name, spent in times.items()
     ]
+
+
+def bytes_moved(trace: Mapping[str, Any]) -> dict[str, int]:
+    """The bytes that copies and fills moved, by name, out of a trace in Chrome's format.
+
+    Args:
+        trace: As ``torch.profiler`` exports it; the one place where it tells these bytes.
+
+    Returns:
+        Sums; a name of which one event has no bytes is missing.
+    """
+    found: dict[str, int | None] = {}
+    for event in trace.get("traceEvents", []):
+        name = event.get("name", "")
+        if event.get("cat") in ("gpu_memcpy", "gpu_memset"):
+            before, size = found.get(name, 0), event.get("args", {}).get("bytes")
+            found[name] = before + size if before is not None and isinstance(size, int) else None
+    return {name: total for name, total in found.items() if total is not None}
+
+
+def _trace(profiler: profile) -> dict[str, Any]:
+    """What the profiler saw, in Chrome's format; empty where it cannot be had."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        try:
+            profiler.export_chrome_trace(str(path))
+            read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        except (RuntimeError, AssertionError, OSError, ValueError):
+            return {}
+    return read
 
 
 def _stop(profiler: profile) -> bool:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from harness.doctor import self_test
+from harness import devices, environment
+from harness.commands import doctor
+from harness.doctor import Check, check_ceilings, self_test
+from harness.timing import ceilings
+from harness.timing.ceilings import Ceilings
 
 Harness = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -125,6 +132,104 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:  # that process has ended
         return ""
+
+
+GPU = {"gpu": "NVIDIA H200", "gpu_memory_gib": "139.8", "capability": "9.0", "cuda": "13.0"}
+FOUND = Check("GPU 1", True, "NVIDIA H200", "", "cuda")
+CEILINGS = Ceilings(
+    copy=4.28e12,
+    read=4.35e12,
+    write=4.68e12,
+    fp32=51e12,
+    tf32=340e12,
+    fp16=698e12,
+    bf16=None,
+    device="NVIDIA H200",
+    software=f"torch {torch.__version__}, CUDA 13.0",
+    measured_at="2026-11-21T10:00:00+00:00",
+)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU whose ceilings are known by being asked for."""
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(devices, "choose", lambda _: torch.device("cuda", 1))
+    monkeypatch.setattr(environment, "describe_gpu", lambda: GPU)
+    monkeypatch.setattr(ceilings, "measure", lambda _: CEILINGS)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_calibrating_keeps_the_ceilings_that_doctor_then_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (before,) = check_ceilings("cuda:1", [FOUND], tmp_path)
+    assert (before.ok, before.found) == (None, "not measured")
+    assert before.remedy == "`python -m harness doctor --calibrate --device cuda:1`"
+    arguments = ["--calibrate", "--device", "cuda:1", "--home", str(tmp_path)]
+    assert doctor.command.main(arguments, standalone_mode=False) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"NVIDIA H200, torch {torch.__version__}, CUDA 13.0",
+        "copy   4.28 TB/s",
+        "read   4.35 TB/s",
+        "write  4.68 TB/s",
+        "fp32   51 TFLOP/s",
+        "tf32   340 TFLOP/s",
+        "fp16   698 TFLOP/s",
+        "measured 2026-11-21T10:00:00+00:00",
+    ]
+    assert doctor.command.main([*arguments, "--json"], standalone_mode=False) == 0
+    assert Ceilings(**json.loads(capsys.readouterr().out)) == CEILINGS
+    (after,) = check_ceilings("cuda:1", [FOUND], tmp_path)
+    assert after.ok is True
+    assert after.found.startswith("copy 4.28 TB/s, read 4.35 TB/s, write 4.68 TB/s, fp32 51 TFLOP/s, tf32 340 TFLOP/s")
+    assert after.found.endswith("; measured 2026-11-21T10:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("device", "checks"), [("cuda:0", [FOUND]), ("cpu", []), ("cuda:1", [Check("GPU 1", False, "", "", "cuda")])]
+)
+def test_of_a_gpu_that_is_not_there_nothing_is_said(tmp_path: Path, device: str, checks: list[Check]) -> None:
+    assert check_ceilings(device, checks, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "code", "words"),
+    [
+        ("cpu", 2, "--device cpu means the CPU emulator here, which is never timed"),
+        ("auto", 2, "--device auto means the CPU emulator here, which is never timed"),
+        ("cuda:0", 3, "torch finds no GPU"),
+        ("tpu", 2, "'tpu'"),
+    ],
+)
+def test_only_a_gpu_can_be_calibrated(harness: Harness, tmp_path: Path, device: str, code: int, words: str) -> None:
+    options = {"CUDA_VISIBLE_DEVICES": "", "HARNESS_HOME": str(tmp_path)}
+    ran = harness("doctor", "--calibrate", "--device", device, **options)
+    assert (ran.code, ran.out) == (code, "")
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_calibrating_without_torch_says_how_to_get_it(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: no such file')")
+    ran = harness("doctor", "--calibrate", PYTHONPATH=f"{tmp_path}:{REPOSITORY}")
+    assert ran.code == 3
+    assert "--calibrate needs torch" in ran.err
+    assert "pip install torch" in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_calibrated_and_its_ceilings_are_shown(harness: Harness, tmp_path: Path) -> None:
+    options = {"HARNESS_HOME": str(tmp_path)}
+    assert by_name(harness("doctor", "--device", "cuda:0", "--json", **options))["ceilings"]["ok"] is None
+    ran = harness("doctor", "--device", "cuda:0", "--calibrate", "--json", **options)
+    assert ran.code == 0, ran.err
+    (measured,) = ran.rows
+    shown = by_name(harness("doctor", "--device", "cuda:0", "--json", **options))["ceilings"]
+    assert shown["ok"] is True
+    assert shown["found"].endswith(f"measured {measured['measured_at']}")
 
 
 @pytest.mark.gpu

@@ -1,0 +1,188 @@
+"""``benchmark``: time solutions that are right against several baselines, and write the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from tqdm import tqdm
+
+from harness import baselines
+from harness.commands.evaluate import exit_code
+from harness.errors import EXIT_USAGE, HarnessError, ProblemError, UsageError
+from harness.executors.ledger import Ledger
+from harness.executors.plan import Choice, plan
+from harness.files import is_there
+from harness.judge.handle import Limits
+from harness.paths import harness_home, project_root
+from harness.problems import parse_settings
+from harness.records import EvaluationRecord
+from harness.settings import option
+from harness.solutions import select
+from harness.store import Store, new_run_name, read_results
+from harness.streams import results_alone
+from harness.text import one_line, printable
+
+if TYPE_CHECKING:
+    from harness.executors.session import Session
+
+CASE = "full"
+BASELINES = ("eager", "compile", "compile-max-autotune")
+
+
+@click.command("benchmark")
+@click.argument("selectors", nargs=-1)
+@click.option("--problem", help="Problem (name or file) that files named as selectors are to solve.")
+@option("device")
+@click.option("--case", "cases", multiple=True, help=f"Only this case; repeatable. [default: {CASE}]")
+@click.option("--set", "settings", multiple=True, metavar="K=V", help="Replace a constant; makes one case of its own.")
+@click.option(
+    "--baseline",
+    "rivals",
+    multiple=True,
+    metavar="NAME",
+    help=f"Time against this one: {', '.join(baselines.BASELINES)}; repeatable. [default: {', '.join(BASELINES)}]",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the table to this file, as Markdown.")
+@click.option("--against", help="Also say whether an earlier run agrees: its name, or a file of results.")
+@option("timeout")
+@option("build-timeout")
+@option("root")
+@option("home")
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on stdout, no Markdown.")
+def command(
+    selectors: tuple[str, ...],
+    problem: str | None,
+    device: str,
+    cases: tuple[str, ...],
+    settings: tuple[str, ...],
+    rivals: tuple[str, ...],
+    output: Path | None,
+    against: str | None,
+    timeout: float,
+    build_timeout: float,
+    root: str | None,
+    home: str | None,
+    as_json: bool,
+) -> int:
+    """Time solutions against eager and compiled PyTorch, with intervals, share of the speed of light, and memory.
+
+    SELECTORS are as for `evaluate`; none means every solution there is. What the store knows to have passed is judged
+    in one trial more and timed anew; all else in all trials. Needs a GPU.
+
+    \b
+    Examples:
+      python -m harness benchmark -o benchmarks/h200.md
+      python -m harness benchmark group_norm --baseline compile --against run-5ed42ce1
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if cases and settings:
+        raise UsageError("--case and --set exclude each other: --set makes a case of its own")
+    constants = parse_settings(settings)
+    names = baselines.chosen(rivals or BASELINES)
+    folder = harness_home(home)
+    if output is not None:
+        _check_writable(output)
+    earlier = None if against is None else _earlier(against, folder)
+    bad_files: list[HarnessError] = []
+    candidates = select(project_root(root), selectors, problem, bad_files.append)
+    for error in bad_files:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+    if not candidates:
+        return EXIT_USAGE
+
+    from harness.executors import local
+    from harness.executors.session import opened
+    from harness.judge.draws import new_secret
+    from harness.judge.evaluation import Policy
+    from harness.report import benchmark
+
+    started = time.monotonic()
+    with Store(folder, writable=True) as store, opened(device, folder) as session, results_alone() as results:
+        if session.device == "cpu":
+            raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
+        session = _calibrated(session, folder)
+        choice = Choice(cases or (() if constants else (CASE,)), constants)
+        jobs, bad_problem = plan(candidates, choice, on_cpu=False)
+        policy = Policy(session.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
+        ledger = Ledger(store, new_run_name(), fresh=True, seed=None)
+        records: list[EvaluationRecord] = []
+        with tqdm(total=sum(len(job.cases) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
+            for outcome in local.run(jobs, policy, session, ledger, bar.set_description_str, confirms=True):
+                bar.update()
+                if isinstance(outcome, ProblemError):
+                    bad_problem = True
+                    tqdm.write(f"error: {printable(str(outcome))}", file=sys.stderr)
+                else:
+                    records.append(outcome.record)
+        seconds = time.monotonic() - started
+        command_line = shlex.join(["python", "-m", "harness", *sys.argv[1:]])
+        if as_json:
+            print(json.dumps(benchmark.as_json(records, command_line, seconds)), file=results)
+        report = benchmark.markdown(records, command_line, seconds, f"{_title(records)}, {ledger.run}")
+        if earlier is not None:
+            report += "\n" + benchmark.markdown_agreement(benchmark.overlap(earlier, records))
+        if output is not None:
+            output.write_text(report, encoding="utf-8")
+            print(f"written to {one_line(str(output))}; the records are {ledger.run}", file=sys.stderr)
+        if output is None and not as_json:
+            print(report, file=results)
+    return exit_code(records, bad_problem or bool(bad_files))
+
+
+def _check_writable(output: Path) -> None:
+    """Verify that a file can be written, before the GPU works for minutes.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    folder = output.parent
+    if output.is_dir() or not folder.is_dir() or not os.access(output if is_there(output) else folder, os.W_OK):
+        raise UsageError(
+            f"--output {one_line(str(output))}: it cannot be written; name a file in a folder that is there"
+        )
+
+
+def _earlier(name: str, home: Path) -> list[EvaluationRecord]:
+    """The records of an earlier run.
+
+    Raises:
+        UsageError: There is no such run.
+        RecordError: The file holds something else.
+    """
+    if re.fullmatch(r"run-[0-9a-f]+", name):
+        with Store(home) as store:
+            records = list(store.of_run(name))
+        if not records:
+            raise UsageError(f"--against {name}: no such run in {store.path}; `python -m harness list runs` names them")
+        return records
+    return list(read_results(Path(name)))
+
+
+def _calibrated(session: Session, home: Path) -> Session:
+    """The session with the device's ceilings, which are measured where nobody has yet."""
+    import torch
+
+    from harness.timing import ceilings
+
+    surroundings = session.surroundings
+    if surroundings.ceilings is not None:
+        return session
+    print("measuring what the GPU reaches at most (kept for later runs)", file=sys.stderr)
+    found = ceilings.measure(torch.device(session.device))
+    torch.cuda.empty_cache()
+    ceilings.save(home, surroundings.environment, found)
+    return replace(session, surroundings=replace(surroundings, ceilings=found))
+
+
+def _title(records: Sequence[EvaluationRecord]) -> str:
+    gpus = dict.fromkeys(record.environment.get("gpu", record.device) for record in records)
+    return " and ".join(gpus) or "Benchmark"

@@ -1,0 +1,138 @@
+"""``profile``: which kernels one call of a solution launches, and for how long."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from harness.commands.evaluate import exit_code
+from harness.errors import EXIT_PASSED, DeviceError, UsageError
+from harness.executors.once import Task, chosen_case, judged_once
+from harness.executors.plan import Choice
+from harness.interrupts import unwinding
+from harness.judge.handle import Limits
+from harness.paths import harness_home, project_root
+from harness.problems import parse_setting
+from harness.records import Status, plain
+from harness.settings import option
+from harness.solutions import select
+from harness.text import one_line, printable
+
+
+@click.command("profile")
+@click.argument("solution")
+@click.option("--problem", help="Problem (name or file) that a file named as SOLUTION is to solve.")
+@option("device")
+@click.option("--case", help="The case to run. [default: full on a GPU, the smallest that fits on the CPU]")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="K=V",
+    help="Replace a constant of the problem; makes a case of its own.",
+)
+@click.option(
+    "--ncu",
+    "counted",
+    is_flag=True,
+    help="Read the GPU's counters with Nsight Compute. The solution is not judged, and runs UNCONFINED, as you.",
+)
+@option("timeout")
+@option("build-timeout")
+@option("root")
+@option("home")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no tables.")
+def command(
+    solution: str,
+    problem: str | None,
+    device: str,
+    case: str | None,
+    settings: tuple[str, ...],
+    counted: bool,
+    timeout: float,
+    build_timeout: float,
+    root: str | None,
+    home: str | None,
+    as_json: bool,
+) -> int:
+    """Show which kernels one call of SOLUTION launches, forward and backward, and for how long.
+
+    SOLUTION is problem/variant or the path of a solution file. It is judged first, in one trial and confined as
+    `evaluate` does it; one that does not pass has no profile. Nothing is stored.
+
+    With --ncu the GPU's own counters are read instead: memory throughput, occupancy, cache hits, and what warps wait
+    for. That needs Nsight Compute, the right to read counters, and a solution that you trust: it runs unconfined, with
+    all that you may do.
+
+    \b
+    Examples:
+      python -m harness profile group_norm/fused
+      python -m harness profile answer.py --problem group_norm --case odd --json
+      python -m harness profile group_norm/fused --device cuda:0 --ncu
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if case is not None and settings:
+        raise UsageError("--case and --set exclude each other: --set makes a case of its own")
+    constants: dict[str, Any] = {}
+    for text in settings:
+        name, value = parse_setting(text)
+        if name in constants:
+            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
+        constants[name] = value
+    candidates = select(project_root(root), (solution,), problem)
+    if len(candidates) != 1:
+        names = ", ".join(one_line(candidate.solution.name) for candidate in candidates)
+        raise UsageError(f"{solution!r} names {len(candidates)} solutions; name one of them: {names}")
+    choice = Choice((case,) if case is not None else (), constants)
+    task = Task(candidates[0], choice, Limits(timeout, build_timeout), harness_home(home))
+    return _count(task, device, as_json) if counted else _profile(task, device, as_json)
+
+
+def _profile(task: Task, wanted_device: str, as_json: bool) -> int:
+    """What a judged solution launches."""
+    from harness.report.profile import print_profile, profile_object
+
+    with tqdm(total=0, file=sys.stderr, disable=None, bar_format="{desc}", leave=False) as bar:
+        record = judged_once(dataclasses.replace(task, progress=bar.set_description_str), wanted_device)
+    passed = record.status is Status.PASSED
+    if passed and not record.kernels:
+        raise DeviceError(
+            f"torch's profiler saw no kernel on {record.device}: CUPTI is missing, or another profiler is in use"
+        )
+    if as_json:
+        print(json.dumps(plain(profile_object(record)), allow_nan=False))
+    elif passed:
+        print_profile(record)
+    else:
+        print(f"{one_line(record.solution)} {record.case}: {record.status}, so it has no profile")
+        print(printable(record.message))
+    return exit_code([record], bad_problem=False)
+
+
+def _count(task: Task, wanted_device: str, as_json: bool) -> int:
+    """What the GPU's counters say of a solution."""
+    from harness import devices
+    from harness.profiling.ncu import Target, find_ncu, measured
+    from harness.report.profile import figures_object, print_figures
+
+    refusal = "--ncu reads a GPU's counters, and the CPU emulator has none; leave it out, or choose a GPU with --device"
+    if devices.guess(wanted_device) == "cpu":
+        raise UsageError(refusal)
+    ncu = find_ncu()
+    device = str(devices.choose(wanted_device))
+    if device == "cpu":
+        raise UsageError(refusal)
+    candidate = task.candidate
+    case = chosen_case(candidate.problem, task.choice, on_cpu=False)
+    print(f"{one_line(candidate.solution.name)} runs unconfined, as you, under {ncu}", file=sys.stderr)
+    with unwinding():
+        kernels = measured(Target(candidate, case.constants, device, task.limits, task.home), ncu)
+    if as_json:
+        print(json.dumps(plain(figures_object(kernels, candidate, case.name, case.constants, device)), allow_nan=False))
+    else:
+        print_figures(kernels, candidate.solution.name, case.name, device)
+    return EXIT_PASSED

@@ -1,0 +1,105 @@
+"""What every command needs that judges: a device, its tools, workers on it, and a way to put it all away."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import ToolchainError
+from harness.executors.tools import Tools, tools_for
+from harness.interrupts import unwinding
+from harness.memory import available_memory
+from harness.processes import adopt_orphans
+
+if TYPE_CHECKING:
+    from harness.judge.baseline import Baseline
+    from harness.judge.evaluation import Surroundings
+    from harness.judge.handle import Workers
+
+#: Folder of the home with what torch.compile has made of references.
+COMPILED = "compiled"
+
+
+@dataclass(frozen=True)
+class Session:
+    """An open session.
+
+    Attributes:
+        device: ``cpu`` or ``cuda:N``.
+        surroundings: The machine.
+        workers: Where candidates' workers come from.
+        baseline: Where references run, on a GPU; None where speed is not measured.
+    """
+
+    device: str
+    surroundings: Surroundings
+    workers: Workers
+    baseline: Baseline | None
+
+
+@contextlib.contextmanager
+def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = True) -> Iterator[Session]:
+    """Make ready for judging on a device.
+
+    Workers import torch while this process does: they start first, on the device that is most likely meant.
+
+    Args:
+        wanted: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        home: ``HARNESS_HOME``.
+        starts_ahead: Whether workers will be needed for sure.
+        is_timed: Whether speed is measured, on a GPU.
+
+    Raises:
+        UsageError: It is no device.
+        DeviceError: There is no such GPU.
+        ToolchainError: What builds for the device is missing.
+    """
+    from harness import devices
+
+    likely = devices.guess(wanted)
+    try:
+        tools = tools_for(likely, home)
+    except ToolchainError:
+        likely = str(devices.choose(wanted))  # a driver without a torch for it: not this device after all
+        tools = tools_for(likely, home)
+    adopt_orphans()  # of workers that end before what they have started
+    with contextlib.ExitStack() as stack:
+        workers, rivals = _workers(stack, likely, tools, home, starts_ahead, is_timed)
+        with unwinding():
+            device = str(devices.choose(wanted))
+            if device != likely:
+                stack.close()
+                tools = tools_for(device, home)
+                workers, rivals = _workers(stack, device, tools, home, starts_ahead, is_timed)
+            from harness.judge.baseline import Baseline
+            from harness.judge.evaluation import Surroundings
+
+            baseline = None
+            if rivals is not None:
+                baseline = Baseline(rivals)
+                stack.callback(baseline.close)
+            yield Session(device, Surroundings.of_this_machine(home, tools.compiler, device), workers, baseline)
+
+
+def _workers(
+    stack: contextlib.ExitStack, device: str, tools: Tools, home: Path, starts_ahead: bool, is_timed: bool
+) -> tuple[Workers, Workers | None]:
+    """Where workers come from: candidates' and, on a GPU where speed is measured, those that references run in."""
+    from harness.judge.handle import Workers
+
+    workers = stack.enter_context(contextlib.closing(Workers(device, tools.libraries, available_memory() // 2)))
+    rivals = None
+    if is_timed and device != "cpu":
+        kept = {
+            "TORCHINDUCTOR_CACHE_DIR": str(home / COMPILED / "inductor"),
+            "TRITON_CACHE_DIR": str(home / COMPILED / "triton"),
+        }
+        rivals = Workers(device, tools.libraries, None, confined=False, environment=kept)
+        stack.enter_context(contextlib.closing(rivals))
+    for each in (workers, rivals):
+        if each is not None and starts_ahead:
+            each.start_ahead()
+    return workers, rivals

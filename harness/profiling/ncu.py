@@ -1,0 +1,236 @@
+"""Nsight Compute: where it is, how it is run on a solution, and what its refusals mean.
+
+The solution runs unconfined here, as the user: counters cannot be read through the worker's confinement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness.build.cache import BuildCache
+from harness.errors import EXIT_NOT_PASSED, EXIT_USAGE, DeviceError, HarnessError, ProblemError, ToolchainError
+from harness.judge.handle import Limits
+from harness.profiling.figures import METRICS, KernelFigures, marked, parsed
+from harness.solutions import Candidate
+from harness.text import one_line, printable, shortened
+from harness.wire.values import UnsupportedValue, encode_plain
+
+#: Where installers put it besides the path; the newest version counts.
+TOOLKIT = Path("/usr/local/cuda/bin/ncu")
+PACKAGES = Path("/opt/nvidia/nsight-compute")
+#: Every kernel runs in several passes, with memory saved and restored between them.
+SLOWER = 10
+#: As much as is told of what a program said.
+MAX_SAID = 2000
+_MISSING = (
+    "--ncu: Nsight Compute (ncu) is neither on PATH nor in /usr/local/cuda/bin or /opt/nvidia/nsight-compute; it is "
+    "part of the CUDA toolkit, and is had alone from https://developer.nvidia.com/tools-overview/nsight-compute/"
+    "get-started or with `conda install -c nvidia nsight-compute`"
+)
+_NOT_PERMITTED = (
+    "the driver lets only administrators read the GPU's counters (ERR_NVGPUCTRPERM): run as root, in a container with "
+    "--cap-add=SYS_ADMIN, or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; see "
+    "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
+)
+
+
+class TargetFailed(HarnessError):
+    """The solution did not run."""
+
+    exit_code = EXIT_NOT_PASSED
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is run under Nsight Compute.
+
+    Attributes:
+        candidate: The solution.
+        constants: The case's constants.
+        device: ``cuda:N``.
+        limits: Seconds that it may run and build.
+        home: ``HARNESS_HOME``: builds that are there already are used.
+    """
+
+    candidate: Candidate
+    constants: dict[str, Any]
+    device: str
+    limits: Limits
+    home: Path
+
+
+def find_ncu() -> Path:
+    """The program.
+
+    Raises:
+        ToolchainError: It is not installed.
+    """
+    on_path = shutil.which("ncu")
+    packages = sorted(PACKAGES.glob("*/ncu"), key=lambda path: _version(path.parent.name), reverse=True)
+    for path in (*([Path(on_path)] if on_path else []), TOOLKIT, *packages):
+        if os.access(path, os.X_OK) and path.is_file():
+            return path
+    raise ToolchainError(_MISSING)
+
+
+def measured(target: Target, ncu: Path) -> list[KernelFigures]:
+    """Run a solution under Nsight Compute: first alone, which builds it and shows that it runs, then watched.
+
+    Returns:
+        The kernels of one forward, and of one forward with its backward, taken together by name.
+
+    Raises:
+        ProblemError: The problem does not run, or a constant cannot be told to another process.
+        TargetFailed: The solution does not build or run, or takes too long.
+        DeviceError: The counters may not be read.
+        ToolchainError: Nsight Compute failed, or saw no kernel.
+    """
+    from harness.worker.profiling import is_defined, short_name
+
+    problem, limits = target.candidate.problem, target.limits
+    try:
+        constants = encode_plain(target.constants)
+    except UnsupportedValue as error:
+        raise ProblemError(f"{problem.path}: the case's constants: {error}") from None
+    with tempfile.TemporaryDirectory(prefix="harness-profile-") as name:
+        folder = Path(name)
+        for key, path in BuildCache(target.home / "builds").libraries(target.candidate.solution.digest).items():
+            shutil.copyfile(path, folder / f"{key}.so")
+        program = [
+            *(sys.executable, "-m", "harness.profiling.target", str(target.candidate.solution.path)),
+            *(str(problem.path.resolve()), constants, target.device, str(folder)),
+        ]
+        alone = _run(program, folder, limits.build_s + limits.run_s)
+        if alone.code != 0:
+            raise _failed(alone)
+        log = folder / "ncu.log"
+        watched = _run(command(ncu, log, program), folder, SLOWER * limits.run_s)
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+        found = parsed(text, short_name)
+        refusal = refused(watched.code, f"{text}\n{watched.said}", bool(found))
+        if refusal is not None:
+            raise refusal
+        libraries = [path.read_bytes() for path in folder.glob("*.so")]
+        return marked(found, lambda kernel: is_defined(kernel, libraries))
+
+
+def command(ncu: Path, log: Path, program: Sequence[str]) -> list[str]:
+    """The command line that has Nsight Compute watch a program between its ``cudaProfilerStart`` and ``Stop``.
+
+    Args:
+        ncu: Nsight Compute.
+        log: The file that it writes to: its own lines and the CSV, nothing of the program's.
+        program: What it runs.
+    """
+    return [
+        *(str(ncu), "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
+        *("--metrics", ",".join(METRICS), "--clock-control", "none"),
+        *("--target-processes", "all", "--profile-from-start", "off"),
+        *program,
+    ]
+
+
+def refused(code: int | None, said: str, found: bool) -> HarnessError | None:
+    """What is wrong with a run of Nsight Compute; None where nothing is.
+
+    Args:
+        code: Its exit code; None where its time was up.
+        said: What it and the program wrote.
+        found: Whether there is a kernel in it.
+    """
+    if "ERR_NVGPUCTRPERM" in said:
+        return DeviceError(_NOT_PERMITTED)
+    if code is None:
+        return TargetFailed(
+            f"still profiling after {SLOWER} times --timeout: give it longer, or a smaller case with --case or --set"
+        )
+    if code != 0:
+        errors = [line for line in said.splitlines() if line.startswith("==ERROR==")]
+        words = "; ".join(line.removeprefix("==ERROR==").strip() for line in errors) or _tail(said)
+        return ToolchainError(f"ncu {_ended(code)}: {shortened(one_line(words), MAX_SAID)}")
+    if not found:
+        return ToolchainError(
+            "ncu saw no kernel: the solution launches none on the GPU, or another version of ncu is needed for this "
+            "driver (`ncu --version`)"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """A finished program: its exit code, None where its time was up, and what it wrote."""
+
+    code: int | None
+    said: str
+
+
+def _run(arguments: Sequence[str], folder: Path, limit_s: float) -> _Ran:
+    """Run a program in a session of its own, all of which is ended after it."""
+    said = folder / "said.txt"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env=_environment(os.environ, folder),
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # nothing is left of the group
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return _Ran(code, said.read_text(encoding="utf-8", errors="replace"))
+
+
+def _environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
+    package = str(Path(harness.__file__).resolve().parent.parent)
+    paths = filter(None, [package, inherited.get("PYTHONPATH")])
+    return {
+        **inherited,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONWARNINGS": "ignore:Failed to initialize NumPy:UserWarning",
+        "TMPDIR": str(folder),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+    }
+
+
+def _failed(ran: _Ran) -> HarnessError:
+    """Why the solution could not be run alone."""
+    if ran.code is None:
+        return TargetFailed("the solution did not build and run within --build-timeout and --timeout")
+    if ran.code == EXIT_USAGE:
+        return ProblemError(_tail(ran.said))
+    return TargetFailed(f"the solution does not run by itself ({_ended(ran.code)}):\n{_tail(ran.said)}")
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was ended by {next((one.name for one in signal.Signals if one == -code), f'signal {-code}')}"
+
+
+def _tail(said: str) -> str:
+    """The end of what was said."""
+    return printable(said.strip()[-MAX_SAID:])
+
+
+def _version(name: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", name))

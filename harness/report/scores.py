@@ -1,0 +1,94 @@
+"""Scores in words: rows for tables in Markdown and on a terminal."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.report.comparison import WORDS
+from harness.text import one_line
+from harness.timing.scores import GRID, Score, Share
+from harness.timing.statistics import Interval
+
+HEADER = ("direction", "baseline", "passed", "of them untimed", "failed", "geometric mean", "share of floor")
+CURVE_HEADER = ("direction", "baseline", *(f"p = {p:g}" for p in GRID))
+#: What a reader has to know about these figures.
+NOTES = (
+    "geometric mean: of the speedups of what passed and was timed; its 95 % interval is the uncertainty of measuring "
+    "these candidates, not of drawing them",
+    "fast_p: the share of all candidates that passed and are more than p times as fast; in brackets those whose whole "
+    "95 % interval lies above p and those whose interval reaches above p; untimed ones count in these bounds only",
+)
+_PLAIN_WIDTH = 160
+
+
+def columns(score: Score) -> tuple[str, ...]:
+    """A row for ``HEADER``."""
+    counts = (str(count) for count in (score.passed, score.untimed, score.failed))
+    return (WORDS[score.direction], score.baseline, *counts, ratio_text(score.geometric_mean), _floor_text(score))
+
+
+def curve_columns(score: Score) -> tuple[str, ...]:
+    """A row for ``CURVE_HEADER``."""
+    return (WORDS[score.direction], score.baseline, *(_share_text(score.fast_p[p]) for p in GRID))
+
+
+def print_scores(scores: Sequence[Score]) -> None:
+    """Print scores and the curves of ``fast_p`` on stdout; nothing for no score."""
+    if not scores:
+        return
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    curves = [curve_columns(score) for score in scores]
+    for header, rows in (
+        (HEADER, [columns(score) for score in scores]),
+        # On its side, for the width of a terminal.
+        (("fast_p", *(" ".join(curve[:2]) for curve in curves)), list(zip(CURVE_HEADER, *curves, strict=True))[2:]),
+    ):
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for position, name in enumerate(header):
+            table.add_column(escape(name), overflow="fold", justify="right" if position else "left")
+        for row in rows:
+            table.add_row(*(escape(one_line(cell)) for cell in row))
+        console.print(table)
+        console.print()
+    for note in NOTES:
+        console.print(escape(note))
+
+
+def ratio_text(ratio: Interval | None) -> str:
+    """A speedup with its interval, as ``1.712x [1.704, 1.721]``; ``-`` for None."""
+    if ratio is None:
+        return "-"
+    return f"{significant(ratio.ratio, 4)}x [{significant(ratio.low, 4)}, {significant(ratio.high, 4)}]"
+
+
+def percent(share: float) -> str:
+    """A share as ``65.3 %``."""
+    return f"{100 * share:.1f} %" if share < 100 else f"{100 * share:.1e} %"
+
+
+def significant(value: float, digits: int) -> str:
+    """A positive number with so many significant digits, zeros at its end included; large ones keep all they have."""
+    if not 1e-6 <= value < 1e9:
+        return f"{value:.{digits - 1}e}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(value)))
+    return f"{value:.{decimals}f}"
+
+
+def _floor_text(score: Score) -> str:
+    share = score.floor_share
+    words = f"{percent(share.ratio)} [{100 * share.low:.1f}, {100 * share.high:.1f}]" if share else "-"
+    words += f" of {score.with_floor}" if share and score.with_floor < score.passed else ""
+    return words + (f" ({score.beyond_floor} beyond it left out)" if score.beyond_floor else "")
+
+
+def _share_text(share: Share | None) -> str:
+    if share is None:
+        return "-"
+    low, middle, high = (f"{100 * one:.0f}" for one in (share.low, share.share, share.high))
+    return f"{middle} %" if low == middle == high else f"{middle} % [{low}, {high}]"

@@ -1,0 +1,126 @@
+"""The speed of light: no call is faster than what it must move and compute lets it be.
+
+This is the roofline model (Williams, Waterman and Patterson, 2009, "Roofline: An Insightful Visual Performance Model
+for Multicore Architectures"), with measured ceilings. Bytes, flops and milliseconds; nothing is rounded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.records import PrecisionClass
+from harness.timing.statistics import Interval, median_interval
+
+if TYPE_CHECKING:
+    from harness.timing.ceilings import Ceilings
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a problem's directions, ``forward`` and ``forward_backward``, cannot do without (see ``judge.work``).
+
+    Attributes:
+        bytes: Bytes to read and to write, by direction; a problem without gradients has no ``forward_backward``.
+        flops: Floating-point operations of its products, by direction.
+    """
+
+    bytes: dict[str, int]
+    flops: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The speed of light of one direction on one device.
+
+    Attributes:
+        bytes: Bytes that must be moved.
+        flops: Floating-point operations of products.
+        floor_ms: The least time for both, the one hidden behind the other.
+        bound: Which of them takes that long.
+        intensity: Flops a byte; None where nothing is moved.
+    """
+
+    bytes: int
+    flops: int
+    floor_ms: float
+    bound: Literal["bytes", "flops"]
+    intensity: float | None
+
+
+def floor_of(work: Work, ceilings: Ceilings, precision_class: PrecisionClass) -> dict[str, Floor]:
+    """``max(bytes / copy, flops / rate)`` of each direction.
+
+    Args:
+        work: The problem's work.
+        ceilings: The device's.
+        precision_class: The class that the problem allows, which decides the rate of products.
+
+    Returns:
+        The floor by direction.
+    """
+    rate = ceilings.rate(precision_class)
+    floors = {}
+    for direction, moved in work.bytes.items():
+        flops = work.flops[direction]
+        moving_ms, computing_ms = moved / ceilings.copy * 1e3, flops / rate * 1e3
+        bound: Literal["bytes", "flops"] = "flops" if computing_ms > moving_ms else "bytes"
+        intensity = flops / moved if moved else None
+        floors[direction] = Floor(moved, flops, max(moving_ms, computing_ms), bound, intensity)
+    return floors
+
+
+def share(floor: Floor, latency_ms: Interval) -> Interval:
+    """The share of the speed of light that a latency reaches, ``floor / latency``, with its interval.
+
+    Args:
+        floor: The floor.
+        latency_ms: Median of the latencies with its interval, as of ``median_interval``; positive.
+    """
+    return Interval(*(floor.floor_ms / one for one in (latency_ms.ratio, latency_ms.high, latency_ms.low)))
+
+
+def floor_fields(
+    work: Work,
+    ceilings: Ceilings,
+    precision_class: PrecisionClass,
+    samples_by_direction: Mapping[str, Sequence[float]],
+) -> dict[str, Any]:
+    """What ``EvaluationRecord.floor`` holds, ready for JSON.
+
+    Args:
+        work: The problem's work.
+        ceilings: The device's.
+        precision_class: The class that the problem allows.
+        samples_by_direction: The candidate's latencies in milliseconds, at least two each; a direction that was not
+            measured, or whose speed is not counted, is left out.
+
+    Returns:
+        By direction ``bytes``, ``flops``, ``floor_ms``, ``bound``, ``intensity``, and where there are latencies
+        ``share``: [share, low, high].
+
+    Raises:
+        ValueError: A direction has a single latency.
+    """
+    fields: dict[str, Any] = {}
+    for direction, floor in floor_of(work, ceilings, precision_class).items():
+        fields[direction] = asdict(floor)
+        if samples := samples_by_direction.get(direction):
+            fields[direction]["share"] = list(share(floor, median_interval(samples)))
+    return fields
+
+
+def flags(fields: Mapping[str, Any]) -> list[str]:
+    """A sentence for each direction that claims to be faster than its floor: to be looked at, not to be praised.
+
+    Args:
+        fields: What ``floor_fields`` returned.
+    """
+    return [
+        f"{direction}: {floor['share'][0]:.2f} of the speed of light (the floor is {floor['floor_ms']:.3g} ms, bound "
+        f"by {floor['bound']}): see whether the candidate finds work that can be left out, or leaves out work that "
+        "cannot; or whether the GPU was busy when its ceilings were measured (`doctor --calibrate`)"
+        for direction, floor in fields.items()
+        if "share" in floor and floor["share"][0] > 1
+    ]

@@ -1,0 +1,135 @@
+"""Copies and fills by the driver: told apart from kernels, with what they moved, and no evidence of anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from harness.judge.handle import Clock
+from harness.judge.tracing import traced
+from harness.records import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
+from harness.report.profile import rows_of
+from harness.wire.messages import REPLIES, Launched, Traced, decode, encode
+from harness.worker import profiling
+
+COPY, FILL = "Memcpy DtoD (Device -> Device)", "Memset (Device)"
+TRACE = {
+    "traceEvents": [
+        {"cat": "gpu_memcpy", "name": COPY, "args": {"bytes": 4096, "stream": 7}},
+        {"cat": "gpu_memset", "name": FILL, "args": {"bytes": 12}},
+        {"cat": "gpu_memcpy", "name": COPY, "args": {"bytes": 1000}},
+        {"cat": "kernel", "name": "void add(float*)", "args": {"grid": [1, 1, 1]}},
+        {"cat": "cuda_runtime", "name": COPY, "args": {"bytes": 1}},
+        {"ph": "M", "name": "process_name", "pid": 0},
+    ]
+}
+
+
+class Profiler:
+    """Stands for torch's, on a GPU: two kernels, two copies and a fill, and an export to fail."""
+
+    trace: Any = TRACE
+
+    def __init__(self, **options: Any):
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def events(self) -> list[Any]:
+        told = (("void add(float*)", 5), (FILL, 1), ("void inner::own<2>(int)", 9), (COPY, 2), (COPY, 4))
+        return [
+            SimpleNamespace(
+                device_type=SimpleNamespace(name="CUDA"),
+                name=name,
+                time_range=SimpleNamespace(start=number, elapsed_us=lambda spent=spent: spent * 1e3),
+            )
+            for number, (name, spent) in enumerate(told)
+        ]
+
+    def export_chrome_trace(self, path: str) -> None:
+        if self.trace is None:
+            raise RuntimeError("Trace is already saved.")
+        Path(path).write_text(self.trace if isinstance(self.trace, str) else json.dumps(self.trace))
+
+
+@pytest.mark.parametrize(("trace", "moved"), [(TRACE, (12, 5096)), (None, (None, None)), ("{", (None, None))])
+def test_copies_come_with_what_they_moved_where_the_profiler_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trace: Any, moved: tuple[int | None, int | None]
+) -> None:
+    monkeypatch.setattr(profiling, "profile", Profiler)
+    monkeypatch.setattr(Profiler, "trace", trace)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    (tmp_path / "own.so").write_bytes(b"..3ownILi2E..")
+    seen = profiling.launched(lambda: None, [tmp_path / "own.so"])
+    assert seen == [
+        Launched("add", 1, False, 5.0),
+        Launched(FILL, 1, False, 1.0, True, moved[0]),
+        Launched("inner::own<2>", 1, True, 9.0),
+        Launched(COPY, 2, False, 6.0, True, moved[1]),
+    ]
+
+
+def test_a_sum_without_one_of_its_parts_is_no_sum() -> None:
+    events = [*TRACE["traceEvents"], {"cat": "gpu_memcpy", "name": COPY, "args": {"stream": 7}}]
+    assert profiling.bytes_moved({"traceEvents": events}) == {FILL: 12}
+    assert profiling.bytes_moved({}) == {}
+
+
+def fields(*forward: Launched) -> dict[str, Any]:
+    """What a record gets of a worker that says this of its forward."""
+    said = decode(encode(Traced(True, forward, ())), REPLIES)
+    setting: Any = SimpleNamespace(leaves=())
+    worker: Any = SimpleNamespace(request=lambda *arguments: said)
+    return traced(setting, worker, Clock(1.0, 1.0))
+
+
+def test_a_copy_is_no_kernel() -> None:
+    own, copy = Launched("own", 1, True, 3.0), Launched(COPY, 2, False, 1.0, True, 4096)
+    assert fields(own, copy) == {
+        "kernels": {"forward": (KernelUse("own", 1, True, 3.0),)},
+        "copies": {"forward": (CopyUse(COPY, 2, 1.0, 4096),)},
+        "findings": (),
+    }
+    assert fields(own)["copies"] == {}
+
+
+def test_a_copy_is_no_evidence_of_a_kernel_of_its_own() -> None:
+    pretended = Launched("own", -3, True, 3.0, True, -4)
+    found = fields(pretended)
+    assert found["kernels"] == {"forward": ()}
+    assert found["copies"] == {"forward": (CopyUse("own", 0, 3.0, 0),)}
+    (finding,) = found["findings"]
+    assert (finding.kind, finding.message) == ("no-own-kernel", "no kernel of the solution's own ran")
+
+
+def record(**fields: Any) -> EvaluationRecord:
+    return EvaluationRecord(
+        "p", "p/s", "full", "cuda:0", Status.PASSED, "", "00", "11", "22", PrecisionClass.FP32, **fields
+    )
+
+
+def test_records_keep_copies_and_old_ones_load_without() -> None:
+    whole = record(**fields(Launched("own", 1, True, 3.0), Launched(COPY, 2, False, 1.0, True, None)))
+    assert EvaluationRecord.from_json(whole.to_json()) == whole
+    old = json.loads(whole.to_json())
+    del old["copies"]
+    assert EvaluationRecord.from_json(json.dumps(old)) == record(kernels=whole.kernels)
+
+
+def test_shares_are_of_kernels_and_copies_together() -> None:
+    forward = (Launched("own", 2, True, 6.0), Launched("gemm", 1, False, 3.0), Launched(COPY, 2, False, 1.0, True, 99))
+    rows = rows_of(record(**fields(*forward)))["forward"]
+    assert [(row.name, row.whose, row.launches, row.share, row.bytes) for row in rows] == [
+        ("own", "own", 2, 0.6, None),
+        ("gemm", "torch", 1, 0.3, None),
+        (COPY, "driver", 2, 0.1, 99),
+    ]
