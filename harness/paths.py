@@ -8,6 +8,9 @@ from pathlib import Path
 
 from harness.errors import UsageError
 
+#: Folder of the home with what was made of problems' references: compiled code, and their work.
+REFERENCES = "references"
+
 
 def project_root(chosen: str | None = None) -> Path:
     """The folder whose ``problems/``, ``templates/`` and ``solutions/`` are meant.

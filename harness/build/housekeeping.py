@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.paths import REFERENCES
 
 #: Folders of the home that can be deleted at any time; the store is none of them.
-PARTS = ("builds", "emulator", "logs")
+PARTS = ("builds", "emulator", "logs", REFERENCES)
 _REMOVED_PREFIX = ".removed-"
 _SCRATCH_PREFIX = ".build-"
 _LIBRARY_SUFFIX = ".so"
@@ -29,7 +30,8 @@ class Part:
 
     Attributes:
         name: The folder's name.
-        entries: Its entries: solutions with builds, versions of the emulator's runtime, logs.
+        entries: Its entries: solutions with builds, versions of the emulator's runtime, logs, and kinds of what
+            was made of references (compiled code, counts).
         libraries: Shared libraries in them.
         bytes: Size of their files.
         kept: Entries that ``clear`` left, and why.

@@ -11,11 +11,11 @@ import click
 from harness.build.housekeeping import Part, clear, measure
 from harness.errors import EXIT_PASSED
 from harness.memory import size_text
-from harness.paths import harness_home
+from harness.paths import REFERENCES, harness_home
 from harness.settings import SettingsGroup, option
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
-_ENTRIES = {"builds": "solutions", "emulator": "runtimes", "logs": "logs"}
+_ENTRIES = {"builds": "solutions", "emulator": "runtimes", "logs": "logs", REFERENCES: "kinds"}
 
 
 @click.group("cache", cls=SettingsGroup)
@@ -49,7 +49,7 @@ def info_command(home: str | None, as_json: bool) -> int:
 @option("home")
 @_AS_JSON
 def clear_command(home: str | None, as_json: bool) -> int:
-    """Remove builds, logs and the emulator's runtime; the next evaluation builds them again. Records stay.
+    """Remove builds, logs, the emulator's runtime and compiled references; they are built again. Records stay.
 
     \b
     Examples:
@@ -69,6 +69,6 @@ def _print(home: Path, parts: list[Part], as_json: bool, removed: bool) -> None:
     print(f"removed from {home}:" if removed else str(home))
     for part in parts:
         entries = f"{part.entries} {_ENTRIES[part.name]}"
-        print(f"{part.name:8}  {entries:14}  {part.libraries:4} libraries  {size_text(part.bytes)}")
+        print(f"{part.name:10}  {entries:14}  {part.libraries:4} libraries  {size_text(part.bytes)}")
         for left in part.kept:
-            print(f"{'':8}  left: {left}")
+            print(f"{'':10}  left: {left}")

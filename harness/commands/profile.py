@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import Any
 
 import click
 from tqdm import tqdm
@@ -17,7 +16,7 @@ from harness.executors.plan import Choice
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
-from harness.problems import parse_setting
+from harness.problems import parse_settings
 from harness.records import Status, plain
 from harness.settings import option
 from harness.solutions import select
@@ -77,12 +76,7 @@ def command(
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if case is not None and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
-    constants: dict[str, Any] = {}
-    for text in settings:
-        name, value = parse_setting(text)
-        if name in constants:
-            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
-        constants[name] = value
+    constants = parse_settings(settings)
     candidates = select(project_root(root), (solution,), problem)
     if len(candidates) != 1:
         names = ", ".join(one_line(candidate.solution.name) for candidate in candidates)

@@ -6,22 +6,17 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from harness.errors import ProblemError, ToolchainError, UsageError
+from harness.errors import ProblemError, UsageError
 from harness.executors.plan import Choice
-from harness.executors.tools import tools_for
-from harness.interrupts import unwinding
+from harness.executors.session import Session, opened
 from harness.judge.handle import Limits
 from harness.memory import available_memory
 from harness.problems import CUSTOM_CASE, Problem, fault_of
-from harness.processes import adopt_orphans
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate
 from harness.streams import results_alone
-
-if TYPE_CHECKING:
-    from harness.judge.handle import Workers
 
 #: The case that is meant on a GPU where none is named.
 FULL_CASE = "full"
@@ -65,25 +60,8 @@ def judged_once(task: Task, wanted_device: str) -> EvaluationRecord:
         ProblemError: The problem does not run.
         HarnessError: What builds for the device, or the device itself, is missing.
     """
-    from harness import devices
-    from harness.judge.handle import Workers
-
-    likely = devices.guess(wanted_device)
-    try:
-        tools = tools_for(likely, task.home)
-    except ToolchainError:
-        likely = str(devices.choose(wanted_device))  # a driver without a torch for it: not this device after all
-        tools = tools_for(likely, task.home)
-    adopt_orphans()  # of a worker that ends before what it has started
-    with contextlib.ExitStack() as stack:
-        workers = stack.enter_context(contextlib.closing(Workers(likely, tools.libraries, available_memory() // 2)))
-        stack.enter_context(unwinding())
-        workers.start_ahead()  # it imports torch while this process does
-        device = str(devices.choose(wanted_device))
-        if device == likely:
-            stack.enter_context(results_alone())
-            return _record(task, device, tools.compiler, workers)
-    return judged_once(task, device)
+    with opened(wanted_device, task.home, is_timed=False) as session, results_alone():
+        return _record(task, session)
 
 
 def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
@@ -114,15 +92,14 @@ def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
     return min(fitting, key=lambda one: one[0])[1]
 
 
-def _record(task: Task, device: str, compiler: str, workers: Workers) -> EvaluationRecord:
+def _record(task: Task, session: Session) -> EvaluationRecord:
     from harness.judge.draws import new_secret
-    from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
+    from harness.judge.evaluation import CandidateJudge, Policy
 
     problem = task.candidate.problem
-    case = chosen_case(problem, task.choice, device == "cpu")
-    policy = Policy(device, new_secret(), task.limits)
-    surroundings = Surroundings.of_this_machine(task.home, compiler, device)
-    judge = CandidateJudge(task.candidate, policy, surroundings, workers, task.progress)
+    case = chosen_case(problem, task.choice, session.device == "cpu")
+    policy = Policy(session.device, new_secret(), task.limits)
+    judge = CandidateJudge(task.candidate, policy, session.surroundings, session.workers, task.progress)
     with contextlib.closing(judge), _faults_told(problem):
         return judge.evaluate(*case, trials=1)
 

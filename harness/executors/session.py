@@ -12,15 +12,13 @@ from harness.errors import ToolchainError
 from harness.executors.tools import Tools, tools_for
 from harness.interrupts import unwinding
 from harness.memory import available_memory
+from harness.paths import REFERENCES
 from harness.processes import adopt_orphans
 
 if TYPE_CHECKING:
     from harness.judge.baseline import Baseline
     from harness.judge.evaluation import Surroundings
     from harness.judge.handle import Workers
-
-#: Folder of the home with what torch.compile has made of references.
-COMPILED = "compiled"
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,8 @@ def _workers(
     rivals = None
     if is_timed and device != "cpu":
         kept = {
-            "TORCHINDUCTOR_CACHE_DIR": str(home / COMPILED / "inductor"),
-            "TRITON_CACHE_DIR": str(home / COMPILED / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(home / REFERENCES / "inductor"),
+            "TRITON_CACHE_DIR": str(home / REFERENCES / "triton"),
         }
         rivals = Workers(device, tools.libraries, None, confined=False, environment=kept)
         stack.enter_context(contextlib.closing(rivals))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from harness.device_state import DeviceWatch
 from harness.judge.series import CANDIDATE
-from harness.judge.work import work_of
+from harness.judge.work import kept_work
 from harness.problems import Problem
 from harness.timing.ceilings import Ceilings
 from harness.timing.floor import flags, floor_fields
@@ -23,6 +24,7 @@ class Conditions:
         constants: The case's constants.
         device: The device.
         ceilings: The device's; None where they have not been measured.
+        folder: Where the problem's work is kept.
         own_pids: Processes of ours that may be on the GPU.
     """
 
@@ -32,11 +34,12 @@ class Conditions:
         constants: dict[str, Any],
         device: torch.device,
         ceilings: Ceilings | None,
+        folder: Path,
         own_pids: Collection[int],
     ):
         self._precision = problem.precision
         self._ceilings = ceilings
-        self._work = work_of(problem, constants) if ceilings is not None else None
+        self._work = kept_work(folder, problem, constants) if ceilings is not None else None
         self._watch = None if device.type == "cpu" else DeviceWatch.open(device.index or 0, own_pids)
 
     def look(self) -> None:

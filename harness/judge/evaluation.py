@@ -38,6 +38,7 @@ from harness.judge.trial import (
     stop_for,
 )
 from harness.judge.watching import Watcher, Watching
+from harness.paths import REFERENCES
 from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status
 from harness.solutions import Candidate
@@ -82,11 +83,13 @@ class Surroundings:
         cache: Built libraries.
         log_folder: Where the full output of failed builds goes.
         environment: Versions and processor, for records.
+        work_folder: Where it is kept what problems cannot do without.
         ceilings: The device's, where they have been measured.
     """
 
     cache: BuildCache
     log_folder: Path
+    work_folder: Path
     environment: dict[str, str]
     ceilings: Ceilings | None = None
 
@@ -98,7 +101,7 @@ class Surroundings:
         if device != "cpu":
             versions |= environment.describe_gpu()
             known = ceilings.load(home, versions)
-        return cls(BuildCache(home / "builds"), home / "logs", versions, known)
+        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "work", versions, known)
 
 
 def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
@@ -204,8 +207,10 @@ class CandidateJudge:
             self._start_worker()  # it imports torch while the judge draws
         conditions = None
         if self._baseline is not None:
-            known = self._surroundings.ceilings
-            conditions = Conditions(problem, constants, self._device, known, WorkerHandle.living)
+            around = self._surroundings
+            conditions = Conditions(
+                problem, constants, self._device, around.ceilings, around.work_folder, WorkerHandle.living
+            )
         module = problems.load(problem, constants)
         secret = self._policy.secret
         args = init_args(problem, module, derive_seed(secret, case, "init"))

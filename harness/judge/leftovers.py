@@ -28,30 +28,38 @@ def children_of(process: int) -> list[int]:
     found: list[int] = []
     waiting = [process]
     while waiting:
-        for path in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                born = [int(number) for number in path.read_text().split()]
-                found += born
-                waiting += born
+        born = [int(number) for line in _of_threads(waiting.pop(), "children") for number in line.split()]
+        found += born
+        waiting += born
     return found
 
 
 def processor_seconds(process: int) -> float:
     """Seconds of processors that the living threads of a process have used (Linux); 0 where that is not known."""
-    nanoseconds = 0
-    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            nanoseconds += int(path.read_text().split()[0])
-    return nanoseconds / 1e9
+    return sum(int(line.split()[0]) for line in _of_threads(process, "schedstat") if line.strip()) / 1e9
 
 
 def is_stopped(process: int) -> bool:
     """Whether all threads of a process stand still or have ended (Linux); true where that is not known."""
-    for path in Path(f"/proc/{process}/task").glob("*/stat"):
-        with contextlib.suppress(OSError, IndexError):
-            if path.read_text(errors="replace").rpartition(")")[2].split()[0] not in "TtZX":
-                return False
-    return True
+    lines = _of_threads(process, "stat")
+    return all(line.rpartition(")")[2].split()[0] in "TtZX" for line in lines if line)
+
+
+def _of_threads(process: int, name: str) -> list[str]:
+    """What the kernel has in a file of this name for each thread of a process; read often, so by the shortest way."""
+    folder, found = f"/proc/{process}/task", []
+    try:
+        threads = os.listdir(folder)  # noqa: PTH208 - pathlib's takes three times as long
+    except OSError:
+        return []
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it has ended
+            descriptor = os.open(f"{folder}/{thread}/{name}", os.O_RDONLY)
+            try:
+                found.append(os.read(descriptor, 1 << 16).decode(errors="replace"))
+            finally:
+                os.close(descriptor)
+    return found
 
 
 def adopted(workers: Collection[int]) -> list[int]:

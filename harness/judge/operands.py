@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.judge.dispatching import DispatchMode
 from harness.judge.draws import Draw
 from harness.judge.equivalence import Errors, Floor
 from harness.records import PrecisionClass
@@ -109,7 +109,7 @@ def _with_accumulation(floor: Floor) -> Floor:
     return Floor(ACCUMULATION.l2 + floor.l2, ACCUMULATION.maximum + floor.maximum)
 
 
-class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Rounding(DispatchMode):  # type: ignore[no-untyped-call]
     """A block in which every product rounds its operands.
 
     Args:
@@ -118,14 +118,9 @@ class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, bits: int, to_nearest: bool):
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._bits = bits
         self._to_nearest = to_nearest
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled; the default imports ``torch._dynamo``, which takes a second or two."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.judge.dispatching import DispatchMode
 from harness.judge.draws import derive_seed
 from harness.judge.edges import Edge, edges_of
 from harness.judge.equivalence import MAX_FACTOR
@@ -86,7 +86,7 @@ class Watcher:
         """A tensor was cloned."""
 
 
-class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watching(DispatchMode):  # type: ignore[no-untyped-call]
     """A block in which a watcher meets the operators with a kink.
 
     Args:
@@ -94,13 +94,8 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, watcher: Watcher):
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._watcher = watcher
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled; the default imports ``torch._dynamo``, which takes a second or two."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -25,14 +25,21 @@ So a claim below the floor is flagged, and not refused.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 from harness import problems
+from harness.files import read_source, write_whole
+from harness.judge.dispatching import DispatchMode
 from harness.judge.draws import seeded
 from harness.problems import Problem, ProblemModule
 from harness.timing.floor import Work
@@ -52,6 +59,34 @@ class _Call(NamedTuple):
     inputs: list[torch.Tensor]
     kept: list[tuple[torch.Tensor, torch.Tensor]]
     outputs: list[torch.Tensor]
+
+
+class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the flops of what runs inside, by the formulas of torch's own counter.
+
+    That counter itself (``FlopCounterMode``) imports torch's compiler, which takes seconds.
+
+    Attributes:
+        flops: What was counted so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator, or what it is made of, and count it."""
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if formula is not None:
+            self.flops += int(formula(*args, **kwargs, out_val=result))
+        return result
 
 
 def work_of(problem: Problem, constants: dict[str, Any]) -> Work | None:
@@ -75,12 +110,55 @@ def work_of(problem: Problem, constants: dict[str, Any]) -> Work | None:
     )
 
 
+def kept_work(folder: Path, problem: Problem, constants: dict[str, Any]) -> Work | None:
+    """The same, kept in a folder from one program to the next: the first on the meta device imports for seconds.
+
+    Args:
+        folder: Where it is kept; made where it is missing. What cannot be read or written there does no harm.
+        problem: The problem.
+        constants: The case's constants.
+
+    Raises:
+        ProblemError: The problem's body raised.
+    """
+    known = json.dumps([problem.digest, repr(sorted(constants.items())), torch.__version__, _own_digest()])
+    path = folder / f"{hashlib.sha256(known.encode()).hexdigest()}.json"
+    try:
+        kept = json.loads(read_source(path))
+        if kept is None or _is_work(kept):
+            return None if kept is None else Work(kept["bytes"], kept["flops"])
+    except (OSError, ValueError, RecursionError):
+        pass
+    work = work_of(problem, constants)
+    with contextlib.suppress(OSError):  # it is counted again next time
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(None if work is None else asdict(work)).encode())
+    return work
+
+
+def _own_digest() -> str:
+    """The beginning of a sha256 of this file: another way of counting counts anew."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+
+
+def _is_work(kept: Any) -> bool:
+    """Whether a file holds the counts of a ``Work``."""
+    if not isinstance(kept, dict) or set(kept) != {"bytes", "flops"}:
+        return False
+    return all(
+        isinstance(part, dict)
+        and set(part) in ({"forward"}, {"forward", "forward_backward"})
+        and all(type(count) is int and count >= 0 for count in part.values())
+        for part in kept.values()
+    ) and set(kept["bytes"]) == set(kept["flops"])
+
+
 def _forward(module: ProblemModule) -> tuple[int, int]:
     """Bytes and flops of a forward."""
     model, arguments = _made(module)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with FlopCounter() as counter, torch.no_grad():
         call = _called(model, arguments, differentiate=False)
-    return _moved(call), counter.get_total_flops()
+    return _moved(call), counter.flops
 
 
 def _forward_backward(module: ProblemModule) -> tuple[int, int] | None:
@@ -93,7 +171,7 @@ def _forward_backward(module: ProblemModule) -> tuple[int, int] | None:
         return saved
 
     # Detached: an operator that saves its own output would else keep itself alive.
-    with FlopCounterMode(display=False) as counter, torch.enable_grad(), saved_tensors_hooks(torch.Tensor.detach, take):
+    with FlopCounter() as counter, torch.enable_grad(), saved_tensors_hooks(torch.Tensor.detach, take):
         call = _called(model, arguments, differentiate=True)
         leaves = [leaf for leaf in (*call.inputs, *model.parameters()) if leaf.requires_grad]
         outputs = [output for output in call.outputs if output.requires_grad]
@@ -107,7 +185,7 @@ def _forward_backward(module: ProblemModule) -> tuple[int, int] | None:
     sources = {_place(given): tensor for given, tensor in call.kept}
     sources |= {_place(parameter): parameter for parameter in model.parameters()}
     again = [sources[place] for place in map(_place, taken) if place in sources]
-    return _moved(call) + _dense(outputs) + _dense(written) + _occupied(again), counter.get_total_flops()
+    return _moved(call) + _dense(outputs) + _dense(written) + _occupied(again), counter.flops
 
 
 def _made(module: ProblemModule) -> tuple[torch.nn.Module, list[Any]]:

@@ -24,11 +24,15 @@ CONTENT = {
     "emulator/runtime-0123/libcuemu.so": 2000,
     "emulator/runtime-0123/libcuemu_torch.so": 1000,
     "logs/one.log": 70,
+    "references/inductor/ab/cab.py": 300,
+    "references/inductor/ab/cab.so": 700,
+    "references/work/0123.json": 24,
 }
 COUNTED = {
     "builds": {"entries": 2, "libraries": 3, "bytes": 3564, "kept": []},
     "emulator": {"entries": 1, "libraries": 2, "bytes": 3000, "kept": []},
     "logs": {"entries": 1, "libraries": 0, "bytes": 70, "kept": []},
+    "references": {"entries": 2, "libraries": 1, "bytes": 1024, "kept": []},
 }
 STORE = ("store.db", "store.db-wal", "store.db-shm")
 
@@ -60,6 +64,7 @@ def test_info_counts_and_clear_removes_all_but_the_store(harness: Harness, used:
         ["builds", "2", "solutions", "3", "libraries", "3.5", "KiB"],
         ["emulator", "1", "runtimes", "2", "libraries", "2.9", "KiB"],
         ["logs", "1", "logs", "0", "libraries", "70", "B"],
+        ["references", "2", "kinds", "1", "libraries", "1.0", "KiB"],
     ]
     assert left(used) == {*CONTENT, *STORE}
 
@@ -79,7 +84,7 @@ def test_a_missing_home_is_empty_and_stays_missing(harness: Harness, tmp_path: P
     ran = harness("cache", *words, "--json", HARNESS_HOME=str(home))
     assert ran.code == 0, ran.err
     (row,) = ran.rows
-    assert [row["builds"], row["emulator"], row["logs"]] == [NOTHING] * 3
+    assert [row["builds"], row["emulator"], row["logs"], row["references"]] == [NOTHING] * 4
     assert not home.exists()
 
 
