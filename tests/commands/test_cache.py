@@ -75,7 +75,7 @@ def test_info_counts_and_clear_removes_all_but_the_store(harness: Harness, used:
     again = harness("cache", "clear", "--home", used)
     assert again.code == 0
     assert again.out.startswith(f"removed from {used}:\n")
-    assert again.out.count(" 0 B") == 3
+    assert again.out.count(" 0 B") == 4
 
 
 @pytest.mark.parametrize("words", [("info",), ("clear",)])
