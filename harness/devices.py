@@ -73,3 +73,13 @@ def check_device(name: str) -> None:
         raise DeviceError(f"{device} does not work any more after a candidate failed on it: {error}") from None
     if total != 1 << 20:
         raise DeviceError(f"{device} computes wrong sums after a candidate failed on it; restart or replace it")
+
+
+def driver_version() -> str | None:
+    """Version of NVIDIA's kernel module (Linux); None where it does not tell."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"\b\d{3,}\.\d+(?:\.\d+)*\b", text)
+    return match[0] if match else None

@@ -6,7 +6,6 @@ decides that at the end.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import importlib
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import harness
 from harness.build.nvcc import cuda_home, nvcc_version
+from harness.devices import driver_version
 from harness.emulator.compiler import find_compiler, python_include
 from harness.errors import DeviceError, ToolchainError, UsageError
 from harness.judge.confining import readable_places
@@ -212,9 +212,7 @@ def _torch_for(cuda_major: int) -> str:
 
 def _driver_version() -> str | None:
     """From NVML, else from the kernel module, else from nvidia-smi; None where none of them tells."""
-    text = _nvml_version()
-    with contextlib.suppress(OSError):
-        text = text or Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+    text = _nvml_version() or driver_version()
     text = text or _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     match = re.search(r"\b\d{3,}\.\d+(?:\.\d+)*\b", text or "")
     return match[0] if match else None

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from harness import __version__
+from harness.devices import driver_version
 
 #: Folders of the package that no verdict depends on.
 _NO_PART_IN_VERDICTS = {"commands", "report", "rendering", "skeletons", "bundled", "__pycache__"}
@@ -50,13 +51,15 @@ def code_digest() -> str:
 
 
 def describe_gpu() -> dict[str, str]:
-    """The current GPU: name, memory, compute capability, driver's CUDA."""
+    """The current GPU: name, memory, compute capability, torch's CUDA, and the driver where the kernel tells."""
+    driver = driver_version()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "gpu": str(properties.name),
         "gpu_memory_gib": f"{properties.total_memory / 2**30:.1f}",
         "capability": f"{properties.major}.{properties.minor}",
         "cuda": str(torch.version.cuda),
+        **({} if driver is None else {"driver": driver}),
     }
 
 

@@ -197,6 +197,9 @@ class EvaluationRecord:
         build_s: Seconds that compilers ran for this candidate, 0 when all came from the cache.
         run_s: Seconds that the candidate ran on this case.
         total_s: Seconds from command to verdict, references included.
+        stages_s: Of these the seconds of each stage, in their order: ``inputs`` (drawing, the reference's form),
+            ``worker`` (starting it, building, constructing), ``trials``, ``baselines`` (making and compiling them),
+            ``series``, ``certificate``, ``memory``, ``kernels`` (the profiler), ``short calls``; those that were.
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
@@ -247,6 +250,7 @@ class EvaluationRecord:
     build_s: float = 0.0
     run_s: float = 0.0
     total_s: float = 0.0
+    stages_s: dict[str, float] = field(default_factory=dict)
     log: str = ""
     build_log: str | None = None
     version: int = RECORD_VERSION

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -177,6 +178,11 @@ class Store:
     def of_solution(self, digest: str) -> Iterator[EvaluationRecord]:
         """All records of a solution file's text, oldest first."""
         return self._records("digest = ?", (digest,))
+
+    def newest_passed(self, problem: str, case: str, limit: int) -> Iterator[EvaluationRecord]:
+        """The newest records of a case, of any solution, that passed."""
+        condition = "problem = ? AND case_name = ? AND status = 'PASSED'"
+        return itertools.islice(self._records(condition, (problem, case), newest_first=True), limit)
 
     def of_run(self, run: str) -> Iterator[EvaluationRecord]:
         """All records of a command, oldest first."""

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass, replace
+from typing import Any
 
-from harness.records import EvaluationRecord, Status
+from harness.device_state import clock_state
+from harness.records import EvaluationRecord, Status, plain
 from harness.solutions import Candidate
 from harness.store import Store, identity, new_record_name
+
+#: Among so many newest records of a case baselines are looked for.
+KEPT_RECORDS = 50
+_KEPT = ("forward_ms", "forward_backward_ms", "note", "failure", "prepare_s")
+_BASELINE_ENVIRONMENT = ("python", "torch", "processor", "gpu", "capability", "cuda", "driver")
 
 
 @dataclass(frozen=True)
@@ -52,15 +59,35 @@ class Ledger:
         return False
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
-        """Name a finished record and put it into the store.
+        """Name a finished record and put it into the store, with what is known of baselines that it was not timed with.
 
         Raises:
             StoreError: It could not be kept.
         """
+        record = self._with_kept_baselines(record)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         record = replace(record, record=new_record_name(), run=self.run, created_at=now)
         self.store.add(record, candidate.solution.source)
         return record
+
+    def _with_kept_baselines(self, record: EvaluationRecord) -> EvaluationRecord:
+        """Add other baselines' times from records made under the same conditions; they were not taken in pairs."""
+        if not record.baselines:
+            return record
+        found = dict(record.baselines)
+        for other in self.store.newest_passed(record.problem, record.case, KEPT_RECORDS):
+            if _conditions(other) != _conditions(record):
+                continue
+            for name, told in other.baselines.items():
+                if name not in found and "kept_from" not in told:
+                    found[name] = {key: told[key] for key in _KEPT if key in told} | {"kept_from": other.record}
+        return replace(record, baselines=found)
+
+
+def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
+    """What a baseline's times depend on; the solution that they were taken beside is not of it."""
+    software = tuple(record.environment.get(name) for name in _BASELINE_ENVIRONMENT)
+    return record.problem_digest, plain(record.constants), software, clock_state(record.device_state)
 
 
 def is_final(record: EvaluationRecord) -> bool:

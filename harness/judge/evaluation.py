@@ -29,6 +29,7 @@ from harness.judge.matching import MatchError, match_state
 from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.speed import Contest, Timing
+from harness.judge.stages import Stages
 from harness.judge.tracing import traced
 from harness.judge.trial import (
     THREAD_ORDERS,
@@ -146,6 +147,7 @@ class CandidateJudge:
         self._worker: WorkerHandle | None = None
         self._loaded: Loaded | None = None
         self._is_upset = False
+        self._stages = Stages()
         self._never_loads: CandidateStopped | None = None
         self._build_s = 0.0
 
@@ -172,6 +174,7 @@ class CandidateJudge:
         clock = Clock(*self._policy.limits, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
+        self._stages = Stages()
         if trials != TRIALS:
             record = replace(record, policy={**record.policy, "trials": trials})
         try:
@@ -196,6 +199,7 @@ class CandidateJudge:
             build_s=clock.build_s - build_before,
             run_s=clock.run_s,
             total_s=time.monotonic() - started,
+            stages_s=self._stages.leave(),
             log=log,
             confinement=confinement,
         )
@@ -211,6 +215,7 @@ class CandidateJudge:
             conditions = Conditions(
                 problem, constants, self._device, around.ceilings, around.work_folder, WorkerHandle.living
             )
+        self._stages.enter("inputs")
         module = problems.load(problem, constants)
         secret = self._policy.secret
         args = init_args(problem, module, derive_seed(secret, case, "init"))
@@ -225,6 +230,7 @@ class CandidateJudge:
             input_names(first), self._device,
         )  # fmt: skip
         with contextlib.closing(exchange):
+            self._stages.enter("worker")
             worker = self._ready_worker(clock)
             construct = self._construct_command(exchange, constants)
             names = self._construct(worker, exchange, construct, first.state, clock)
@@ -236,6 +242,7 @@ class CandidateJudge:
             setting = Setting(
                 exchange, reference, names, leaves, is_sequence, problem.precision, f"{secret}:{case}", kinks
             )
+            self._stages.enter("trials")
             results = self._trials(setting, worker, clock, module, args, first, case, trials)
             fields = self._summary(results)
             if fields["status"] is Status.PASSED and conditions is not None:
@@ -264,6 +271,7 @@ class CandidateJudge:
                     notes = [*said, fields["message"], *(f"note: speed: {words}" for words in odd)]
                     fields["message"] = "\n".join(filter(None, notes))
             elif fields["status"] is Status.PASSED:
+                self._stages.enter("kernels")
                 fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
             return fields
 
@@ -352,7 +360,7 @@ class CandidateJudge:
         assert self._baseline is not None
         self._progress("timing")
         evidence_clock = Clock(*self._policy.limits)
-        with Timing(contest, worker, clock, self._baseline) as timing:
+        with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
             except BaselineError as error:
@@ -362,6 +370,7 @@ class CandidateJudge:
                 summary = self._summary([wrong])
                 words = "in a timed call, one of many without a pause between them"
                 return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}
+            self._stages.enter("kernels")
             fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
             try:
                 fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))

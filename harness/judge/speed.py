@@ -23,6 +23,7 @@ from harness.judge.kinks import Settled
 from harness.judge.loops import LEAST_ROUNDS, Call, Found, Likeness, Loops, Uncertified
 from harness.judge.series import CANDIDATE, MAX_ROUNDS, Series, Side, asked, measure
 from harness.judge.slots import Slots, bytes_of_call
+from harness.judge.stages import Stages
 from harness.judge.trial import Setting, backward_command, forward_command
 from harness.problems import Problem, ProblemModule
 from harness.records import KernelUse, Status
@@ -192,15 +193,17 @@ class Timing:
         worker: The candidate's.
         clock: The seconds it may still use.
         baseline: Where rivals run.
+        stages: Told what is done.
 
     Attributes:
         is_upset: Whether the candidate's process may be of no further use.
     """
 
-    def __init__(self, contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline):
+    def __init__(self, contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline, stages: Stages):
         self.is_upset = False
         self._contest = contest
         self._baseline = baseline
+        self._stages = stages
         self._mine = Side(worker, clock)
         self._own = {name: name for name in contest.setting.names}
         self._directions = _directions(contest.setting, self._own)
@@ -223,6 +226,7 @@ class Timing:
             BaselineError: A baseline failed.
         """
         contest, setting = self._contest, self._contest.setting
+        self._stages.enter("baselines")
         torch.cuda.empty_cache()
         draw = replace(contest.first, inputs=contest.fresh_inputs(contest.seed("first")))
         command = forward_command(setting, draw, 0, "forward", bool(setting.leaves))
@@ -240,8 +244,10 @@ class Timing:
         asked(self._mine, command, Outputs)
         outcome = Outcome(told=rivals.told)
         for direction in self._directions:
+            self._stages.enter("series")
             series = _series(contest, direction, [self._mine, *rivals.sides.values()])
             outcome.series[direction.name] = series
+            self._stages.enter("certificate")
             eager.take_up()
             try:
                 outcome.add(direction.name, *_certified(contest, direction, self._mine, eager, series))
@@ -249,6 +255,7 @@ class Timing:
                 outcome.reasons[direction.name] = str(reason)
             if any(audit.failed for audit in outcome.audits):
                 return outcome
+        self._stages.enter("memory")
         outcome.peak_bytes = self._peak_bytes(eager)
         return outcome
 
@@ -288,6 +295,7 @@ class Timing:
         ]
         if not short:
             return {}
+        self._stages.enter("short calls")
         empty = self._baseline.empty(self._scene)
         found: dict[str, dict[str, dict[str, Any]]] = {direction.name: {} for direction in short}
         alone = self._quick(short[0], [empty]).latencies[empty.name].median_ms

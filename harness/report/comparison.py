@@ -223,7 +223,7 @@ def _differences(entries: Sequence[Entry]) -> Iterable[str]:
 
 
 def _software(entries: Sequence[Entry]) -> Iterable[str]:
-    for name in ("torch", "compiler", "harness", "harness_code", "cuda"):
+    for name in ("torch", "compiler", "harness", "harness_code", "cuda", "driver"):
         found = dict.fromkeys(record.environment.get(name, "unknown") for _, record in entries)
         if len(found) > 1:
             yield f"measured under different versions of {name}: {', '.join(found)}"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.problems import CUSTOM_CASE
 from harness.records import EvaluationRecord, TensorReport
+from harness.report.speed import speed_lines
 from harness.text import one_line, printable
-from harness.timing.statistics import Interval
 
 
 def sections(record: EvaluationRecord) -> Iterator[str]:
@@ -20,7 +20,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
     if record.outputs or record.gradients:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
     if record.samples:
-        yield "\n".join(["speed", *_speed(record)])
+        yield "\n".join(["speed", *(f"  {line}" for line in speed_lines(record))])
     if record.kernels:
         yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
     for finding in record.findings:
@@ -47,6 +47,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words.append("--forward-only")
     if record.policy.get("require_confinement"):
         words.append("--require-confinement")
+    for name in record.policy.get("baselines", ()):
+        words += ["--baseline", str(name)]
     for name, option in (("timeout_s", "--timeout"), ("build_timeout_s", "--build-timeout")):
         if name in record.policy:
             words += [option, f"{record.policy[name]:g}"]
@@ -73,6 +75,8 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{pieces}"
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
+    if record.stages_s:
+        yield "of that " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in record.stages_s.items())
     if record.confinement:
         missing = "; ".join(f"{layer} ({why})" for layer, why in record.unconfined.items())
         held = ", ".join(layer for layer, why in record.confinement.items() if not why)
@@ -104,35 +108,15 @@ def _tensor(report: TensorReport, name: str) -> str:
     return words + (f"; {printable(report.note)}" if report.note else "")
 
 
-def _speed(record: EvaluationRecord) -> Iterator[str]:
-    for direction, sides in record.samples.items():
-        for name, side in sides.items():
-            yield (
-                f"  {direction} {name}: median {side['median_ms']:.4g} ms, quartiles {side['low_ms']:.4g} to "
-                f"{side['high_ms']:.4g}, {len(side['samples_ms'])} samples, judge's window {side['window_ms']:.4g} ms"
-            )
-        ratio = (record.speedup or {}).get(direction)
-        if ratio is not None:
-            low, high = record.speedup_interval.get(direction, (ratio, ratio))
-            words = f"[{low:.3f}, {high:.3f}], {Interval(ratio, low, high).verdict}" if low < high else ""
-            yield f"  {direction} speedup over eager: {ratio:.3f} {words} (median of paired ratios, 95 % interval)"
-        proof = record.certified.get(direction)
-        if proof is not None:
-            yield (
-                f"  {direction} by the judge's clock: {proof['candidate_ms']:.4g} ms a call, at least "
-                f"{proof['at_least_ms']:.4g}; eager {proof['eager_ms']:.4g} ({proof['calls']} and {2 * proof['calls']} "
-                f"calls in a row, resolution {proof['resolution_ms']:.2g} ms)"
-            )
-        else:
-            yield f"  {direction}: not certified by the judge's clock"
-
-
 def _kernels(record: EvaluationRecord) -> Iterator[str]:
     for direction, uses in record.kernels.items():
         for use in uses:
             time = "" if use.device_ms is None else f", {use.device_ms:.4g} ms"
             whose = "its own" if use.own else "torch's"
             yield one_line(f"  {direction}: {use.name}, {use.calls} times{time}, {whose}")
+        for copy in record.copies.get(direction, ()):
+            time = "" if copy.device_ms is None else f", {copy.device_ms:.4g} ms"
+            yield one_line(f"  {direction}: {copy.name}, {copy.calls} times{time}, a copy or fill by the driver")
         if not uses:
             yield f"  {direction}: none"
 

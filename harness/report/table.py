@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.baselines import EAGER
 from harness.records import EvaluationRecord, Status, TensorReport
 from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.text import one_line, printable
@@ -53,6 +54,8 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
     if any(record.speedup for record in records):
         console.print("speed: median of forward, then of forward with backward, and the speedup over eager PyTorch")
+    for line in baseline_lines(records):
+        console.print(escape(line))
     if any(stored for _, stored in verdicts):
         console.print("time: stored is an answer from the store; --fresh judges again")
     for layer, whys in _missing_layers(records).items():
@@ -72,6 +75,26 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
             console.print(escape(printable(record.message)))
             for finding in record.findings:
                 console.print(escape(printable(f"  {finding.kind}: {finding.message}")))
+
+
+def baseline_lines(records: Sequence[EvaluationRecord]) -> list[str]:
+    """For each record what is to be said of baselines beside eager: speedups, or times that were kept, or failures."""
+    lines = []
+    for record in records:
+        words = []
+        for name, told in record.baselines.items():
+            times = [told[key] for key in ("forward_ms", "forward_backward_ms") if key in told]
+            shown = ", ".join(f"{time:.3g} ms" for time in times)
+            if told.get("failure"):
+                words.append(f"{name} failed: {told['failure']}")
+            elif told.get("kept_from"):
+                words.append(f"{name} {shown} (kept; --baseline {name} times it in pairs)")
+            elif name != EAGER:
+                ratios = ", ".join(f"{ratio:.2f}x" for ratio, _, _ in told.get("speedup", {}).values())
+                words.append(f"{name} {shown} {ratios}".rstrip())
+        if words:
+            lines.append(one_line(f"{record.solution} {record.case} beside {'; '.join(words)}"))
+    return lines
 
 
 def _missing_layers(records: Sequence[EvaluationRecord]) -> dict[str, list[str]]:
