@@ -52,11 +52,9 @@ class Ledger:
     def has_passed(self, blank: EvaluationRecord) -> bool:
         """Whether an evaluation like the one that is about to be made has passed, whatever it was timed against."""
         judged = {name: value for name, value in blank.policy.items() if name != "baselines"}
-        for policy in (judged, blank.policy):
-            kept = self.store.find(identity(replace(blank, policy=policy)), None, is_final)
-            if kept is not None:
-                return kept.status is Status.PASSED
-        return False
+        alike = (identity(replace(blank, policy=policy)) for policy in (judged, blank.policy))
+        newest = [found for one in dict.fromkeys(alike) if (found := self.store.find(one, None, _is_verdict))]
+        return bool(newest) and all(record.status is Status.PASSED for record in newest)
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
         """Name a finished record and put it into the store, with what is known of baselines that it was not timed with.
@@ -90,12 +88,17 @@ def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
     return record.problem_digest, plain(record.constants), software, clock_state(record.device_state)
 
 
+def _is_verdict(record: EvaluationRecord) -> bool:
+    """Whether a record says something of the candidate, be its speed known or not."""
+    return record.status not in (Status.HARNESS_ERROR, Status.OUT_OF_MEMORY)
+
+
 def is_final(record: EvaluationRecord) -> bool:
     """Whether a record answers for good.
 
     Not where the harness failed, where memory was short (which may have been others' doing), or where speed was not
     measured though it could be.
     """
-    if record.status in (Status.HARNESS_ERROR, Status.OUT_OF_MEMORY):
+    if not _is_verdict(record):
         return False
     return record.device == "cpu" or record.status is not Status.PASSED or record.speedup is not None

@@ -1,0 +1,68 @@
+"""``benchmark`` without a GPU: what it refuses, and how what has passed before is judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.executors import local
+from harness.executors.ledger import Ledger
+from harness.executors.plan import Job
+from harness.executors.session import opened
+from harness.judge.evaluation import TRIALS, Policy
+from harness.judge.handle import Limits
+from harness.problems import read_problem
+from harness.records import EvaluationRecord
+from harness.solutions import Candidate, read_solution
+from harness.store import Store
+
+Harness = Callable[..., Any]
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--device", "cpu"], "needs a GPU"),
+        (["--baseline", "eagre"], "Did you mean 'eager'"),
+        (["--case", "odd", "--set", "batch_size=2"], "exclude each other"),
+        (["-o", "/no/such/folder/table.md"], "cannot be written"),
+        (["-o", "."], "cannot be written"),
+        (["--against", "run-00000000"], "list runs"),
+        (["--against", "/no/such/file"], "/no/such/file"),
+        (["--against", "README.md"], "README.md"),
+        (["no_such_problem"], "no_such_problem"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_refused_before_anything_runs(harness: Harness, arguments: list[str], words: str) -> None:
+    ran = harness("benchmark", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_what_has_passed_is_judged_in_one_trial_more(tmp_path: Path, home: Path) -> None:
+    candidate = Candidate(
+        problem=read_problem(REPOSITORY / "problems" / "group_norm.py"),
+        solution=read_solution(REPOSITORY / "solutions" / "group_norm" / "fused.py", "group_norm/fused"),
+    )
+    job = Job(candidate, (("odd", candidate.problem.case("odd")),))
+
+    def judged() -> EvaluationRecord:
+        (outcome,) = local.run([job], policy, session, ledger, lambda _: None, confirms=True)
+        assert isinstance(outcome, local.Verdict)
+        assert not outcome.stored
+        return outcome.record
+
+    with Store(tmp_path, writable=True) as store, opened("cpu", home) as session:
+        policy = Policy("cpu", "5eed" * 8, Limits(60.0, 60.0))
+        ledger = Ledger(store, "run-0", fresh=True, seed=None)
+        assert (judged().trials, judged().trials) == (TRIALS, 1)
+        again = judged()  # one trial does not vouch for the next: the first record does
+        assert (again.status, again.trials, again.policy["trials"]) == ("PASSED", 1, 1)
+        policy = Policy("cpu", "5eed" * 8, Limits(60.0, 60.0), forward_only=True)
+        assert judged().trials == TRIALS

@@ -1,0 +1,171 @@
+"""Several baselines in one series: what is compiled, kept, told, and what a baseline that fails costs the others.
+
+Speed is measured on a GPU; the way there is the same on the CPU, where calls are timed by the system's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.baselines import BASELINES, chosen
+from harness.errors import UsageError
+from harness.executors.tools import tools_for
+from harness.judge.baseline import Baseline
+from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
+from harness.judge.handle import Limits, Workers
+from harness.problems import read_problem
+from harness.records import EvaluationRecord
+from harness.solutions import Candidate, read_solution
+
+PROBLEM = """
+import os
+
+import torch
+import torch.nn as nn
+
+torch.set_num_threads(1)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(48))
+
+    def forward(self, x):
+        {first}
+        return torch.tanh(x @ x.T)[:, :48] * self.scale
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+SOLUTION = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(48))
+
+    def forward(self, x):
+        return torch.tanh(x @ x.T)[:, :48] * self.scale
+"""
+
+
+@pytest.fixture(scope="module")
+def baseline(home: Path) -> Iterator[Baseline]:
+    """The baselines' worker, for all."""
+    folder = home / "references"
+    kept = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    workers = Workers("cpu", tools_for("cpu", home).libraries, None, confined=False, environment=kept)
+    rival = Baseline(workers)
+    yield rival
+    rival.close()
+    workers.close()
+
+
+def judged(folder: Path, home: Path, baseline: Baseline, names: tuple[str, ...], first: str) -> EvaluationRecord:
+    """The record of a solution that is right, timed against these baselines; ``first`` begins the reference."""
+    (folder / "problem.py").write_text(PROBLEM.format(first=first))
+    (folder / "answer.py").write_text(SOLUTION)
+    candidate = Candidate(
+        problem=read_problem(folder / "problem.py"), solution=read_solution(folder / "answer.py", "answer")
+    )
+    tools = tools_for("cpu", home)
+    workers = Workers("cpu", tools.libraries, None)
+    judge = CandidateJudge(
+        candidate,
+        Policy("cpu", "5eed" * 8, Limits(60.0, 60.0), baselines=names),
+        Surroundings.of_this_machine(home, tools.compiler, "cpu"),
+        workers,
+        baseline=baseline,
+    )
+    try:
+        return judge.evaluate("full", {})
+    finally:
+        judge.close()
+        workers.close()
+
+
+def test_all_baselines_share_the_rounds_of_a_series(tmp_path: Path, home: Path, baseline: Baseline) -> None:
+    names = chosen(["eager-tf32", "compile", "eager-graph"])
+    first = judged(tmp_path, home, baseline, names, "pass")
+    assert first.status == "PASSED", first.message
+    assert first.policy["baselines"] == ["eager", "compile", "eager-graph", "eager-tf32"]
+    assert list(first.baselines) == list(names)
+    assert "CUDA" in first.baselines["eager-graph"]["failure"]
+    assert first.baselines["compile"]["prepare_s"] > 0
+    for name in ("eager", "compile", "eager-tf32"):
+        told = first.baselines[name]
+        assert told["forward_ms"] > 0 < told["forward_backward_ms"]
+        assert set(told) - {"prepare_s"} == {"forward_ms", "forward_backward_ms", "speedup"}, told
+        for ratio, low, high in told["speedup"].values():
+            assert low <= ratio <= high
+    for direction in ("forward", "forward_backward"):
+        sides = first.samples[direction]
+        assert set(sides) == {"candidate", "eager", "compile", "eager-tf32"}
+        assert len({len(side["samples_ms"]) for side in sides.values()}) == 1
+        assert first.speedup[direction] == first.baselines["eager"]["speedup"][direction][0]
+    assert list(first.stages_s) == [
+        *("inputs", "worker", "trials", "baselines", "series", "certificate", "memory", "kernels"),
+        *(["short calls"] if "short calls" in first.stages_s else []),
+    ]
+    assert sum(first.stages_s.values()) <= first.total_s
+
+    again = judged(tmp_path, home, baseline, names, "pass")
+    assert again.status == "PASSED", again.message
+    assert "prepare_s" not in again.baselines["compile"]  # it was there
+    assert again.baselines["compile"]["forward_ms"] > 0
+
+
+def test_code_that_is_not_compiled_is_told(tmp_path: Path, home: Path, baseline: Baseline) -> None:
+    record = judged(tmp_path, home, baseline, ("eager", "compile"), "print('here')")
+    assert record.status == "PASSED", record.message
+    assert record.baselines["compile"]["note"].startswith("left compiled code: ")
+    assert record.baselines["compile"]["speedup"]
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        ("raise RuntimeError('only eagerly')", "only eagerly"),
+        ("os._exit(3)", "exit code 3"),
+    ],
+    ids=["raises", "ends_its_process"],
+)
+def test_a_baseline_that_fails_costs_the_others_nothing(
+    act: str, words: str, tmp_path: Path, home: Path, baseline: Baseline
+) -> None:
+    first = f"if 'forward' in vars(self): {act}"  # so it is where it was compiled
+    record = judged(tmp_path, home, baseline, ("eager", "compile", "eager-tf32"), first)
+    assert record.status == "PASSED", record.message
+    assert words in record.baselines["compile"]["failure"]
+    assert "speedup" not in record.baselines["compile"]
+    for name in ("eager", "eager-tf32"):
+        assert set(record.baselines[name]["speedup"]) == {"forward", "forward_backward"}
+
+
+def test_a_reference_that_does_not_run_as_a_baseline_leaves_the_verdict(
+    tmp_path: Path, home: Path, baseline: Baseline
+) -> None:
+    record = judged(
+        tmp_path, home, baseline, ("eager",), "assert 'harness.worker.main' not in __import__('sys').modules"
+    )
+    assert (record.status, record.baselines, record.speedup) == ("PASSED", {}, None)
+    assert record.message.startswith("speed was not measured: eager PyTorch: ")
+
+
+def test_names_of_baselines() -> None:
+    assert chosen([]) == ("eager",)
+    assert chosen(reversed(BASELINES)) == tuple(BASELINES)
+    with pytest.raises(UsageError, match="Did you mean 'compile'"):
+        chosen(["compil"])

@@ -1,0 +1,113 @@
+"""What one command takes from earlier ones: verdicts, that something has passed, and the times of baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.executors.ledger import Ledger
+from harness.problems import read_problem
+from harness.records import EvaluationRecord, PrecisionClass, Status
+from harness.solutions import Candidate, read_solution
+from harness.store import Store
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+CANDIDATE = Candidate(
+    problem=read_problem(REPOSITORY / "problems" / "group_norm.py"),
+    solution=read_solution(REPOSITORY / "solutions" / "group_norm" / "fused.py", "group_norm/fused"),
+)
+STATE = {"before": {"max_sm_mhz": 1980, "power_limit_w": 700.0}}
+TIMED = EvaluationRecord(
+    problem="group_norm",
+    solution="group_norm/fused",
+    case="full",
+    device="cuda:0",
+    status=Status.PASSED,
+    message="",
+    seed="ab",
+    digest=CANDIDATE.solution.digest,
+    problem_digest=CANDIDATE.problem.digest,
+    precision_class=PrecisionClass.FP32,
+    speedup={"forward": 1.6},
+    baselines={
+        "eager": {"forward_ms": 9.0},
+        "compile": {"forward_ms": 5.3, "prepare_s": 11.0, "speedup": {"forward": [0.9, 0.8, 1.0]}},
+        "compile-max-autotune": {"failure": "out of memory"},
+    },
+    environment={"torch": "2.11", "gpu": "NVIDIA H200", "driver": "580"},
+    device_state=STATE,
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger over an empty store."""
+    with Store(tmp_path, writable=True) as store:
+        yield Ledger(store, "run-0", fresh=False, seed=None)
+
+
+def test_baselines_that_were_not_timed_come_from_the_newest_record_of_the_same_kind(ledger: Ledger) -> None:
+    first = ledger.keep(CANDIDATE, TIMED)
+    assert first.baselines == TIMED.baselines
+    other = replace(TIMED, solution="mine", digest="d9", baselines={"eager": {"forward_ms": 9.1}})
+    kept = ledger.keep(CANDIDATE, other).baselines
+    assert kept["eager"] == {"forward_ms": 9.1}
+    assert kept["compile"] == {"forward_ms": 5.3, "prepare_s": 11.0, "kept_from": first.record}
+    assert kept["compile-max-autotune"] == {"failure": "out of memory", "kept_from": first.record}
+    # What was kept is not passed on as if it had been timed there.
+    assert ledger.keep(CANDIDATE, other).baselines["compile"]["kept_from"] == first.record
+    newer = ledger.keep(CANDIDATE, replace(TIMED, baselines={**TIMED.baselines, "compile": {"forward_ms": 5.2}}))
+    assert ledger.keep(CANDIDATE, other).baselines["compile"] == {"forward_ms": 5.2, "kept_from": newer.record}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"problem_digest": "other"},
+        {"case": "odd"},
+        {"constants": {"batch_size": 2}},
+        {"environment": {**TIMED.environment, "driver": "590"}},
+        {"environment": {**TIMED.environment, "torch": "2.13"}},
+        {"device_state": {"before": {"max_sm_mhz": 1500, "power_limit_w": 700.0}}},
+        {"baselines": {}},
+    ],
+    ids=str,
+)
+def test_baselines_of_other_conditions_are_not_taken(ledger: Ledger, change: dict[str, Any]) -> None:
+    ledger.keep(CANDIDATE, TIMED)
+    asked = replace(TIMED, **{"baselines": {"eager": {"forward_ms": 9.1}}, **change})
+    assert set(ledger.keep(CANDIDATE, asked).baselines) <= {"eager"}
+
+
+@pytest.mark.parametrize(
+    ("kept", "has_passed"),
+    [
+        ({}, True),
+        ({"policy": {"timeout_s": 60.0, "baselines": ["eager", "compile"]}}, True),
+        ({"policy": {"timeout_s": 60.0, "trials": 1}}, False),  # one trial proves nothing by itself
+        ({"policy": {"timeout_s": 60.0, "forward_only": True}}, False),
+        ({"digest": "other"}, False),
+        ({"problem_digest": "other"}, False),
+        ({"case": "odd"}, False),
+        ({"environment": {**TIMED.environment, "harness_code": "older"}}, False),
+        ({"status": Status.WRONG_OUTPUT}, False),
+        ({"speedup": None}, True),
+    ],
+    ids=str,
+)
+def test_what_has_passed_before(ledger: Ledger, kept: dict[str, Any], has_passed: bool) -> None:
+    plain = replace(TIMED, policy={"timeout_s": 60.0})
+    ledger.keep(CANDIDATE, replace(plain, **kept))
+    asked = replace(plain, policy={"timeout_s": 60.0, "baselines": ["eager", "compile"]}, status=Status.HARNESS_ERROR)
+    assert ledger.has_passed(asked) is has_passed
+
+
+def test_a_later_failure_counts_against_an_earlier_pass(ledger: Ledger) -> None:
+    plain = replace(TIMED, policy={"timeout_s": 60.0})
+    ledger.keep(CANDIDATE, plain)
+    ledger.keep(CANDIDATE, replace(plain, status=Status.CRASHED))
+    assert not ledger.has_passed(plain)
