@@ -161,7 +161,7 @@ class EvaluationRecord:
         trials: How many trials were judged.
         forward_ms: Median latency of a forward, None where it was not measured.
         forward_backward_ms: Median latency of a forward with backward, None where it was not measured.
-        baselines: What the candidate was timed against, by name (``eager``, ``compile``, ...; see docs/measurement.md):
+        baselines: What the candidate was timed against, by name (``eager``, ``compile``, ...; see docs/measuring.md):
             ``forward_ms`` and ``forward_backward_ms``, medians; ``speedup`` by direction, the median of paired ratios
             with its 95 % interval, (ratio, low, high); ``prepare_s``, seconds that compiling took; ``note``, what is
             odd about it; ``failure``, why it could not be timed; and ``kept_from``, the record that its medians come
@@ -183,7 +183,7 @@ class EvaluationRecord:
             ``share`` of it that the candidate reaches, (share, low, high). Empty where the device's ceilings or the
             problem's work are not known.
         modes: For short calls further measures of both sides by direction and mode (``queued``, ``graph``,
-            ``kernels``; see docs/measurement.md): ``candidate_ms``, ``eager_ms``, ``overhead_ms`` of an empty call, or
+            ``kernels``; see docs/measuring.md): ``candidate_ms``, ``eager_ms``, ``overhead_ms`` of an empty call, or
             ``failure``.
         device_state: Clocks, power, temperature, throttling and other processes on the GPU ``before``, ``during`` and
             ``after`` timing, and ``flags``, what is unstable about it, each with what to do. Empty where NVML is not

@@ -31,7 +31,7 @@ def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> in
     cannot do without is MISSING and ends the program with 3; what only another device needs is absent.
 
     With --calibrate it measures instead what the GPU reaches at best, in some seconds: bandwidths, and the rates of
-    products. From these follows the speed of light of a problem (docs/measurement.md). Nothing else should run on it.
+    products. From these follows the speed of light of a problem (docs/measuring.md). Nothing else should run on it.
 
     \b
     Examples:

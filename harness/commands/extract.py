@@ -32,7 +32,7 @@ from harness.text import one_line
 _LONGEST_NAME = 100
 #: The options of ``evaluate`` that say how to judge.
 _JUDGING = (
-    *("device", "cases", "settings", "timeout", "build_timeout", "fail_below"),
+    *("device", "cases", "settings", "timeout", "build_timeout", "fail_below", "rivals"),
     *("fresh", "home", "forward_only", "require_confinement", "seed"),
 )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 TOLERANCE = 0.05
 #: Eager's own claims may be too small by this factor, and any claim by that one.
 MOST_DRIFT, MOST_TIMES = 1.5, 3.0
-#: Below this nothing is certified: what Python takes to launch a call varies by so much (see docs/measurement.md).
+#: Below this nothing is certified: what Python takes to launch a call varies by so much (see docs/measuring.md).
 LEAST_RESOLUTION_MS = 0.05
 
 
