@@ -102,17 +102,28 @@ def _failed(message: str, code: int) -> int:
     return code
 
 
+def gpu(name: str) -> torch.device:
+    """The GPU of this name.
+
+    Raises:
+        UsageError: It is none.
+        DeviceError: There is none of this number.
+    """
+    if devices.guess(name) == "cpu" or not torch.cuda.is_available():
+        found = "" if torch.cuda.is_available() else ", and torch finds none here"
+        raise UsageError(f"--device {name}: speed is measured on a GPU{found}")
+    return devices.choose(name)
+
+
 @contextlib.contextmanager
 def session_on_gpu(options: argparse.Namespace) -> Iterator[Session]:
     """A session on the GPU that the options name.
 
     Raises:
-        UsageError: They name the CPU.
-        DeviceError: There is no such GPU.
+        UsageError: They name none.
+        DeviceError: There is none of this number.
     """
-    if devices.choose(options.device).type == "cpu":
-        raise UsageError(f"--device {options.device}: speed is measured on a GPU")
-    with opened(options.device, harness_home(options.home)) as session:
+    with opened(str(gpu(options.device)), harness_home(options.home)) as session:
         yield session
 
 

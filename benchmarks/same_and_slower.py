@@ -313,7 +313,7 @@ class RepeatingJudge(CandidateJudge):
 
     def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
         assert self._baseline is not None
-        with RepeatedTiming(contest, worker, clock, self._baseline) as timing:
+        with RepeatedTiming(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome: Outcome = timing.run()
                 wrong = [audit for audit in outcome.audits if audit.failed]

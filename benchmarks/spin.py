@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import statistics
@@ -229,7 +230,7 @@ class History:
     def step_ns(self) -> int:
         """By what ``globaltimer`` steps: the least by which two calls differ; 0 where none do."""
         seen = sorted({call.ns for call in (*self.first, *self.last)})
-        return min((later - earlier for earlier, later in zip(seen, seen[1:], strict=False)), default=0)
+        return min((later - earlier for earlier, later in itertools.pairwise(seen)), default=0)
 
     def of_mode(self, mode: str, pairs: int, modes: Mapping[str, Any]) -> Sequence[Call]:
         """The calls whose times a mode's median is of, in the harness's order of calls.
@@ -419,7 +420,7 @@ def pair(folder: Path, durations_us: Sequence[float], per_us: float, spinner: st
 
 def case_of(duration_us: float) -> str:
     """The name of a duration's case."""
-    return f"{duration_us:g} us"
+    return f"us_{duration_us:g}".replace(".", "_")
 
 
 def run(session: Session, candidate: Candidate, options: argparse.Namespace, rows: list[Row]) -> list[EvaluationRecord]:

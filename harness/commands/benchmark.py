@@ -99,16 +99,18 @@ def command(
     if not candidates:
         return EXIT_USAGE
 
-    from harness.executors import local
     from harness.executors.session import opened
-    from harness.judge.draws import new_secret
-    from harness.judge.evaluation import Policy
-    from harness.report import benchmark
 
     started = time.monotonic()
     with Store(folder, writable=True) as store, opened(device, folder) as session, results_alone() as results:
         if session.device == "cpu":
             raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
+        # Not before: these import torch, which workers do meanwhile.
+        from harness.executors import local
+        from harness.judge.draws import new_secret
+        from harness.judge.evaluation import Policy
+        from harness.report import benchmark
+
         session = _calibrated(session, folder)
         choice = Choice(cases or (() if constants else (CASE,)), constants)
         jobs, bad_problem = plan(candidates, choice, on_cpu=False)

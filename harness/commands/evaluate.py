@@ -155,16 +155,18 @@ class Order:
 
 
 def _evaluate(order: Order, wanted_device: str) -> int:
-    from harness.executors import local
     from harness.executors.session import opened
-    from harness.judge.draws import new_secret
-    from harness.judge.evaluation import Policy
-    from harness.report.table import print_table
 
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         is_new = order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates)
         session = stack.enter_context(opened(wanted_device, order.home, starts_ahead=is_new))
+        # Not before: these import torch, which workers do meanwhile.
+        from harness.executors import local
+        from harness.judge.draws import new_secret
+        from harness.judge.evaluation import Policy
+        from harness.report.table import print_table
+
         if session.device == "cpu" and order.fail_below is not None:
             raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
         if session.device == "cpu" and order.baselines:

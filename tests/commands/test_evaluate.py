@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ HONEST = REPOSITORY / "tests" / "faults" / "group_norm.py"
 PROMISED_KEYS = {
     *("problem", "solution", "case", "device", "status", "message", "outputs", "gradients", "precision_class"),
     *("forward_ms", "forward_backward_ms", "baselines", "speedup", "seed", "digest", "environment"),
+    *("peak_bytes", "floor", "modes", "device_state", "stages_s"),
 }
 
 
@@ -155,3 +159,37 @@ def test_reference_parameters_may_be_matched_by_map_or_shape_and_made_by_own_arg
     ran = harness("evaluate", swapped, mapped, own, "--problem", "group_norm", "--case", "odd", "--json")
     statuses = [row["status"] for row in ran.rows]
     assert statuses == ["WRONG_OUTPUT", "PASSED", "PASSED"], [row["message"] for row in ran.rows]
+
+
+STARTS = """
+import sys
+from harness.judge.handle import Workers
+
+start_ahead = Workers.start_ahead
+
+
+def told(workers):
+    print("torch was imported first:", "torch" in sys.modules, file=sys.stderr)
+    start_ahead(workers)
+
+
+Workers.start_ahead = told
+sys.argv = ["harness", *sys.argv[1:]]
+from harness.__main__ import run
+
+sys.exit(run())
+"""
+
+
+def test_workers_start_before_this_process_imports_torch(home: Path) -> None:
+    """They import it for seconds, and side by side these count once."""
+    arguments = ["evaluate", "group_norm/fused", "--case", "odd", "--device", "cpu", "--fresh"]
+    ran = subprocess.run(
+        [sys.executable, "-c", STARTS, *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "torch was imported first: False" in ran.stderr
