@@ -7,7 +7,8 @@ call how far that was, and how many nanoseconds ``globaltimer`` saw pass. The cl
 all calls of a mode together: some GPUs' ``globaltimer`` steps by a microsecond only (a Hopper's by 32 ns). The truth is
 cycles over rate. Beside it stands what the harness says in each of its modes, less what it says of an empty launch
 (`kernels`, the profiler's, needs nothing taken off). Modes other than `synchronised` exist below a millisecond alone;
-what takes longer has the empty launch of the last one that has them taken off.
+what takes longer has the empty launch of the last one that has them taken off. In `synchronised` the way from the call
+to its launch counts as well, which is longer here than that of the empty launch.
 
 A time holds within 2 % from 200 us on, within 2 % and 1 us below; to that comes what the step of ``globaltimer`` leaves
 open. Of several repeats the table has the worst one. Exit code 1 where something does not hold, 2 where the call is
@@ -445,6 +446,8 @@ def run(session: Session, candidate: Candidate, options: argparse.Namespace, row
                     failed.append(record)
                     say(f"{duration_us:g} us: {record.status}: {record.message}")
                     continue
+                if record.message:
+                    say(f"{duration_us:g} us: {record.message}")
                 found, overhead_ms = rows_of(record, History.read(judge.log), duration_us, overhead_ms)
                 rows += found
                 for row in found:

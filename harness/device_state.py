@@ -10,7 +10,7 @@ import importlib
 import os
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,22 +87,20 @@ class DeviceWatch:
     Args:
         nvml: The module ``pynvml``.
         handle: NVML's handle of the GPU.
-        own_pids: Processes that are no strangers on the GPU; this one never is.
-
-    Attributes:
-        own_pids: The same; workers that start later may be added.
+        own_pids: Processes that are no strangers on the GPU; this one never is. The collection is looked at anew for
+            each reading, so that workers that start later may be added to it.
     """
 
-    def __init__(self, nvml: Any, handle: Any, own_pids: Iterable[int] = ()):
+    def __init__(self, nvml: Any, handle: Any, own_pids: Collection[int] = ()):
         self._nvml = nvml
         self._handle = handle
-        self.own_pids = {os.getpid(), *own_pids}
+        self._own_pids = own_pids
         self._due_s = 0.0
         self._during: list[Reading] = []
         self._before = self.read()
 
     @classmethod
-    def open(cls, index: int, own_pids: Iterable[int] = ()) -> DeviceWatch | None:
+    def open(cls, index: int, own_pids: Collection[int] = ()) -> DeviceWatch | None:
         """Watch a GPU from now on.
 
         Args:
@@ -201,9 +199,10 @@ class DeviceWatch:
         if listed is None:
             return None
         pids = {process.pid for process in listed}
-        if pids and not pids & self.own_pids:
+        own = {os.getpid(), *self._own_pids}
+        if pids and not pids & own:
             return None
-        return tuple(sorted(pids - self.own_pids))
+        return tuple(sorted(pids - own))
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:

@@ -163,7 +163,8 @@ class EvaluationRecord:
         forward_backward_ms: Median latency of a forward with backward, None where it was not measured.
         baselines: What the candidate was timed against, by name (``eager``, ``compile``, ...; see docs/measuring.md):
             ``forward_ms`` and ``forward_backward_ms``, medians; ``speedup`` by direction, the median of paired ratios
-            with its 95 % interval, (ratio, low, high); ``prepare_s``, seconds that compiling took; ``note``, what is
+            with its 95 % interval, (ratio, low, high), empty where the candidate's speed is not counted; ``prepare_s``,
+            seconds that compiling took, caches of earlier runs included; ``note``, what is
             odd about it; ``failure``, why it could not be timed; and ``kept_from``, the record that its medians come
             from where it was not timed this time. A key is missing where there is nothing to say. Empty where nothing
             was measured.
@@ -172,7 +173,7 @@ class EvaluationRecord:
         speedup_interval: The 95 % interval of each of these medians, (low, high), by bootstrap (see
             ``timing.statistics.median_interval``); empty where it was not measured.
         samples: Raw samples and spreads by direction and side (see ``timing.statistics.Latency``): ``candidate`` and
-            ``eager``; the candidate's are under ``uncertified`` where its speed is not counted.
+            every baseline that was timed; the candidate's are under ``uncertified`` where its speed is not counted.
         certified: What the judge's own clock proves, by direction (see ``timing.certificate.Certificate``); a direction
             is missing where it was not measured, or where the windows prove nothing: then its speed is not counted.
         peak_bytes: The most device memory that a call held, by direction and side (``candidate``, ``eager``), as their
@@ -184,7 +185,7 @@ class EvaluationRecord:
             problem's work are not known.
         modes: For short calls further measures of both sides by direction and mode (``queued``, ``graph``,
             ``kernels``; see docs/measuring.md): ``candidate_ms``, ``eager_ms``, ``overhead_ms`` of an empty call, or
-            ``failure``.
+            ``failure``; ``synchronised`` has the empty call alone. The candidate's are its own process's word.
         device_state: Clocks, power, temperature, throttling and other processes on the GPU ``before``, ``during`` and
             ``after`` timing, and ``flags``, what is unstable about it, each with what to do. Empty where NVML is not
             there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -88,7 +88,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
     return fake
 
 
-def opened(own_pids: tuple[int, ...] = ()) -> DeviceWatch:
+def opened(own_pids: Collection[int] = ()) -> DeviceWatch:
     watch = DeviceWatch.open(0, own_pids)
     assert watch is not None
     return watch
@@ -127,9 +127,10 @@ def test_an_older_nvml_is_asked_by_its_own_names(nvml: Nvml) -> None:
 def test_strangers_are_told_from_our_own(nvml: Nvml) -> None:
     listed = [SimpleNamespace(pid=pid) for pid in (os.getpid(), 77, 12, 4444)]
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed
-    watch = opened((77,))
+    own = {77}
+    watch = opened(own)
     assert watch.read().other_pids == (12, 4444)
-    watch.own_pids.add(12)
+    own.add(12)  # a worker that has started since
     assert watch.read().other_pids == (4444,)
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed[1:]  # as the host counts them, seen in a container
     assert opened().read().other_pids is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,19 +10,20 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 from tqdm import tqdm
 
 from harness import baselines
 from harness.commands.evaluate import exit_code
-from harness.errors import EXIT_USAGE, HarnessError, ProblemError, UsageError
+from harness.errors import EXIT_USAGE, DeviceError, HarnessError, ProblemError, UsageError
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, plan
 from harness.files import is_there
+from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
 from harness.problems import parse_settings
@@ -35,7 +37,6 @@ from harness.text import one_line, printable
 if TYPE_CHECKING:
     from harness.executors.session import Session
 
-CASE = "full"
 BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
@@ -43,7 +44,7 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 @click.argument("selectors", nargs=-1)
 @click.option("--problem", help="Problem (name or file) that files named as selectors are to solve.")
 @option("device")
-@click.option("--case", "cases", multiple=True, help=f"Only this case; repeatable. [default: {CASE}]")
+@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: full, else the first]")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Replace a constant; makes one case of its own.")
 @click.option(
     "--baseline",
@@ -101,22 +102,25 @@ def command(
 
     from harness.executors.session import opened
 
-    started = time.monotonic()
-    with Store(folder, writable=True) as store, opened(device, folder) as session, results_alone() as results:
+    report = _Report(output, as_json, earlier)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Store(folder, writable=True))
+        session = stack.enter_context(opened(device, folder))
+        report.results = stack.enter_context(results_alone())
         if session.device == "cpu":
             raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
         from harness.judge.draws import new_secret
         from harness.judge.evaluation import Policy
-        from harness.report import benchmark
 
         session = _calibrated(session, folder)
-        choice = Choice(cases or (() if constants else (CASE,)), constants)
-        jobs, bad_problem = plan(candidates, choice, on_cpu=False)
+        jobs, bad_problem = plan(candidates, Choice(cases, constants, is_main=True), on_cpu=False)
         policy = Policy(session.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
         ledger = Ledger(store, new_run_name(), fresh=True, seed=None)
-        records: list[EvaluationRecord] = []
+        report.run = ledger.run
+        stack.callback(report.write)  # also of what is finished when the run is interrupted
+        stack.enter_context(unwinding())
         with tqdm(total=sum(len(job.cases) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
             for outcome in local.run(jobs, policy, session, ledger, bar.set_description_str, confirms=True):
                 bar.update()
@@ -124,20 +128,56 @@ def command(
                     bad_problem = True
                     tqdm.write(f"error: {printable(str(outcome))}", file=sys.stderr)
                 else:
-                    records.append(outcome.record)
-        seconds = time.monotonic() - started
-        command_line = shlex.join(["python", "-m", "harness", *sys.argv[1:]])
-        if as_json:
-            print(json.dumps(benchmark.as_json(records, command_line, seconds)), file=results)
-        report = benchmark.markdown(records, command_line, seconds, f"{_title(records)}, {ledger.run}")
-        if earlier is not None:
-            report += "\n" + benchmark.markdown_agreement(benchmark.overlap(earlier, records))
-        if output is not None:
-            output.write_text(report, encoding="utf-8")
-            print(f"written to {one_line(str(output))}; the records are {ledger.run}", file=sys.stderr)
-        if output is None and not as_json:
-            print(report, file=results)
-    return exit_code(records, bad_problem or bool(bad_files))
+                    report.records.append(outcome.record)
+    return exit_code(report.records, bad_problem or bool(bad_files))
+
+
+@dataclass
+class _Report:
+    """What is written in the end.
+
+    Attributes:
+        output: The file for the table; None for stdout.
+        as_json: JSON on stdout.
+        earlier: The records of a run to compare with.
+        results: The program's stdout.
+        run: The run's name.
+        records: Its records so far.
+    """
+
+    output: Path | None
+    as_json: bool
+    earlier: Sequence[EvaluationRecord] | None
+    results: TextIO = sys.stdout
+    run: str = ""
+    records: list[EvaluationRecord] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def write(self) -> None:
+        """Write the table, or the JSON object; nothing where there is no record."""
+        from harness.report import benchmark
+        from harness.report.scores import print_scores
+
+        if not self.records:
+            return
+        seconds = time.monotonic() - self.started
+        command = shlex.join(["python", "-m", "harness", *sys.argv[1:]])
+        text = benchmark.markdown(self.records, command, seconds, f"{_title(self.records)}, {self.run}")
+        told = benchmark.as_json(self.records, command, seconds)
+        if self.earlier is not None:
+            agreement = benchmark.overlap(self.earlier, self.records)
+            text += "\n" + benchmark.markdown_agreement(agreement)
+            told["agreement"] = benchmark.agreement_as_json(agreement)
+        if self.as_json:
+            print(json.dumps(told), file=self.results)
+        if self.output is None:
+            if not self.as_json:
+                print(text, file=self.results)
+            return
+        self.output.write_text(text, encoding="utf-8")
+        print(f"written to {one_line(str(self.output))}; the records are {self.run}", file=sys.stderr)
+        if not self.as_json:
+            print_scores(benchmark.scores(self.records), self.results)
 
 
 def _check_writable(output: Path) -> None:
@@ -179,9 +219,13 @@ def _calibrated(session: Session, home: Path) -> Session:
     if surroundings.ceilings is not None:
         return session
     print("measuring what the GPU reaches at most (kept for later runs)", file=sys.stderr)
-    found = ceilings.measure(torch.device(session.device))
-    torch.cuda.empty_cache()
-    ceilings.save(home, surroundings.environment, found)
+    try:
+        found = ceilings.measure(torch.device(session.device))
+        torch.cuda.empty_cache()
+        ceilings.save(home, surroundings.environment, found)
+    except (DeviceError, OSError) as error:
+        print(f"warning: without a share of the speed of light: {one_line(str(error))}", file=sys.stderr)
+        return session
     return replace(session, surroundings=replace(surroundings, ceilings=found))
 
 

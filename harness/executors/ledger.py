@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +14,8 @@ from harness.store import Store, identity, new_record_name
 
 #: Among so many newest records of a case baselines are looked for.
 KEPT_RECORDS = 50
-_KEPT = ("forward_ms", "forward_backward_ms", "note", "failure", "prepare_s")
-_BASELINE_ENVIRONMENT = ("python", "torch", "processor", "gpu", "capability", "cuda", "driver")
+_KEPT = ("forward_ms", "forward_backward_ms", "note", "prepare_s")
+_BASELINE_ENVIRONMENT = ("harness_code", "python", "torch", "processor", "gpu", "capability", "cuda", "driver")
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,22 @@ class Ledger:
         kept = self.store.find(identity(blank), self.seed, is_final)
         if kept is None:
             return None
+        newest = next(self._verdicts(blank), kept)
+        if kept.status is Status.PASSED and newest.status is not Status.PASSED:
+            return None  # it has failed since, if only in a trial more
         asked = ("solution", "solution_path", "problem", "problem_path", "device")
         return replace(kept, **{name: getattr(blank, name) for name in asked})
 
     def has_passed(self, blank: EvaluationRecord) -> bool:
-        """Whether an evaluation like the one that is about to be made has passed, whatever it was timed against."""
-        judged = {name: value for name, value in blank.policy.items() if name != "baselines"}
-        alike = (identity(replace(blank, policy=policy)) for policy in (judged, blank.policy))
-        newest = [found for one in dict.fromkeys(alike) if (found := self.store.find(one, None, _is_verdict))]
-        return bool(newest) and all(record.status is Status.PASSED for record in newest)
+        """Whether an evaluation like the one that is about to be made has passed in full, and none has failed since."""
+        verdicts = list(self._verdicts(blank))
+        return bool(verdicts) and verdicts[0].status is Status.PASSED and any(map(_is_in_full, verdicts))
+
+    def _verdicts(self, blank: EvaluationRecord) -> Iterator[EvaluationRecord]:
+        """The verdicts on an evaluation, newest first, in however many trials and whatever it was timed against."""
+        question = _question(blank)
+        kept = [record for record in self.store.of_solution(blank.digest) if _is_verdict(record)]
+        return (record for record in reversed(kept) if _question(record) == question)
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
         """Name a finished record and put it into the store, with what is known of baselines that it was not timed with.
@@ -77,9 +85,19 @@ class Ledger:
             if _conditions(other) != _conditions(record):
                 continue
             for name, told in other.baselines.items():
-                if name not in found and "kept_from" not in told:
+                if name not in found and "kept_from" not in told and "failure" not in told:
                     found[name] = {key: told[key] for key in _KEPT if key in told} | {"kept_from": other.record}
         return replace(record, baselines=found)
+
+
+def _question(record: EvaluationRecord) -> str:
+    """What an evaluation is known by, but for how many trials it has and what is timed beside it."""
+    policy = {name: value for name, value in record.policy.items() if name not in ("baselines", "trials")}
+    return identity(replace(record, policy=policy))
+
+
+def _is_in_full(record: EvaluationRecord) -> bool:
+    return record.status is Status.PASSED and "trials" not in record.policy
 
 
 def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:

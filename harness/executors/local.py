@@ -14,7 +14,7 @@ from harness.executors.plan import Job
 from harness.executors.session import Session
 from harness.judge.evaluation import TRIALS, CandidateJudge, Policy
 from harness.problems import fault_of
-from harness.records import EvaluationRecord, Status
+from harness.records import EvaluationRecord
 from harness.text import one_line
 
 
@@ -77,7 +77,7 @@ def run(
                     yield fault
                     continue
                 yield Verdict(ledger.keep(job.candidate, record), stored=False)
-                if record.status is not Status.PASSED:
+                if judge.may_have_harmed_the_device:
                     check_device(policy.device)
                 if number < len(jobs):
                     session.workers.start_ahead()

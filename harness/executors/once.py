@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.errors import ProblemError, UsageError
-from harness.executors.plan import Choice
+from harness.executors.plan import Choice, main_case
 from harness.executors.session import Session, opened
 from harness.judge.handle import Limits
 from harness.memory import available_memory
@@ -17,9 +17,6 @@ from harness.problems import CUSTOM_CASE, Problem, fault_of
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate
 from harness.streams import results_alone
-
-#: The case that is meant on a GPU where none is named.
-FULL_CASE = "full"
 
 
 class Case(NamedTuple):
@@ -77,8 +74,7 @@ def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
     if choice.cases:
         return Case(choice.cases[0], problem.case(choice.cases[0]))
     if not on_cpu:
-        name = FULL_CASE if FULL_CASE in problem.cases else next(iter(problem.cases))
-        return Case(name, problem.cases[name])
+        return Case(main_case(problem), problem.cases[main_case(problem)])
     from harness.judge.fitting import size_of, why_not
 
     fitting: list[tuple[float, Case]] = []

@@ -13,6 +13,7 @@ from harness.problems import CUSTOM_CASE, Problem, failure
 from harness.solutions import Candidate
 from harness.text import printable
 
+FULL_CASE = "full"
 Cases = tuple[tuple[str, dict[str, Any]], ...]
 
 
@@ -23,10 +24,17 @@ class Choice:
     Attributes:
         cases: Names of cases; none means all that fit the device.
         constants: Constants that make one case of its own; exclude ``cases``.
+        is_main: Where nothing is chosen, the main case alone (see ``main_case``) and not all that fit.
     """
 
     cases: tuple[str, ...]
     constants: dict[str, Any]
+    is_main: bool = False
+
+
+def main_case(problem: Problem) -> str:
+    """The case that stands for a problem on a GPU: ``full``, else its first."""
+    return FULL_CASE if FULL_CASE in problem.cases else next(iter(problem.cases))
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,8 @@ def _cases(problem: Problem, choice: Choice, on_cpu: bool) -> Cases:
         return ((CUSTOM_CASE, choice.constants),)
     if choice.cases:
         return tuple((name, problem.case(name)) for name in dict.fromkeys(choice.cases))
+    if choice.is_main:
+        return ((main_case(problem), problem.cases[main_case(problem)]),)
     return _fitting(problem) if on_cpu else tuple(problem.cases.items())
 
 

@@ -64,22 +64,21 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         likely = str(devices.choose(wanted))  # a driver without a torch for it: not this device after all
         tools = tools_for(likely, home)
     adopt_orphans()  # of workers that end before what they have started
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, unwinding():
         workers, rivals = _workers(stack, likely, tools, home, starts_ahead, is_timed)
-        with unwinding():
-            device = str(devices.choose(wanted))
-            if device != likely:
-                stack.close()
-                tools = tools_for(device, home)
-                workers, rivals = _workers(stack, device, tools, home, starts_ahead, is_timed)
-            from harness.judge.baseline import Baseline
-            from harness.judge.evaluation import Surroundings
+        device = str(devices.choose(wanted))
+        if device != likely:
+            stack.close()
+            tools = tools_for(device, home)
+            workers, rivals = _workers(stack, device, tools, home, starts_ahead, is_timed)
+        from harness.judge.baseline import Baseline
+        from harness.judge.evaluation import Surroundings
 
-            baseline = None
-            if rivals is not None:
-                baseline = Baseline(rivals)
-                stack.callback(baseline.close)
-            yield Session(device, Surroundings.of_this_machine(home, tools.compiler, device), workers, baseline)
+        baseline = None
+        if rivals is not None:
+            baseline = Baseline(rivals)
+            stack.callback(baseline.close)
+        yield Session(device, Surroundings.of_this_machine(home, tools.compiler, device), workers, baseline)
 
 
 def _workers(

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from harness.baselines import BASELINES, EAGER
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
-from harness.judge.series import BaselineError, Side
+from harness.judge.series import BaselineError, Side, asked
 from harness.problems import Problem
 from harness.text import shortened
 from harness.wire.messages import (
@@ -17,6 +17,7 @@ from harness.wire.messages import (
     Command,
     Construct,
     Constructed,
+    DropSlots,
     Failed,
     Forward,
     Loaded,
@@ -26,6 +27,8 @@ from harness.wire.messages import (
     Released,
     Time,
     Timed,
+    Trace,
+    Traced,
     Varied,
     Vary,
 )
@@ -35,7 +38,7 @@ LIMIT_S = 300.0
 COMPILE_LIMIT_S = 900.0
 MAX_FAILURE_CHARACTERS = 500
 #: What measures timing itself; no baseline of a user's has this name.
-EMPTY = Vary("empty launch", "", False, True)
+EMPTY = Vary("empty launch", compile_mode="", allows_tf32=False, is_empty=True)
 
 ReplyT = TypeVar("ReplyT")
 
@@ -86,6 +89,9 @@ class Baseline:
     def __init__(self, workers: Workers):
         self._workers = workers
         self._worker: WorkerHandle | None = None
+        self._failures: dict[tuple[str, str, str], str] = {}
+        self._asked = EAGER
+        self._profiled: Baseline | None = None
 
     def rivals(self, scene: Scene, names: Sequence[str]) -> Rivals:
         """Make the problem's model under a case, in several ways, and give each a draw's state and inputs.
@@ -99,20 +105,45 @@ class Baseline:
         Raises:
             BaselineError: The reference does not run even eagerly.
         """
-        found = Rivals()
+        found = Rivals(told={name: {} for name in names})
         self._begin(scene)
-        for name in names:
-            told = found.told[name] = {}
+        # Those that replay come first: where one fails its worker goes, and with it those that are ready.
+        for name in sorted(names, key=lambda name: (name != EAGER, not BASELINES[name].replays)):
+            if known := self.failure(scene, name):
+                found.told[name] = {"failure": known}
+                continue
             try:
-                found.sides[name] = self._prepared(name, scene, told)
+                found.sides[name] = self._prepared(name, scene, found.told[name])
             except BaselineError as error:
                 if name == EAGER:
-                    raise BaselineError(f"{BASELINES[EAGER].meaning}: {error}") from None
-                told["failure"] = shortened(str(error).partition("\n")[0], MAX_FAILURE_CHARACTERS)
-                if self._worker is None:  # it took down those that were ready
+                    raise BaselineError(EAGER, str(error)) from None
+                self.fail(found, scene, name, error)
+                if self._worker is None:
                     self._begin(scene)
                     found.sides = {other: self._prepared(other, scene, found.told[other]) for other in found.sides}
+        found.sides = {name: found.sides[name] for name in names if name in found.sides}
+        self._ask(DropSlots(), Clock(LIMIT_S, LIMIT_S), Released)  # what compiling and tuning has left
         return found
+
+    def fail(self, found: Rivals, scene: Scene, name: str, error: BaselineError) -> None:
+        """Leave a baseline out, with the reason, also for later candidates."""
+        found.sides.pop(name, None)
+        found.told[name] = {"failure": self.remember(scene, name, error)}
+
+    def remember(self, scene: Scene, name: str, error: BaselineError) -> str:
+        """Have a baseline not be tried again; the reason, in short.
+
+        A capture that failed leaves its process unfit for another: torch's allocator and stream are in between.
+        """
+        words = shortened(str(error).partition("\n")[0], MAX_FAILURE_CHARACTERS)
+        self._failures[self._key(scene, name)] = words
+        if BASELINES[name].replays:
+            self.close()
+        return words
+
+    def failure(self, scene: Scene, name: str) -> str:
+        """Why a baseline is not tried; empty where it may be."""
+        return self._failures.get(self._key(scene, name), "")
 
     def empty(self, scene: Scene) -> Side:
         """A side whose call launches one kernel that does nothing."""
@@ -121,6 +152,20 @@ class Baseline:
         self._ask(EMPTY, clock, Varied)
         self._ask(replace(scene.forward, state=()), clock, Outputs)
         return Side(self._worker, clock, EMPTY.name, EMPTY)
+
+    def traced(self, scene: Scene) -> Traced:
+        """The kernels of eager's forward and backward, by a worker for that alone: once profiled, a process is slower.
+
+        Raises:
+            BaselineError: It does not run.
+        """
+        if self._profiled is None:
+            self._profiled = Baseline(self._workers)
+        side = self._profiled.rivals(scene, (EAGER,)).sides[EAGER]
+        try:
+            return asked(side, Trace(scene.backward), Traced)
+        finally:
+            self._profiled.release()
 
     def release(self) -> None:
         """Give its memory back; a worker that cannot is ended."""
@@ -132,12 +177,19 @@ class Baseline:
             self.close()
 
     def close(self) -> None:
-        """End the worker."""
+        """End its workers."""
+        if self._profiled is not None:
+            self._profiled.close()
         if self._worker is not None:
             self._worker.close()
             self._worker = None
 
+    @staticmethod
+    def _key(scene: Scene, name: str) -> tuple[str, str, str]:
+        return scene.problem.digest, scene.constants, name
+
     def _begin(self, scene: Scene) -> None:
+        self._asked = EAGER
         if self._worker is None:
             self._worker = self._workers.take()
             self._worker.start()
@@ -152,11 +204,11 @@ class Baseline:
             BaselineError: It does not run.
         """
         assert self._worker is not None
-        variant = BASELINES[name]
+        variant, self._asked = BASELINES[name], name
         vary = Vary(name, variant.compile_mode, variant.allows_tf32, False)
         clock = Clock(COMPILE_LIMIT_S if variant.compile_mode else LIMIT_S, LIMIT_S)
         started = time.monotonic()
-        was_there = self._ask(vary, clock, Varied).was_compiled
+        was_there = self._ask(vary, clock, Varied).was_known
         self._ask(scene.forward, clock, Outputs)
         side = Side(self._worker, clock, name, vary, is_replayed=variant.replays)
         for backward in dict.fromkeys((None, scene.backward)) if variant.compile_mode or variant.replays else ():
@@ -190,8 +242,8 @@ class Baseline:
             reply = self._worker.request(command, clock, "running the baseline", descriptor)
         except CandidateStopped as stop:
             self.close()
-            raise BaselineError(stop.message) from None
+            raise BaselineError(self._asked, stop.message) from None
         if isinstance(reply, Failed) or not isinstance(reply, expected):
             words = reply.message if isinstance(reply, Failed) else f"it answered with {type(reply).__name__}"
-            raise BaselineError(words)
+            raise BaselineError(self._asked, words)
         return reply

@@ -146,10 +146,15 @@ class CandidateJudge:
         self._progress = progress
         self._worker: WorkerHandle | None = None
         self._loaded: Loaded | None = None
-        self._is_upset = False
+        self._is_upset = self._was_upset = False
         self._stages = Stages()
         self._never_loads: CandidateStopped | None = None
         self._build_s = 0.0
+
+    @property
+    def may_have_harmed_the_device(self) -> bool:
+        """Whether the last evaluation ended in a way that faults leave behind, whatever its status."""
+        return self._was_upset
 
     def close(self) -> None:
         """End the worker."""
@@ -192,7 +197,8 @@ class CandidateJudge:
         self._keep()
         log = self._worker.said() if self._worker is not None else ""
         confinement = self._worker.confinement if self._worker is not None else {}
-        if record.status is not Status.PASSED or self._is_upset:
+        self._was_upset = record.status is not Status.PASSED or self._is_upset
+        if self._was_upset:
             self.close()
         return replace(
             record,
@@ -363,8 +369,8 @@ class CandidateJudge:
         with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
-            except BaselineError as error:
-                return {"message": f"speed was not measured: {error}"} | traced(contest.setting, worker, evidence_clock)
+            except (BaselineError, CandidateStopped, torch.OutOfMemoryError, DeviceMemoryError) as error:
+                return self._untimed(error) | traced(contest.setting, worker, evidence_clock)
             wrong = next((result for result in outcome.audits if result.failed), None)
             if wrong is not None:
                 summary = self._summary([wrong])
@@ -375,10 +381,22 @@ class CandidateJudge:
             try:
                 fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
             except BaselineError as error:
-                note = f"note: short calls were not measured in other ways: {error}"
+                note = f"note: short calls were not measured in other ways: {error.words}"
                 fields["message"] = "\n".join(filter(None, (fields["message"], note)))
             self._is_upset = timing.is_upset
         return fields
+
+    @staticmethod
+    def _untimed(error: Exception) -> dict[str, Any]:
+        """What is said of a candidate that passed and could not be timed.
+
+        Raises:
+            CandidateStopped: That was its own fault; memory that is short beside rivals is not.
+        """
+        if isinstance(error, CandidateStopped) and error.status is not Status.OUT_OF_MEMORY:
+            raise error
+        words = error.words if isinstance(error, BaselineError) else f"memory is short beside its rivals: {error}"
+        return {"message": f"speed was not measured: {words}"}
 
     def _start_worker(self) -> WorkerHandle:
         self._worker = self._workers.take()

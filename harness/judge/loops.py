@@ -260,7 +260,7 @@ class Loops:
         if reply.fault:
             fault = f"in timed calls, without a pause between them: {shortened(reply.fault, MAX_FAULT_CHARACTERS)}"
             if not side.is_candidate:
-                raise BaselineError(f"{side.name}: {fault}")
+                raise BaselineError(side.name, fault)
             raise CandidateStopped(self._wrong, fault)
         return milliseconds, samples
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from harness.baselines import EAGER
+from harness.baselines import BASELINES, EAGER
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.trial import stop_for
 from harness.records import Status
@@ -36,7 +36,20 @@ ReplyT = TypeVar("ReplyT")
 
 
 class BaselineError(Exception):
-    """The baseline failed, so that there is nothing to compare with; the candidate's verdict stands."""
+    """A baseline failed; the candidate's verdict stands.
+
+    Attributes:
+        name: Which one.
+    """
+
+    def __init__(self, name: str, message: str):
+        super().__init__(message)
+        self.name = name
+
+    @property
+    def words(self) -> str:
+        """What to tell the user."""
+        return f"{BASELINES[self.name].meaning if self.name in BASELINES else self.name}: {self}"
 
 
 @dataclass
@@ -189,7 +202,7 @@ def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int 
     except CandidateStopped as stop:
         if side.is_candidate:
             raise
-        raise BaselineError(f"{side.name}: {stop.message}") from None
+        raise BaselineError(side.name, stop.message) from None
     return reply
 
 
@@ -207,5 +220,5 @@ def claimed(side: Side, backward: Backward | None) -> tuple[float, float]:
         message = f"the worker claims {reply.milliseconds} ms for a call that took {window:.3f} ms by the judge's clock"
         if side.is_candidate:
             raise CandidateStopped(Status.CHEATED, message, rule="clock")
-        raise BaselineError(f"{side.name}: {message}")
+        raise BaselineError(side.name, message)
     return reply.milliseconds, window

@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 
 from harness.baselines import EAGER
-from harness.judge.baseline import EMPTY, Baseline, BaselineError, Scene
+from harness.judge.baseline import EMPTY, MAX_FAILURE_CHARACTERS, Baseline, BaselineError, Rivals, Scene
 from harness.judge.comparison import Comparison, TrialResult, output_names
 from harness.judge.draws import Draw, derive_seed, draw_inputs
 from harness.judge.fitting import free_memory
@@ -29,6 +29,7 @@ from harness.problems import Problem, ProblemModule
 from harness.records import KernelUse, Status
 from harness.text import shortened
 from harness.timing.certificate import Certificate, certificate
+from harness.timing.statistics import Latency
 from harness.wire.arena import dtype_named
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import (
@@ -39,7 +40,6 @@ from harness.wire.messages import (
     Outputs,
     Region,
     Released,
-    Trace,
     Traced,
     Weigh,
     Weighed,
@@ -55,7 +55,6 @@ MOST_REGIONS = 16_000
 MEMORY_SHARE = 0.9
 #: Calls that are shorter are also measured without what launching and waiting takes, in so many rounds.
 SHORT_MS, QUICK_ROUNDS = 1.0, 10
-MAX_FAILURE_CHARACTERS = 500
 #: Rounds of the second series, where the first left a claim outside its bound: noise goes away, a lie stays.
 ROUNDS_OF_DOUBT = 7
 #: Seconds that drawing the inputs of a short window may take.
@@ -216,7 +215,10 @@ class Timing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._baseline.release()
+        if kind is None or issubclass(kind, Exception):
+            self._baseline.release()
+        else:  # an interrupt does not wait for a compiler
+            self._baseline.close()
 
     def run(self) -> Outcome:
         """Time the candidate against its rivals, and certify it and eager.
@@ -240,15 +242,15 @@ class Timing:
             self._directions[-1].backward[1],
         )
         rivals = self._baseline.rivals(self._scene, contest.baselines)
-        self._eager = eager = rivals.sides[EAGER]
         asked(self._mine, command, Outputs)
         outcome = Outcome(told=rivals.told)
         for direction in self._directions:
             self._stages.enter("series")
-            series = _series(contest, direction, [self._mine, *rivals.sides.values()])
-            outcome.series[direction.name] = series
+            series = outcome.series[direction.name] = self._series(direction, rivals)
             self._stages.enter("certificate")
+            eager = self._eager = rivals.sides[EAGER]
             eager.take_up()
+            asked(eager, DropSlots(), Released)  # what other rivals hold is room for the windows
             try:
                 outcome.add(direction.name, *_certified(contest, direction, self._mine, eager, series))
             except Uncertified as reason:
@@ -258,6 +260,25 @@ class Timing:
         self._stages.enter("memory")
         outcome.peak_bytes = self._peak_bytes(eager)
         return outcome
+
+    def _series(self, direction: _Direction, rivals: Rivals) -> Series:
+        """The series of all sides; a rival that fails now is left out, and the series begins again.
+
+        Raises:
+            CandidateStopped: The candidate failed.
+            BaselineError: Eager did.
+        """
+        assert self._scene is not None
+        while True:
+            try:
+                return _series(self._contest, direction, [self._mine, *rivals.sides.values()])
+            except BaselineError as error:
+                if error.name == EAGER or error.name not in rivals.sides:
+                    raise
+                self._baseline.fail(rivals, self._scene, error.name, error)
+                left = self._baseline.rivals(self._scene, list(rivals.sides))
+                rivals.sides = left.sides
+                rivals.told.update({name: {**rivals.told[name], **told} for name, told in left.told.items()})
 
     def _peak_bytes(self, eager: Side) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
@@ -291,18 +312,25 @@ class Timing:
         short = [
             direction
             for direction in self._directions
-            if min(one.median_ms for one in outcome.series[direction.name].latencies.values()) < SHORT_MS
+            if direction.name not in outcome.reasons
+            and max(side.median_ms for side in _of_both(outcome.series[direction.name])) < SHORT_MS
         ]
         if not short:
             return {}
         self._stages.enter("short calls")
+        traced = self._baseline.traced(self._scene)
         empty = self._baseline.empty(self._scene)
         found: dict[str, dict[str, dict[str, Any]]] = {direction.name: {} for direction in short}
         alone = self._quick(short[0], [empty]).latencies[empty.name].median_ms
         for direction in short:
             found[direction.name]["synchronised"] = {"overhead_ms": alone}
-            found[direction.name]["kernels"] = self._kernel_times(direction, kernels)
-        for mode, is_replayed in (("queued", False), ("graph", True)):
+            found[direction.name]["kernels"] = _kernel_times(direction, kernels, traced)
+        modes = [("queued", False), ("graph", True)]
+        if known := self._baseline.failure(self._scene, "eager-graph"):
+            modes.pop()
+            for direction in short:
+                found[direction.name]["graph"] = {"failure": f"eager: {known}"}
+        for mode, is_replayed in modes:
             sides = [
                 replace(side, is_queued=True, is_replayed=is_replayed) for side in (self._mine, self._eager, empty)
             ]
@@ -310,33 +338,39 @@ class Timing:
                 try:
                     series = self._quick(direction, sides)
                 except CandidateStopped as stop:
-                    if stop.status is Status.CHEATED:
+                    if stop.status is Status.CHEATED or not is_replayed:  # a queued call is a call like any other
                         raise
                     self.is_upset = True
                     words = stop.message.partition("\n")[0]
                     found[direction.name][mode] = {"failure": shortened(words, MAX_FAILURE_CHARACTERS)}
                     return found
+                except BaselineError as error:
+                    if not is_replayed:
+                        raise
+                    words = self._baseline.remember(self._scene, "eager-graph", error)
+                    found[direction.name][mode] = {"failure": f"eager: {words}"}
+                    return found
                 times = {f"{name}_ms": one.median_ms for name, one in series.latencies.items() if name != empty.name}
                 found[direction.name][mode] = {**times, "overhead_ms": series.latencies[empty.name].median_ms}
-        for side in (self._mine, self._eager):  # graphs hold memory
-            side.take_up()
-            asked(side, DropSlots(), Released)
+        asked(self._mine, DropSlots(), Released)  # graphs hold memory
         return found
 
     def _quick(self, direction: _Direction, sides: Sequence[Side]) -> Series:
         return _series(self._contest, direction, sides, rounds=QUICK_ROUNDS)
 
-    def _kernel_times(
-        self, direction: _Direction, kernels: Mapping[str, Sequence[KernelUse]]
-    ) -> dict[str, float | None]:
-        """How long the kernels of one call run, by the profiler, launches and gaps not counted."""
-        assert self._eager is not None
-        self._eager.take_up()
-        told = asked(self._eager, Trace(direction.backward[1]), Traced)
-        parts = ("forward", "backward") if direction.backward[0] is not None else ("forward",)
-        mine = [use.device_ms for part in parts for use in kernels.get(part, ())]
-        theirs = [one.device_ms for part in parts for one in getattr(told, part) if not one.is_copy]
-        return {f"{CANDIDATE}_ms": _sum(mine), f"{EAGER}_ms": _sum(theirs)}
+
+def _kernel_times(
+    direction: _Direction, kernels: Mapping[str, Sequence[KernelUse]], eager: Traced
+) -> dict[str, float | None]:
+    """How long the kernels of one call run, by the profiler, launches and gaps and copies not counted."""
+    parts = ("forward", "backward") if direction.backward[0] is not None else ("forward",)
+    mine = [use.device_ms for part in parts for use in kernels.get(part, ())]
+    theirs = [one.device_ms for part in parts for one in getattr(eager, part) if not one.is_copy]
+    return {f"{CANDIDATE}_ms": _sum(mine), f"{EAGER}_ms": _sum(theirs)}
+
+
+def _of_both(series: Series) -> tuple[Latency, Latency]:
+    return series.candidate, series.eager
 
 
 def _sum(times: Sequence[float | None]) -> float | None:

@@ -149,8 +149,8 @@ def markdown(
     lines += [""] if lines[-1] else []
     if modes := list(_modes(records)):
         header = ("solution", "case", "direction", "mode", "candidate ms", "eager ms", "empty call ms", "failure")
-        lines += _section("Short calls", header, [_mode_cells(one) for one in modes])
-    found = _scores(records)
+        lines += _section("Short calls (by the word of each process)", header, [_mode_cells(one) for one in modes])
+    found = scores(records)
     if found:
         lines += _section("Scores", score_rows.HEADER, map(score_rows.columns, found))
         lines += _section("fast_p", score_rows.CURVE_HEADER, map(score_rows.curve_columns, found))
@@ -175,7 +175,7 @@ def as_json(
         },
         "notes": _notes(records),
         "modes": [one._asdict() for one in _modes(records)],
-        "scores": [asdict(one) for one in _scores(records)],
+        "scores": [asdict(one) for one in scores(records)],
     }
     cleaned: dict[str, Any] = plain(report)
     return cleaned
@@ -188,6 +188,12 @@ def overlap(before: Sequence[EvaluationRecord], after: Sequence[EvaluationRecord
     """
     first, second = _figures(before), _figures(after)
     return [Agreement(*key, first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
+
+
+def agreement_as_json(rows: Sequence[Agreement]) -> list[dict[str, Any]]:
+    """The same as objects of JSON."""
+    cleaned: list[dict[str, Any]] = plain([{**row._asdict(), "overlaps": row.overlaps} for row in rows])
+    return cleaned
 
 
 def markdown_agreement(rows: Sequence[Agreement]) -> str:
@@ -237,8 +243,10 @@ def _directions(records: Iterable[EvaluationRecord]) -> list[str]:
     return list(DIRECTIONS) if any(mapping(field.get(DIRECTIONS[1])) for field in fields) else [DIRECTIONS[0]]
 
 
-def _scores(records: Sequence[EvaluationRecord]) -> list[Score]:
-    names = _baselines(records)
+def scores(records: Sequence[EvaluationRecord]) -> list[Score]:
+    """The scores over every baseline that something was timed against; eager's in any case."""
+    timed = {side for record in records for sides in record.samples.values() for side in mapping(sides)}
+    names = [name for name in _baselines(records) if name == EAGER or name in timed]
     return [score(records, name, direction) for direction in _directions(records) for name in names] if records else []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -38,11 +39,12 @@ def curve_columns(score: Score) -> tuple[str, ...]:
     return (WORDS[score.direction], score.baseline, *(_share_text(score.fast_p[p]) for p in GRID))
 
 
-def print_scores(scores: Sequence[Score]) -> None:
-    """Print scores and the curves of ``fast_p`` on stdout; nothing for no score."""
+def print_scores(scores: Sequence[Score], file: TextIO | None = None) -> None:
+    """Print scores and the curves of ``fast_p``, on stdout where no file is named; nothing for no score."""
     if not scores:
         return
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    file = file or sys.stdout
+    console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
     curves = [curve_columns(score) for score in scores]
     for header, rows in (
         (HEADER, [columns(score) for score in scores]),

@@ -238,7 +238,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Release:
-    """Drop the instance and all device memory."""
+    """Drop all instances, the arenas and unused device memory; what was compiled stays."""
 
 
 # ----------------------------------------------------------------- worker to judge
@@ -336,12 +336,12 @@ class Varied:
     """The way is in use.
 
     Attributes:
-        was_compiled: Whether it was compiled for an earlier candidate.
+        was_known: Whether it was there already: compiled for an earlier candidate, or in use before.
         frames: How many functions ``torch.compile`` has compiled for it so far.
         graph_breaks: Why it had to leave compiled code, a sentence each.
     """
 
-    was_compiled: bool
+    was_known: bool
     frames: int
     graph_breaks: tuple[str, ...]
 

@@ -185,7 +185,7 @@ class Instance:
     def _captured(self, call: Callable[[], Any], differentiates: bool) -> torch.cuda.CUDAGraph:
         """The CUDA graph of a call, captured once; its results lie in memory of the graph's own."""
         if differentiates not in self._graphs:
-            # Warmed up where it is captured: not on the default stream.
+            # Warmed up where it is captured.
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):
@@ -193,7 +193,7 @@ class Instance:
                     call()
             torch.cuda.current_stream().wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=aside):
                 call()
             self._graphs[differentiates] = graph
         return self._graphs[differentiates]

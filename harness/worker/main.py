@@ -51,6 +51,7 @@ from harness.wire.messages import (
     Timed,
     Trace,
     Traced,
+    Value,
     Varied,
     Vary,
     Weigh,
@@ -118,6 +119,7 @@ class Worker:
         self._slots: Arena | None = None
         self._instance: Instance | None = None
         self._reference: tuple[str, str] | None = None
+        self._init_args: tuple[Value, ...] = ()
         self._variants = Variants()
         self._instances: dict[str, Instance] = {}
         self._make: Callable[[], torch.nn.Module] | None = None
@@ -191,6 +193,10 @@ class Worker:
         module = self._module
         assert module is not None
         self._forget_instances()
+        if command.init_args != self._init_args or any(value.region for value in command.init_args):
+            self._variants = Variants()  # a model that is kept has what it was made with
+            forget()
+        self._init_args = command.init_args
         self._arena = arena = self.platform.arena(descriptor, command.arena_bytes)
         with self._running():
             if command.own_args:
@@ -277,8 +283,9 @@ class Worker:
         return Mapped()
 
     def _drop_slots(self) -> Released:
-        if self._instance is not None:
-            self._instance.disarm()
+        for instance in (self._instance, *self._instances.values()):
+            if instance is not None:
+                instance.disarm()
         self._slots = None
         self.platform.release_slots()
         return Released()

@@ -80,7 +80,7 @@ class Platform(Protocol):
         """Map a further arena of the judge's, until ``release_slots``; the descriptor is closed."""
 
     def release_slots(self) -> None:
-        """Unmap the further arena, if there is one."""
+        """Unmap the further arena, if there is one, and give unused memory back."""
 
     def release(self) -> None:
         """Give unused memory back, and unmap the arenas."""
@@ -230,10 +230,11 @@ class CudaPlatform:
         return Arena(self._slots.tensor())
 
     def release_slots(self) -> None:
-        """Unmap the further arena."""
+        """Unmap the further arena, and give unused memory back."""
         if self._slots is not None:
             self._slots.close()
             self._slots = None
+        torch.cuda.empty_cache()
 
     def release(self) -> None:
         """Unmap the arenas and empty torch's cache."""

@@ -28,20 +28,19 @@ class EmptyLaunch(torch.nn.Module):
 
 
 class Variants:
-    """The reference's models by the way that they are run, for one problem and case."""
+    """The reference's models by the way that they are run, for one problem and case.
+
+    Compiled ones stay from one candidate to the next; others are made anew, with whatever state they have.
+    """
 
     def __init__(self) -> None:
         self._models: dict[str, torch.nn.Module] = {}
+        self._compiled: dict[str, torch.nn.Module] = {}
         self._breaks: dict[str, Counter[str]] = {}
         self._frames: Counter[str] = Counter()
         self._seen = _counted()
         self._used = ""
         self._allows_tf32 = False
-
-    @property
-    def used(self) -> str:
-        """The way that is in use; empty where none has been asked for."""
-        return self._used
 
     def take(self, command: Vary, make: Callable[[], torch.nn.Module]) -> tuple[torch.nn.Module, bool]:
         """The model of a way, and whether it was there before.
@@ -52,17 +51,19 @@ class Variants:
         """
         self._book()
         self._used, self._allows_tf32 = command.name, command.allows_tf32
-        is_known = command.name in self._models
+        there = self._compiled if command.compile_mode else self._models
+        is_known = command.name in there
         if not is_known:
             model = EmptyLaunch() if command.is_empty else make()
             if command.compile_mode:
                 _compile(model, command.compile_mode)
-            self._models[command.name] = model
-        return self._models[command.name], is_known
+            there[command.name] = model
+        return there[command.name], is_known
 
     def leave(self) -> None:
         """No way is in use any more."""
         self._book()
+        self._models.clear()
         self._used, self._allows_tf32 = "", False
 
     def told(self, is_known: bool) -> Varied:
@@ -77,12 +78,12 @@ class Variants:
         if not self._allows_tf32:
             yield
             return
-        before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        before = torch.get_float32_matmul_precision()  # convolutions may use TF32 by default
+        torch.set_float32_matmul_precision("high")
         try:
             yield
         finally:
-            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+            torch.set_float32_matmul_precision(before)
 
     def _book(self) -> None:
         """Book what dynamo has counted since the last time on the way that was in use."""

@@ -13,6 +13,7 @@ import pytest
 from harness.baselines import BASELINES, chosen
 from harness.errors import UsageError
 from harness.executors.tools import tools_for
+from harness.judge import speed
 from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.judge.handle import Limits, Workers
@@ -47,8 +48,19 @@ def get_init_inputs():
     return []
 """
 SOLUTION = """
+import sys
+
 import torch
 import torch.nn as nn
+
+
+def is_queued():
+    frame = sys._getframe()
+    while frame:
+        if frame.f_locals.get("is_queued"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class ModelNew(nn.Module):
@@ -57,6 +69,7 @@ class ModelNew(nn.Module):
         self.scale = nn.Parameter(torch.ones(48))
 
     def forward(self, x):
+        {candidate}
         return torch.tanh(x @ x.T)[:, :48] * self.scale
 """
 
@@ -73,17 +86,22 @@ def baseline(home: Path) -> Iterator[Baseline]:
     workers.close()
 
 
-def judged(folder: Path, home: Path, baseline: Baseline, names: tuple[str, ...], first: str) -> EvaluationRecord:
-    """The record of a solution that is right, timed against these baselines; ``first`` begins the reference."""
+def judged(
+    folder: Path, home: Path, baseline: Baseline, names: tuple[str, ...], first: str, candidate: str = "pass"
+) -> EvaluationRecord:
+    """The record of a solution that is right, timed against these baselines.
+
+    ``first`` begins the reference's forward, ``candidate`` the solution's.
+    """
     (folder / "problem.py").write_text(PROBLEM.format(first=first))
-    (folder / "answer.py").write_text(SOLUTION)
-    candidate = Candidate(
+    (folder / "answer.py").write_text(SOLUTION.replace("{candidate}", candidate))
+    solved = Candidate(
         problem=read_problem(folder / "problem.py"), solution=read_solution(folder / "answer.py", "answer")
     )
     tools = tools_for("cpu", home)
     workers = Workers("cpu", tools.libraries, None)
     judge = CandidateJudge(
-        candidate,
+        solved,
         Policy("cpu", "5eed" * 8, Limits(60.0, 60.0), baselines=names),
         Surroundings.of_this_machine(home, tools.compiler, "cpu"),
         workers,
@@ -96,7 +114,10 @@ def judged(folder: Path, home: Path, baseline: Baseline, names: tuple[str, ...],
         workers.close()
 
 
-def test_all_baselines_share_the_rounds_of_a_series(tmp_path: Path, home: Path, baseline: Baseline) -> None:
+def test_all_baselines_share_the_rounds_of_a_series(
+    tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "SHORT_MS", 0.0)
     names = chosen(["eager-tf32", "compile", "eager-graph"])
     first = judged(tmp_path, home, baseline, names, "pass")
     assert first.status == "PASSED", first.message
@@ -117,7 +138,6 @@ def test_all_baselines_share_the_rounds_of_a_series(tmp_path: Path, home: Path, 
         assert first.speedup[direction] == first.baselines["eager"]["speedup"][direction][0]
     assert list(first.stages_s) == [
         *("inputs", "worker", "trials", "baselines", "series", "certificate", "memory", "kernels"),
-        *(["short calls"] if "short calls" in first.stages_s else []),
     ]
     assert sum(first.stages_s.values()) <= first.total_s
 
@@ -152,6 +172,49 @@ def test_a_baseline_that_fails_costs_the_others_nothing(
     assert "speedup" not in record.baselines["compile"]
     for name in ("eager", "eager-tf32"):
         assert set(record.baselines[name]["speedup"]) == {"forward", "forward_backward"}
+
+
+def test_what_does_not_compile_is_not_tried_again(tmp_path: Path, home: Path, baseline: Baseline) -> None:
+    note = tmp_path / "tried"
+    first = f"if 'forward' in vars(self): open({str(note)!r}, 'a').write('x'); raise RuntimeError('never')"
+    for _ in range(2):
+        record = judged(tmp_path, home, baseline, ("eager", "compile"), first)
+        assert "never" in record.baselines["compile"]["failure"]
+    assert len(note.read_text()) <= 2  # dynamo may run a function twice; two attempts would be four
+
+
+def test_a_baseline_that_fails_amid_a_series_is_left_out(tmp_path: Path, home: Path, baseline: Baseline) -> None:
+    first = (
+        "self.calls = getattr(self, 'calls', 0) + 1\n"
+        "        assert self.calls < 9 or torch.get_float32_matmul_precision() != 'high', 'tired'"
+    )
+    record = judged(tmp_path, home, baseline, ("eager", "eager-tf32"), first)
+    assert record.status == "PASSED", record.message
+    assert "tired" in record.baselines["eager-tf32"]["failure"]
+    assert set(record.speedup or {}) == {"forward", "forward_backward"}
+    assert set(record.samples["forward"]) == {"candidate", "eager"}
+
+
+def test_short_calls_are_measured_in_other_ways_too(
+    tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "SHORT_MS", 1e9)
+    record = judged(tmp_path, home, baseline, ("eager",), "pass")
+    assert record.status == "PASSED", record.message
+    modes = record.modes["forward"]
+    assert modes["synchronised"]["overhead_ms"] > 0
+    assert set(modes["queued"]) == {"candidate_ms", "eager_ms", "overhead_ms"}
+    assert "CUDA" in modes["graph"]["failure"]  # nothing can be captured here, and that is nobody's fault
+    assert set(record.speedup or {}) == {"forward", "forward_backward"}
+
+
+def test_who_fails_in_a_queued_call_fails(
+    tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "SHORT_MS", 1e9)
+    record = judged(tmp_path, home, baseline, ("eager",), "pass", "assert not is_queued(), 'only in turn'")
+    assert (record.status, record.speedup) == ("RUNTIME_ERROR", None)
+    assert "only in turn" in record.message
 
 
 def test_a_reference_that_does_not_run_as_a_baseline_leaves_the_verdict(
