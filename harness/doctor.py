@@ -104,6 +104,7 @@ def examine(wanted: str, home: Path) -> Diagnosis:
     checks += check_ceilings(device, checks, home)
     checks += [check_nvcc(torch_cuda), check_compiler(), check_headers(), check_ninja()]
     checks += [check_package("cuda-bindings", "cuda.bindings.driver"), check_package("numpy", "numpy")]
+    checks += [check_nvml(), check_ncu()]
     checks += [check_memory(), check_disk(home)]
     checks += [check_confinement(), check_emulator(checks, home)]
     if device.startswith("cuda"):
@@ -399,6 +400,26 @@ def check_package(name: str, module: str) -> Check:
         remedy = f"`pip install {name}`; it passes tensors between processes on a GPU"
         return Check(name, False, _one_line(str(error)), remedy, "cuda")
     return Check(name, True, version, "", "cuda")
+
+
+def check_nvml() -> Check:
+    """The package that reads clocks, power and temperature of a GPU; nothing needs it."""
+    name, remedy = "nvidia-ml-py", "`pip install nvidia-ml-py`; records then have clocks, power and throttling"
+    try:
+        importlib.import_module("pynvml")
+        return Check(name, True, importlib.metadata.version(name), "", "cuda")
+    except (ImportError, OSError) as error:
+        return Check(name, None, _one_line(str(error)), remedy, "cuda")
+
+
+def check_ncu() -> Check:
+    """Nsight Compute; only ``profile --ncu`` needs it."""
+    from harness.profiling.ncu import find_ncu
+
+    try:
+        return Check("ncu", True, str(find_ncu()), "", "cuda")
+    except ToolchainError as error:
+        return Check("ncu", None, "not found", f"for `profile --ncu` alone: {_one_line(str(error))}", "cuda")
 
 
 def check_memory() -> Check:

@@ -13,7 +13,7 @@ from harness import __version__
 from harness.devices import driver_version
 
 #: Folders of the package that no verdict depends on.
-_NO_PART_IN_VERDICTS = {"commands", "report", "rendering", "skeletons", "bundled", "__pycache__"}
+_NO_PART_IN_VERDICTS = {"commands", "report", "rendering", "skeletons", "profiling", "bundled", "__pycache__"}
 
 
 def describe(compiler: str) -> dict[str, str]:
