@@ -47,11 +47,12 @@ from harness.executors.session import Session
 from harness.judge import speed
 from harness.judge.baseline import BaselineError
 from harness.judge.comparison import TrialResult
+from harness.judge.contest import Contest
 from harness.judge.draws import new_secret
 from harness.judge.evaluation import CandidateJudge, Policy
 from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.series import PRECISION, Series
-from harness.judge.speed import Contest, Outcome, Timing
+from harness.judge.speed import Outcome, Timing
 from harness.paths import project_root
 from harness.problems import Problem
 from harness.records import EvaluationRecord, Status

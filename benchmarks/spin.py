@@ -47,11 +47,12 @@ from benchmarks.common import (
 from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.judge.comparison import TrialResult
+from harness.judge.contest import Contest
 from harness.judge.draws import new_secret
 from harness.judge.evaluation import CandidateJudge, Policy
 from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.series import WARM_UP_ROUNDS
-from harness.judge.speed import QUICK_ROUNDS, Contest
+from harness.judge.speed import QUICK_ROUNDS
 from harness.judge.trial import forward_command, stop_for
 from harness.problems import read_problem
 from harness.records import EvaluationRecord, Status

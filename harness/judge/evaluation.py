@@ -19,6 +19,7 @@ from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.comparison import TrialResult
 from harness.judge.conditions import Conditions
+from harness.judge.contest import Contest
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.explanation import explained, summed_kinks, worst_reports
@@ -28,7 +29,7 @@ from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
 from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
-from harness.judge.speed import Contest, Timing
+from harness.judge.speed import Timing
 from harness.judge.stages import Stages
 from harness.judge.tracing import traced
 from harness.judge.trial import (

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
@@ -15,115 +12,22 @@ import torch
 
 from harness.baselines import EAGER
 from harness.judge.baseline import EMPTY, MAX_FAILURE_CHARACTERS, Baseline, BaselineError, Rivals, Scene
-from harness.judge.comparison import Comparison, TrialResult, output_names
-from harness.judge.draws import Draw, derive_seed, draw_inputs
-from harness.judge.fitting import free_memory
+from harness.judge.comparison import TrialResult
+from harness.judge.contest import Contest, Direction, cotangents_of, directions_of
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
-from harness.judge.kinks import Settled
-from harness.judge.loops import LEAST_ROUNDS, Call, Found, Likeness, Loops, Uncertified
+from harness.judge.loops import Uncertified
+from harness.judge.proof import certified
 from harness.judge.series import CANDIDATE, MAX_ROUNDS, Series, Side, asked, measure
-from harness.judge.slots import Slots, bytes_of_call
 from harness.judge.stages import Stages
-from harness.judge.trial import Setting, backward_command, forward_command
-from harness.problems import Problem, ProblemModule
+from harness.judge.trial import forward_command
 from harness.records import KernelUse, Status
 from harness.text import shortened
-from harness.timing.certificate import Certificate, certificate
+from harness.timing.certificate import Certificate
 from harness.timing.statistics import Latency
-from harness.wire.arena import dtype_named
-from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import (
-    Backward,
-    Construct,
-    DropSlots,
-    Loop,
-    Outputs,
-    Region,
-    Released,
-    Traced,
-    Weigh,
-    Weighed,
-    input_key,
-)
+from harness.wire.messages import DropSlots, Outputs, Released, Traced, Weigh, Weighed
 
-#: A short window has as many calls as take this long, within bounds.
-WINDOW_MS = 8.0
-MOST_CALLS = 64
-#: Tensors in all slots: their descriptions must fit a message.
-MOST_REGIONS = 16_000
-#: Of the device's free memory the slots and what is kept of their results may take this share.
-MEMORY_SHARE = 0.9
 #: Calls that are shorter are also measured without what launching and waiting takes, in so many rounds.
 SHORT_MS, QUICK_ROUNDS = 1.0, 10
-#: Rounds of the second series, where the first left a claim outside its bound: noise goes away, a lie stays.
-ROUNDS_OF_DOUBT = 7
-#: Seconds that drawing the inputs of a short window may take.
-DRAWING_S = 0.1
-#: So many elements must be near eager's; where rounding may decide branches, fewer.
-AGREEING_SHARE, FLIPPING_SHARE = 0.99, 0.5
-#: The median deviation from eager may be so many times the tensor's budget, and this in any case.
-MEDIAN_FACTOR, LEAST_MEDIAN = 16, 1e-5
-
-
-@dataclass(frozen=True)
-class Contest:
-    """What is timed.
-
-    Attributes:
-        problem: The problem.
-        module: Its body, run under the case.
-        constants: The case's constants, encoded.
-        setting: The case's setting, as in the trials.
-        first: The first draw, whose state both sides get; its inputs are gone by now.
-        construct: What made the candidate's instance.
-        plain: The first draw's inputs, None in the place of tensors.
-        device: The GPU.
-        trial: Number of the first audited call in reports, after those of the trials.
-        baselines: Names of the baselines, eager first.
-        between: Called after each round of a series, to look at the device.
-        budgets: The largest relative budget that each output and gradient had in the trials, by its name in reports;
-            None for what is little but rounding: eager's and an honest candidate's have nothing in common.
-    """
-
-    problem: Problem
-    module: ProblemModule
-    constants: str
-    setting: Setting
-    first: Draw
-    plain: Sequence[Any]
-    construct: Construct
-    device: torch.device
-    trial: int
-    baselines: tuple[str, ...]
-    between: Callable[[], object]
-    budgets: dict[str, float | None]
-
-    def seed(self, *parts: object) -> int:
-        """A seed for a purpose."""
-        return derive_seed(self.setting.secret, "timing", *parts)
-
-    def likeness(self, name: str) -> Likeness:
-        """How near a result in a row must be to eager's."""
-        budget = self.budgets.get(name)
-        share = FLIPPING_SHARE if self.setting.kinks is not None else AGREEING_SHARE
-        return Likeness(share, None if budget is None else max(LEAST_MEDIAN, MEDIAN_FACTOR * budget))
-
-    def fresh_inputs(self, seed: int) -> list[Any]:
-        """The inputs of one call: fresh tensors, and the plain values of the first draw."""
-        drawn = draw_inputs(self.problem, self.module, seed, self.device)
-        return [
-            value if isinstance(value, torch.Tensor) else first for value, first in zip(drawn, self.plain, strict=True)
-        ]
-
-
-@dataclass(frozen=True)
-class _Direction:
-    """Forward, or forward with backward: what each side is asked for."""
-
-    name: str
-    backward: tuple[Backward | None, Backward | None]
-    leaves: tuple[tuple[str, ...], tuple[str, ...]]
-    results: dict[str, Region]
 
 
 @dataclass
@@ -205,7 +109,7 @@ class Timing:
         self._stages = stages
         self._mine = Side(worker, clock)
         self._own = {name: name for name in contest.setting.names}
-        self._directions = _directions(contest.setting, self._own)
+        self._directions = directions_of(contest.setting, self._own)
         self._scene: Scene | None = None
         self._eager: Side | None = None
 
@@ -252,7 +156,7 @@ class Timing:
             eager.take_up()
             asked(eager, DropSlots(), Released)  # what other rivals hold is room for the windows
             try:
-                outcome.add(direction.name, *_certified(contest, direction, self._mine, eager, series))
+                outcome.add(direction.name, *certified(contest, direction, self._mine, eager, series))
             except Uncertified as reason:
                 outcome.reasons[direction.name] = str(reason)
             if any(audit.failed for audit in outcome.audits):
@@ -261,7 +165,7 @@ class Timing:
         outcome.peak_bytes = self._peak_bytes(eager)
         return outcome
 
-    def _series(self, direction: _Direction, rivals: Rivals) -> Series:
+    def _series(self, direction: Direction, rivals: Rivals) -> Series:
         """The series of all sides; a rival that fails now is left out, and the series begins again.
 
         Raises:
@@ -276,6 +180,7 @@ class Timing:
                 if error.name == EAGER or error.name not in rivals.sides:
                     raise
                 self._baseline.fail(rivals, self._scene, error.name, error)
+                self._baseline.close()  # it may have ended, or be in any state
                 left = self._baseline.rivals(self._scene, list(rivals.sides))
                 rivals.sides = left.sides
                 rivals.told.update({name: {**rivals.told[name], **told} for name, told in left.told.items()})
@@ -355,12 +260,12 @@ class Timing:
         asked(self._mine, DropSlots(), Released)  # graphs hold memory
         return found
 
-    def _quick(self, direction: _Direction, sides: Sequence[Side]) -> Series:
+    def _quick(self, direction: Direction, sides: Sequence[Side]) -> Series:
         return _series(self._contest, direction, sides, rounds=QUICK_ROUNDS)
 
 
 def _kernel_times(
-    direction: _Direction, kernels: Mapping[str, Sequence[KernelUse]], eager: Traced
+    direction: Direction, kernels: Mapping[str, Sequence[KernelUse]], eager: Traced
 ) -> dict[str, float | None]:
     """How long the kernels of one call run, by the profiler, launches and gaps and copies not counted."""
     parts = ("forward", "backward") if direction.backward[0] is not None else ("forward",)
@@ -378,29 +283,7 @@ def _sum(times: Sequence[float | None]) -> float | None:
     return sum(time or 0.0 for time in times) or None
 
 
-def _directions(setting: Setting, own: dict[str, str]) -> list[_Direction]:
-    exchange = setting.exchange
-    outputs = dict(zip(output_names(len(exchange.outputs)), exchange.outputs, strict=True))
-    found = [_Direction("forward", (None, None), ((), ()), outputs)]
-    if setting.leaves:
-        settings = setting, replace(setting, names=own)
-        positions = {name: position for position, name in exchange.input_names.items()}
-        leaves = tuple(
-            tuple(input_key(positions[name]) if name in positions else one.names[name] for name in setting.leaves)
-            for one in settings
-        )
-        found.append(
-            _Direction(
-                "forward_backward",
-                (backward_command(settings[0]), backward_command(settings[1])),
-                (leaves[0], leaves[1]),
-                {name: exchange.gradients[name] for name in setting.leaves},
-            )
-        )
-    return found
-
-
-def _series(contest: Contest, direction: _Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS) -> Series:
+def _series(contest: Contest, direction: Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS) -> Series:
     exchange = contest.setting.exchange
 
     def renew(number: int) -> Callable[[], object]:
@@ -408,7 +291,7 @@ def _series(contest: Contest, direction: _Direction, sides: Sequence[Side], roun
         inputs = contest.fresh_inputs(contest.seed(direction.name, number))
         return lambda: exchange.write_inputs(inputs)
 
-    cotangents = _cotangents(contest, contest.seed(direction.name, "cotangents"), direction)
+    cotangents = cotangents_of(contest, contest.seed(direction.name, "cotangents"), direction)
     for region, cotangent in zip(exchange.cotangents, cotangents, strict=False):
         exchange.write(region, cotangent)
     del cotangents
@@ -418,115 +301,3 @@ def _series(contest: Contest, direction: _Direction, sides: Sequence[Side], roun
     differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
     choose = random.Random(contest.seed(direction.name))
     return measure(differentiating, renew, contest.device, choose, contest.between, rounds)
-
-
-def _cotangents(contest: Contest, seed: int, direction: _Direction) -> list[torch.Tensor]:
-    """What a call differentiates with: standard normal values; none in a forward."""
-    if direction.backward[0] is None:
-        return []
-    generator = torch.Generator(contest.device).manual_seed(seed)
-    return [
-        torch.randn(region.shape, generator=generator, device=contest.device).to(dtype_named(region.dtype))
-        for region in contest.setting.exchange.cotangents
-    ]
-
-
-def _calls(contest: Contest, direction: _Direction, series: Series) -> int:
-    """Calls in a short window: enough for the clock, and as many as can be drawn and held; 0 where not even one can."""
-    exchange = contest.setting.exchange
-    inputs, results = ([region for _, region in exchange.tensor_inputs], list(direction.results.values()))
-    given = [*inputs, *(exchange.cotangents if direction.backward[0] is not None else ())]
-    # Two sets of results are held, and as much again as a call is given while it is drawn.
-    free = free_memory(contest.device) * MEMORY_SHARE - bytes_of_call([*results, *results, *given])
-    slots = free // max(1, bytes_of_call([*given, *results])) + 1  # the first lies in the trials' arena
-    slots = min(slots, MOST_REGIONS // (len(given) + len(results)))
-    started = time.monotonic()
-    contest.fresh_inputs(contest.seed("how long"))
-    drawing_s = max(time.monotonic() - started, 1e-6)
-    call_ms = min(series.eager.median_ms, series.candidate.window_ms)  # neither is the candidate's word
-    wanted = min(math.ceil(WINDOW_MS / call_ms), math.ceil(DRAWING_S / drawing_s), MOST_CALLS)
-    return int(min(max(1, wanted), slots // 2))
-
-
-def _certified(
-    contest: Contest, direction: _Direction, mine: Side, eager: Side, series: Series
-) -> tuple[Certificate, TrialResult]:
-    """What the windows prove of a direction, and what the audited call came to.
-
-    Raises:
-        CandidateStopped: The candidate's claims are below that, also in a second series (rule ``clock``).
-        Uncertified: Memory does not do for windows, or they prove nothing.
-    """
-    try:
-        torch.cuda.empty_cache()
-        calls = _calls(contest, direction, series)
-        if not calls:
-            raise Uncertified("the device's memory does not do for calls in a row")
-        exchange = contest.setting.exchange
-        cotangents = exchange.cotangents if direction.backward[0] is not None else ()
-        results = tuple(direction.results.values())
-        with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, contest.device)) as slots:
-            proof, found = _proven(contest, direction, (mine, eager), series, slots, calls)
-        return proof, _compared(contest, direction, found)
-    except (torch.OutOfMemoryError, DeviceMemoryError):  # the judge's own: the verdict stands without
-        raise Uncertified("the device's memory does not do for calls in a row") from None
-    finally:
-        for side in (mine, eager):  # whatever happened: a side that lives gives the slots back
-            if not side.worker.is_closed:
-                with contextlib.suppress(CandidateStopped, BaselineError):
-                    asked(side, DropSlots(), Released)
-
-
-def _proven(
-    contest: Contest, direction: _Direction, sides: tuple[Side, Side], series: Series, slots: Slots, calls: int
-) -> tuple[Certificate, Found]:
-    """A certificate that the candidate's claims agree with, of the first series or of a longer one."""
-    commands = [Loop((), leaves, False) for leaves in direction.leaves]
-    likeness = [contest.likeness(name) for name in direction.results]
-    claims = series.candidate.median_ms, series.eager.median_ms
-
-    def fresh(seed: int, in_full: bool) -> Call:
-        inputs = contest.fresh_inputs(derive_seed(str(seed), "inputs"))
-        cotangents = _cotangents(contest, derive_seed(str(seed), "cotangents"), direction)
-        if not in_full:
-            return Call(inputs, cotangents, seed)
-        drawn: Draw | Settled = replace(contest.first, inputs=inputs)
-        if contest.setting.kinks is not None:
-            drawn = contest.setting.kinks.settle(replace(contest.first, inputs=inputs), derive_seed(str(seed), "draws"))
-            inputs = drawn.draw.inputs
-        return Call(inputs, cotangents, seed, drawn)
-
-    for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
-        secret = f"{contest.setting.secret}:{direction.name}:{least_rounds}"
-        loops = Loops(sides, (commands[0], commands[1]), slots, calls, fresh, likeness, secret)
-        found = loops.run(least_rounds)
-        proof = certificate(found.candidate, found.eager, found.storing)
-        if proof.accepts(*claims):
-            return proof, found
-    raise CandidateStopped(
-        Status.CHEATED,
-        f"the worker claims {claims[0]:.4g} ms for a call ({direction.name}), but by the judge's clock {calls} more "
-        f"calls took {found.candidate.slope_ms * calls:.4g} ms more: at least {proof.at_least_ms:.4g} ms each",
-        rule="clock",
-    )
-
-
-def _compared(contest: Contest, direction: _Direction, found: Found) -> TrialResult:
-    """The audited call against the exact reference.
-
-    Raises:
-        Uncertified: It is wrong, but the reference has a state that earlier calls may have changed.
-    """
-    setting, drawn, seed = contest.setting, found.audited.drawn, found.audited.seed
-    draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
-    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, contest.trial, settled)
-    if direction.backward[0] is None:
-        comparison.add_outputs(found.results)
-    else:
-        # What the judge has drawn, not what lies in the arena, where the candidate can write.
-        gradients = dict(zip(setting.leaves, found.results, strict=True))
-        comparison.add_gradients("normal", found.audited.cotangents, gradients)
-    result = comparison.result()
-    if result.failed and any(True for _ in contest.first.model.buffers()):
-        raise Uncertified("the reference has buffers, which earlier calls may have changed")
-    return result
