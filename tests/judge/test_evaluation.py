@@ -22,7 +22,7 @@ def test_a_worker_that_cannot_start_is_the_harness_fault_and_says_why(tmp_path: 
         read_solution(REPOSITORY / "tests" / "faults" / "group_norm.py", "plain"),
     )
     nowhere = str(tmp_path / "libcuemu.so")
-    surroundings = Surroundings(BuildCache(tmp_path), tmp_path, {})
+    surroundings = Surroundings(BuildCache(tmp_path), tmp_path, tmp_path, {})
     workers = Workers("cpu", {"core": nowhere, "torch": nowhere}, None)
     with contextlib.closing(
         CandidateJudge(candidate, Policy("cpu", "00", Limits(60, 300)), surroundings, workers)
