@@ -223,8 +223,8 @@ def _of_this(ceilings: Ceilings, environment: Mapping[str, str]) -> Ceilings:
 def measure(device: torch.device) -> Ceilings:
     """Measure a GPU that does nothing else; takes a few seconds.
 
-    Flags are left as they were, and memory but for the workspace that the library of products keeps. Each rate is the best of several ways to do the same, each the median of calls in a row: a ceiling that a
-    candidate can beat is none.
+    Flags are left as they were, and memory but for the workspace that the library of products keeps. Each rate is the
+    best of several ways to do the same, each the median of calls in a row: a ceiling that a candidate can beat is none.
 
     Args:
         device: A CUDA device.
