@@ -22,6 +22,7 @@ from types import ModuleType
 
 import torch
 
+from benchmarks.common import milliseconds
 from harness.errors import TemplateError
 from harness.paths import project_root
 from harness.problems import load
@@ -39,17 +40,6 @@ def import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def milliseconds(call) -> float:
-    """One call between two CUDA events."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda.synchronize()
-    start.record()
-    call()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end)
 
 
 def main() -> None:

@@ -175,9 +175,9 @@ class Store:
         """Whether there is any record of a solution file's text."""
         return bool(next(self._rows("SELECT 1 FROM records WHERE digest = ? LIMIT 1", (digest,)), None))
 
-    def of_solution(self, digest: str) -> Iterator[EvaluationRecord]:
-        """All records of a solution file's text, oldest first."""
-        return self._records("digest = ?", (digest,))
+    def of_solution(self, digest: str, newest_first: bool = False) -> Iterator[EvaluationRecord]:
+        """All records of a solution file's text, oldest first unless told otherwise."""
+        return self._records("digest = ?", (digest,), newest_first)
 
     def newest_passed(self, problem: str, case: str, limit: int) -> Iterator[EvaluationRecord]:
         """The newest records of a case, of any solution, that passed."""

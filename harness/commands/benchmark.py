@@ -18,18 +18,17 @@ import click
 from tqdm import tqdm
 
 from harness import baselines
-from harness.commands.evaluate import exit_code
-from harness.errors import EXIT_USAGE, DeviceError, HarnessError, ProblemError, UsageError
+from harness.commands.evaluate import exit_code, selected
+from harness.errors import EXIT_USAGE, DeviceError, ProblemError, UsageError
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, plan
 from harness.files import is_there
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
-from harness.paths import harness_home, project_root
+from harness.paths import harness_home
 from harness.problems import parse_settings
 from harness.records import EvaluationRecord
 from harness.settings import option
-from harness.solutions import select
 from harness.store import Store, new_run_name, read_results
 from harness.streams import results_alone
 from harness.text import one_line, printable
@@ -93,10 +92,7 @@ def command(
     if output is not None:
         _check_writable(output)
     earlier = None if against is None else _earlier(against, folder)
-    bad_files: list[HarnessError] = []
-    candidates = select(project_root(root), selectors, problem, bad_files.append)
-    for error in bad_files:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
+    candidates, has_bad_files = selected(root, selectors, problem)
     if not candidates:
         return EXIT_USAGE
 
@@ -129,7 +125,7 @@ def command(
                     tqdm.write(f"error: {printable(str(outcome))}", file=sys.stderr)
                 else:
                     report.records.append(outcome.record)
-    return exit_code(report.records, bad_problem or bool(bad_files))
+    return exit_code(report.records, bad_problem or has_bad_files)
 
 
 @dataclass

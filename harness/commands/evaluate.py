@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,10 +101,7 @@ def command(
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
     constants = parse_settings(settings)
     baselines.chosen(rivals)
-    bad_files: list[HarnessError] = []
-    candidates = select(project_root(root), selectors, problem, bad_files.append)
-    for error in bad_files:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
+    candidates, has_bad_files = selected(root, selectors, problem)
     if not candidates:
         return EXIT_USAGE
     order = Order(
@@ -120,7 +118,20 @@ def command(
         as_json=as_json,
     )
     code = _evaluate(order, device)
-    return EXIT_USAGE if bad_files else code
+    return EXIT_USAGE if has_bad_files else code
+
+
+def selected(root: str | None, selectors: Sequence[str], problem: str | None) -> tuple[list[Candidate], bool]:
+    """What the user selects; and whether some of the files are bad, which is told on stderr.
+
+    Raises:
+        UsageError: A selector means nothing.
+    """
+    bad_files: list[HarnessError] = []
+    candidates = select(project_root(root), selectors, problem, bad_files.append)
+    for error in bad_files:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+    return candidates, bool(bad_files)
 
 
 @dataclass(frozen=True)

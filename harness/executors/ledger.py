@@ -55,14 +55,17 @@ class Ledger:
 
     def has_passed(self, blank: EvaluationRecord) -> bool:
         """Whether an evaluation like the one that is about to be made has passed in full, and none has failed since."""
-        verdicts = list(self._verdicts(blank))
-        return bool(verdicts) and verdicts[0].status is Status.PASSED and any(map(_is_in_full, verdicts))
+        verdicts = self._verdicts(blank)
+        newest = next(verdicts, None)
+        if newest is None or newest.status is not Status.PASSED:
+            return False
+        return _is_in_full(newest) or any(map(_is_in_full, verdicts))
 
     def _verdicts(self, blank: EvaluationRecord) -> Iterator[EvaluationRecord]:
         """The verdicts on an evaluation, newest first, in however many trials and whatever it was timed against."""
         question = _question(blank)
-        kept = [record for record in self.store.of_solution(blank.digest) if _is_verdict(record)]
-        return (record for record in reversed(kept) if _question(record) == question)
+        kept = self.store.of_solution(blank.digest, newest_first=True)
+        return (record for record in kept if _is_verdict(record) and _question(record) == question)
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
         """Name a finished record and put it into the store, with what is known of baselines that it was not timed with.
@@ -80,9 +83,9 @@ class Ledger:
         """Add other baselines' times from records made under the same conditions; they were not taken in pairs."""
         if not record.baselines:
             return record
-        found = dict(record.baselines)
+        found, conditions = dict(record.baselines), _conditions(record)
         for other in self.store.newest_passed(record.problem, record.case, KEPT_RECORDS):
-            if _conditions(other) != _conditions(record):
+            if _conditions(other) != conditions:
                 continue
             for name, told in other.baselines.items():
                 if name not in found and "kept_from" not in told and "failure" not in told:

@@ -103,7 +103,7 @@ class Surroundings:
         if device != "cpu":
             versions |= environment.describe_gpu()
             known = ceilings.load(home, versions)
-        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "work", versions, known)
+        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "counts", versions, known)
 
 
 def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
@@ -371,21 +371,24 @@ class CandidateJudge:
             try:
                 outcome = timing.run()
             except (BaselineError, CandidateStopped, torch.OutOfMemoryError, DeviceMemoryError) as error:
-                return self._untimed(error) | traced(contest.setting, worker, evidence_clock)
-            wrong = next((result for result in outcome.audits if result.failed), None)
-            if wrong is not None:
-                summary = self._summary([wrong])
-                words = "in a timed call, one of many without a pause between them"
-                return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}
-            self._stages.enter("kernels")
-            fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
-            try:
-                fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
-            except BaselineError as error:
-                note = f"note: short calls were not measured in other ways: {error.words}"
-                fields["message"] = "\n".join(filter(None, (fields["message"], note)))
-            self._is_upset = timing.is_upset
-        return fields
+                untimed = self._untimed(error)
+            else:
+                wrong = next((result for result in outcome.audits if result.failed), None)
+                if wrong is not None:
+                    summary = self._summary([wrong])
+                    words = "in a timed call, one of many without a pause between them"
+                    return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}
+                self._stages.enter("kernels")
+                fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
+                try:
+                    fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
+                except BaselineError as error:
+                    note = f"note: short calls were not measured in other ways: {error.words}"
+                    fields["message"] = "\n".join(filter(None, (fields["message"], note)))
+                self._is_upset = timing.is_upset
+                return fields
+        self._stages.enter("kernels")  # once its rivals have given their memory back
+        return untimed | traced(contest.setting, worker, evidence_clock)
 
     @staticmethod
     def _untimed(error: Exception) -> dict[str, Any]:

@@ -26,7 +26,7 @@ CONTENT = {
     "logs/one.log": 70,
     "references/inductor/ab/cab.py": 300,
     "references/inductor/ab/cab.so": 700,
-    "references/work/0123.json": 24,
+    "references/counts/0123.json": 24,
 }
 COUNTED = {
     "builds": {"entries": 2, "libraries": 3, "bytes": 3564, "kept": []},
