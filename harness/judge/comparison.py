@@ -6,9 +6,11 @@ pieces join without loss.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -37,6 +39,8 @@ from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 
 Parts = list[Slices]
+#: Of a form that depends on values.
+FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
 
 
 @dataclass
@@ -65,6 +69,35 @@ class TrialResult:
         return [report for report in (*self.outputs, *self.gradients) if not report.ok]
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A candidate's gradients under one cotangent.
+
+    Attributes:
+        name: The cotangent's name, for reports.
+        cotangent: One tensor per output.
+        gradients: The candidate's gradients (private copies) by leaf, or a word for what is wrong with one.
+    """
+
+    name: str
+    cotangent: Sequence[torch.Tensor]
+    gradients: Mapping[str, torch.Tensor | str]
+
+    @property
+    def bytes(self) -> int:
+        """What another answer like this one takes."""
+        tensors = (*self.cotangent, *(one for one in self.gradients.values() if isinstance(one, torch.Tensor)))
+        return sum(tensor.nbytes for tensor in tensors)
+
+
+#: Kinds of evaluations beside the exact one.
+KINDS = ("eager", "moved", "rounded")
+
+
+def _by_kind() -> dict[str, dict[Any, Any]]:
+    return {kind: {} for kind in KINDS}
+
+
 @dataclass
 class _Judged:
     """One tensor while its deviations come in.
@@ -74,10 +107,9 @@ class _Judged:
         dtype: Its dtype.
         scale: Largest magnitude of the exact tensor over the cotangents so far.
         received: The candidate's deviation and the words for its largest error, by cotangent ("" for an output).
-        eager: Eager's deviations, by cotangent.
-        moved: Deviations of exact evaluations whose elements near a kink lie on its other side, by cotangent.
-        rounded: What rounding the operands of products changes, in each of ``operands.WAYS``, by cotangent; empty in
-            the class fp32.
+        others: Deviations of the reference's other evaluations, by kind and cotangent: of eager ones, of exact ones
+            whose elements near a kink lie on its other side, and of exact ones with rounded operands of products, in
+            each of ``operands.WAYS`` (none in the class fp32).
         note: What is wrong with the tensor's form, and under which cotangent.
     """
 
@@ -85,22 +117,62 @@ class _Judged:
     dtype: str
     scale: Slices | None = None
     received: dict[str, tuple[Slices, str]] = field(default_factory=dict)
-    eager: dict[str, Parts] = field(default_factory=dict)
-    moved: dict[str, Parts] = field(default_factory=dict)
-    rounded: dict[str, Parts] = field(default_factory=dict)
+    others: dict[str, dict[str, Parts]] = field(default_factory=_by_kind)
     note: tuple[str, str] | None = None
 
 
 @dataclass
 class _Sums:
-    """Sums by tensor, a list over the pieces each; of other runs by tensor and run; words for the largest error."""
+    """Sums by tensor, a list over the pieces each; of others by kind, tensor and run; words for the largest error."""
 
     scale: dict[str, Parts] = field(default_factory=dict)
     received: dict[str, Parts] = field(default_factory=dict)
-    eager: dict[tuple[str, int], Parts] = field(default_factory=dict)
-    moved: dict[tuple[str, int], Parts] = field(default_factory=dict)
-    rounded: dict[tuple[str, int], Parts] = field(default_factory=dict)
+    others: dict[str, dict[tuple[str, int], Parts]] = field(default_factory=_by_kind)
     words: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+
+@dataclass
+class _Tally:
+    """The outputs, or the gradients under one cotangent, while the pieces come in.
+
+    Attributes:
+        name: The cotangent's name; "" for the outputs.
+        cotangent: One tensor per output; None for the outputs.
+        mine: The candidate's tensors by name.
+        judged: Where the sums are booked.
+        by_rows: Names of what comes in pieces; all else is a parameter's, and a sum over the pieces.
+        exact: The exact tensors of the piece at hand.
+        sums: Deviations so far.
+        totals: Sums of parameters' gradients over the pieces, by kind and number of the evaluation.
+    """
+
+    name: str
+    cotangent: Sequence[torch.Tensor] | None
+    mine: Mapping[str, torch.Tensor]
+    judged: dict[str, _Judged]
+    by_rows: frozenset[str]
+    exact: dict[str, torch.Tensor] = field(default_factory=dict)
+    sums: _Sums = field(default_factory=_Sums)
+    totals: dict[tuple[str, int], dict[str, torch.Tensor]] = field(default_factory=dict)
+
+    def found(
+        self, kind: str, number: int, graph: Graph, piece: slice | None, order: torch.Tensor | None = None
+    ) -> dict[str, torch.Tensor]:
+        """An evaluation's tensors by name, the batch in its own order; sums over the pieces are added to the totals."""
+        if self.cotangent is None:
+            named = zip(output_names(len(graph.outputs)), graph.outputs, strict=True)
+            return {name: unpermuted(tensor.detach(), order) for name, tensor in named}
+        part = [_rows(one, piece) for one in self.cotangent]
+        totals = self.totals.setdefault((kind, number), {})
+        of_inputs = {}
+        for name, gradient in graph.gradients([_ordered(one, order) for one in part]).items():
+            if gradient is None:
+                continue
+            if name in self.by_rows:
+                of_inputs[name] = unpermuted(gradient, order)
+            elif name in self.judged:
+                totals[name] = totals[name] + gradient if name in totals else gradient
+        return of_inputs
 
 
 class Comparison:
@@ -133,8 +205,6 @@ class Comparison:
         self._precision = precision
         self._trial = trial
         self._exact = reference.exact(draw, seed)
-        self._whole_runs: list[tuple[Graph, torch.Tensor | None]] | None = None
-        self._whole_rounded: list[Graph] | None = None
         self._bits = mantissa_bits(precision)
         self._inputs = set(input_names(draw).values())
         self._outputs: dict[str, _Judged] = {}
@@ -142,79 +212,61 @@ class Comparison:
         self._settled = settled
         self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
 
-    def add_outputs(self, received: Sequence[torch.Tensor]) -> None:
-        """Compare the outputs (private copies), the candidate's and those of the eager runs.
+    def add(self, outputs: Sequence[torch.Tensor] | None, answers: Sequence[Answer] = ()) -> None:
+        """Compare what the candidate returned, all of it by the same evaluations of the reference.
+
+        Args:
+            outputs: Its outputs (private copies); None where they are not judged here.
+            answers: Its gradients, under one cotangent each.
 
         Raises:
             ProblemError: The reference does not run.
         """
-        names = output_names(len(received))
-        for name, tensor in zip(names, received, strict=True):
-            self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
-        sums = _Sums()
+        tallies = [] if outputs is None else [self._tally_of_outputs(outputs)]
+        tallies += [self._tally_of_gradients(answer) for answer in answers]
         for piece in self._exact.pieces:
-            exact = self._exact_outputs(names, received, piece)
-            mine = {name: _rows(tensor, piece) for name, tensor in zip(names, received, strict=True)}
-            self._add(sums, exact, mine, _first_row(piece))
-            for number, (graph, order) in enumerate(self._eager_runs(piece)):
-                _check_forms(graph.outputs, list(exact.values()))
-                outputs = {name: unpermuted(one, order) for name, one in _named(names, graph.outputs).items()}
-                _add_other(sums.eager, number, exact, outputs)
-            for number, graph in enumerate(self._moved_runs(piece)):
-                _add_other(sums.moved, number, exact, _named(names, graph.outputs))
-            for number, (graph, _) in enumerate(self._rounded_runs(piece)):
-                _add_other(sums.rounded, number, exact, _named(names, graph.outputs))
-        self._book("", self._outputs, sums)
+            graph = self._exact.graph(piece)
+            if outputs is not None:
+                _check_forms(graph.outputs, [_rows(tensor, piece) for tensor in outputs])
+                if any(output.is_complex() for output in graph.outputs):
+                    raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
+            forms = [output.shape for output in graph.outputs]
+            for tally in tallies:
+                tally.exact = tally.found("exact", 0, graph, piece)
+                mine = {name: _rows(tally.mine[name], piece) for name in tally.exact if name in tally.mine}
+                self._add(tally.sums, tally.exact, mine, _first_row(piece))
+            del graph
+            for kind, number, other, order, mode in self._others(piece):
+                if [output.shape for output in other.outputs] != forms:
+                    raise ProblemError(FORMS_CHANGE)
+                for tally in tallies:
+                    with mode:
+                        found = tally.found(kind, number, other, piece, order)
+                    _add_other(tally.sums.others[kind], number, tally.exact, found)
+                del other
+        for tally in tallies:
+            totals = tally.totals.pop(("exact", 0), {})
+            self._add(tally.sums, totals, {name: tally.mine[name] for name in totals if name in tally.mine}, 0)
+            for (kind, number), total in tally.totals.items():
+                _add_other(tally.sums.others[kind], number, totals, total)
+            self._book(tally)
 
-    def add_gradients(
-        self, cotangent_name: str, cotangent: Sequence[torch.Tensor], received: Mapping[str, torch.Tensor | str]
-    ) -> None:
-        """Compare the gradients under one cotangent.
+    def _tally_of_outputs(self, outputs: Sequence[torch.Tensor]) -> _Tally:
+        received = dict(zip(output_names(len(outputs)), outputs, strict=True))
+        for name, tensor in received.items():
+            self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
+        return _Tally("", None, received, self._outputs, frozenset(received))
 
-        Args:
-            cotangent_name: Its name, for reports.
-            cotangent: One tensor per output.
-            received: The candidate's gradients (private copies) by leaf, or a word for what is wrong with one.
-        """
-        tensors = {name: value for name, value in received.items() if isinstance(value, torch.Tensor)}
+    def _tally_of_gradients(self, answer: Answer) -> _Tally:
         for name in self._leaves:
-            value = received[name]
+            value = answer.gradients[name]
             shape, dtype = ((), "") if isinstance(value, str) else (tuple(value.shape), dtype_name(value.dtype))
             judged = self._gradients.setdefault(name, _Judged(shape, dtype))
             if isinstance(value, str) and judged.note is None:
-                judged.note = (value, cotangent_name)
-        sums = _Sums()
-        total: dict[str, torch.Tensor] = {}  # of parameters, over the pieces
-        eager_totals: list[dict[str, torch.Tensor]] = []
-        moved_totals: list[dict[str, torch.Tensor]] = []
-        rounded_totals: list[dict[str, torch.Tensor]] = [{} for _ in WAYS]
-        for piece in self._exact.pieces:
-            part = [_rows(one, piece) for one in cotangent]
-            exact = self._split(self._exact.graph(piece).gradients(part), total)
-            mine = {name: _rows(tensors[name], piece) for name in exact if name in tensors}
-            self._add(sums, exact, mine, _first_row(piece))
-            for number, (graph, order) in enumerate(self._eager_runs(piece)):
-                permuted = [one if order is None else one[order.to(one.device)] for one in part]
-                if number == len(eager_totals):
-                    eager_totals.append({})
-                found = self._split(graph.gradients(permuted), eager_totals[number])
-                _add_other(sums.eager, number, exact, {name: unpermuted(one, order) for name, one in found.items()})
-            for number, graph in enumerate(self._moved_runs(piece)):
-                if number == len(moved_totals):
-                    moved_totals.append({})
-                _add_other(sums.moved, number, exact, self._split(graph.gradients(part), moved_totals[number]))
-            for number, (graph, mode) in enumerate(self._rounded_runs(piece)):
-                with mode:
-                    gradients = graph.gradients(part)
-                _add_other(sums.rounded, number, exact, self._split(gradients, rounded_totals[number]))
-        self._add(sums, total, {name: tensors[name] for name in total if name in tensors}, 0)
-        for number, found in enumerate(eager_totals):
-            _add_other(sums.eager, number, total, found)
-        for number, found in enumerate(moved_totals):
-            _add_other(sums.moved, number, total, found)
-        for number, found in enumerate(rounded_totals):
-            _add_other(sums.rounded, number, total, found)
-        self._book(cotangent_name, self._gradients, sums)
+                judged.note = (value, answer.name)
+        tensors = {name: value for name, value in answer.gradients.items() if isinstance(value, torch.Tensor)}
+        inputs = frozenset(name for name in self._leaves if name in self._inputs)
+        return _Tally(answer.name, answer.cotangent, tensors, self._gradients, inputs)
 
     def result(self) -> TrialResult:
         """The reports of everything that was added."""
@@ -224,63 +276,30 @@ class Comparison:
             self._result.gradients.append(self._report(name, judged))
         return self._result
 
-    def _eager_runs(self, piece: slice | None) -> Iterable[tuple[Graph, torch.Tensor | None]]:
-        """The eager runs of a piece; those of the whole batch are made once and kept, those of pieces anew."""
-        runs = self._reference.eager_runs(self._draw, self._seed, piece)
-        if piece is not None:
-            return runs
-        if self._whole_runs is None:
-            self._whole_runs = list(runs)
-        return self._whole_runs
+    def _others(
+        self, piece: slice | None
+    ) -> Iterator[tuple[str, int, Graph, torch.Tensor | None, contextlib.AbstractContextManager[object]]]:
+        """The other evaluations of a piece: kind, number, graph, order of its samples, and what its backward needs.
 
-    def _moved_runs(self, piece: slice | None) -> Iterable[Graph]:
-        """The runs of a piece with elements moved past their kinks: too many to be kept, so always made anew."""
-        if self._settled is None or not self._settled.remaining:
-            return []
-        return moved_runs(self._reference, self._settled, self._seed, piece)
-
-    def _rounded_runs(self, piece: slice | None) -> Iterator[tuple[Graph, Rounding]]:
-        """Exact evaluations of a piece but for rounded operands, and how they were; those of the whole are kept."""
-        if self._bits is None:
-            return
-        modes = [Rounding(self._bits, to_nearest) for to_nearest, _ in WAYS]
-        if piece is None and self._whole_rounded is None:
-            self._whole_rounded = [self._rounded(mode, None) for mode in modes]
-        for number, mode in enumerate(modes):
-            kept = self._whole_rounded if piece is None else None
-            yield kept[number] if kept is not None else self._rounded(mode, piece), mode
+        Eager ones; where elements lie near kinks, exact ones that have them on the other side; and in the lower
+        classes exact ones but for rounded operands.
+        """
+        plain = contextlib.nullcontext()
+        for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
+            yield "eager", number, graph, order, plain
+            del graph  # before the next one is made
+        if self._settled is not None and self._settled.remaining:
+            for number, graph in enumerate(moved_runs(self._reference, self._settled, self._seed, piece)):
+                yield "moved", number, graph, None, plain
+                del graph
+        if self._bits is not None:
+            for number, (to_nearest, _) in enumerate(WAYS):
+                mode = Rounding(self._bits, to_nearest)
+                yield "rounded", number, self._rounded(mode, piece), None, mode
 
     def _rounded(self, mode: Rounding, piece: slice | None) -> Graph:
         with sdpa_kernel(SDPBackend.MATH):  # elsewhere the products of attention are inside one operator
             return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
-
-    def _exact_outputs(
-        self, names: Sequence[str], received: Sequence[torch.Tensor], piece: slice | None
-    ) -> dict[str, torch.Tensor]:
-        """A piece of the exact outputs, in the form that the first draw had.
-
-        Raises:
-            ProblemError: The reference's form changes from draw to draw, or is one that cannot be judged.
-        """
-        outputs = self._exact.graph(piece).outputs
-        _check_forms(outputs, [_rows(tensor, piece) for tensor in received])
-        if any(output.is_complex() for output in outputs):
-            raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
-        return _named(names, outputs)
-
-    def _split(
-        self, gradients: Mapping[str, torch.Tensor | None], totals: dict[str, torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        """The gradients of inputs; those of parameters are added to ``totals``."""
-        of_inputs = {}
-        for name, gradient in gradients.items():
-            if name not in self._leaves or gradient is None:
-                continue
-            if name in self._inputs:
-                of_inputs[name] = gradient
-            else:
-                totals[name] = totals[name] + gradient if name in totals else gradient
-        return of_inputs
 
     def _add(
         self, sums: _Sums, exact: Mapping[str, torch.Tensor], mine: Mapping[str, torch.Tensor], first_row: int
@@ -298,16 +317,14 @@ class Comparison:
             if largest > sums.words.get(name, (0.0, ""))[0] and not self._fits(part, scale):
                 sums.words[name] = (largest, first_difference(mine[name], wanted, first_row))
 
-    def _book(self, cotangent: str, judged: Mapping[str, _Judged], sums: _Sums) -> None:
+    def _book(self, tally: _Tally) -> None:
         """Join the pieces and book them on their tensors."""
+        judged, sums = tally.judged, tally.sums
         for name, parts in sums.received.items():
-            judged[name].received[cotangent] = (joined(parts), sums.words.get(name, (0.0, ""))[1])
-        for (name, _), parts in sums.eager.items():
-            judged[name].eager.setdefault(cotangent, []).append(joined(parts))
-        for (name, _), parts in sums.moved.items():
-            judged[name].moved.setdefault(cotangent, []).append(joined(parts))
-        for (name, _), parts in sums.rounded.items():
-            judged[name].rounded.setdefault(cotangent, []).append(joined(parts))
+            judged[name].received[tally.name] = (joined(parts), sums.words.get(name, (0.0, ""))[1])
+        for kind, others in sums.others.items():
+            for (name, _), parts in others.items():
+                judged[name].others[kind].setdefault(tally.name, []).append(joined(parts))
         for name, parts in sums.scale.items():
             whole, before = joined(parts), judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
@@ -339,9 +356,11 @@ class Comparison:
             raise ProblemError(
                 f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
             )
-        explained = {cotangent: explained_by(parts) for cotangent, parts in judged.moved.items()}
+        explained = {cotangent: explained_by(parts) for cotangent, parts in judged.others["moved"].items()}
         # Eager's own flips are explained as well: they must not widen the budget eightfold.
-        eager = [_unexplained(part, explained.get(run)) for run, parts in judged.eager.items() for part in parts]
+        eager = [
+            _unexplained(part, explained.get(run)) for run, parts in judged.others["eager"].items() for part in parts
+        ]
         yardstick = NO_ERROR
         for part in eager:
             yardstick = yardstick.worst(_finite(relative(part, judged.scale)))
@@ -354,7 +373,7 @@ class Comparison:
                 sensitivity=None if flips is None else _finite(relative(flips, judged.scale)).l2,
             )
             # Rounding that overflows somewhere allows of nothing, like an eager run that does.
-            effects = [_finite(relative(part, judged.scale)) for part in judged.rounded.get(cotangent, [])]
+            effects = [_finite(relative(part, judged.scale)) for part in judged.others["rounded"].get(cotangent, [])]
             if effects:
                 form = replace(form, rounding=max(effect.l2 for effect in effects))
             # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
@@ -416,7 +435,7 @@ def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tenso
         ProblemError: It does not: the form depends on values.
     """
     if [output.shape for output in outputs] != [tensor.shape for tensor in expected]:
-        raise ProblemError("the number or shapes of the reference's outputs change from draw to draw")
+        raise ProblemError(FORMS_CHANGE)
 
 
 def _add_other(
@@ -437,12 +456,12 @@ def _unexplained(error: Slices, flips: Slices | None) -> Slices:
     return error if flips is None else beyond(error, flips)
 
 
-def _named(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach() for name, tensor in zip(names, tensors, strict=True)}
-
-
 def _rows(tensor: torch.Tensor, piece: slice | None) -> torch.Tensor:
     return tensor if piece is None else tensor[piece]
+
+
+def _ordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    return tensor if order is None else tensor[order.to(tensor.device)]
 
 
 def _first_row(piece: slice | None) -> int:

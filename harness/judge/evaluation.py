@@ -228,7 +228,7 @@ class CandidateJudge:
         args = init_args(problem, module, derive_seed(secret, case, "init"))
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
         memory = free_memory(self._device)
-        reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE)
+        reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE, self._device)
         watcher = Watcher()
         outputs, leaves, is_sequence = self._shape(reference, first, case, watcher)
         exchange = Exchange(

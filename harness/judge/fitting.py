@@ -67,6 +67,14 @@ def free_memory(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
 
 
+def spare_memory(device: torch.device) -> int:
+    """Bytes that this process may still allocate by torch: free memory, and what torch keeps of tensors given back."""
+    kept = 0
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free_memory(device) + kept
+
+
 def why_not(size: Size | None, available: int) -> str | None:
     """Why a case is left out by default on the CPU, None where it is not."""
     if size is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from harness.judge.comparison import Comparison, TrialResult
+from harness.judge.comparison import Answer, Comparison, TrialResult
 from harness.judge.contest import Contest, Direction, cotangents_of
 from harness.judge.draws import Draw, derive_seed
 from harness.judge.fitting import free_memory
@@ -126,11 +126,11 @@ def _compared(contest: Contest, direction: Direction, found: Found) -> TrialResu
     draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
     comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, contest.trial, settled)
     if direction.backward[0] is None:
-        comparison.add_outputs(found.results)
+        comparison.add(found.results)
     else:
         # What the judge has drawn, not what lies in the arena, where the candidate can write.
         gradients = dict(zip(setting.leaves, found.results, strict=True))
-        comparison.add_gradients("normal", found.audited.cotangents, gradients)
+        comparison.add(None, [Answer("normal", found.audited.cotangents, gradients)])
     result = comparison.result()
     if result.failed and any(True for _ in contest.first.model.buffers()):
         raise Uncertified("the reference has buffers, which earlier calls may have changed")

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.draws import Draw, seeded
+from harness.judge.draws import CPU, Draw, seeded
+from harness.judge.fitting import spare_memory
 from harness.problems import Problem, failure
 
 EAGER_RUNS = 3
@@ -27,6 +28,8 @@ INDEPENDENCE_TOLERANCE = 1e-9
 EXACT_BYTES_PER_ELEMENT = 64
 #: The part of the free memory that a float64 evaluation may take: one in so many.
 EXACT_SHARE = 8
+#: What is kept for a comparison leaves so many times the memory of a float64 evaluation.
+ROOM = 2
 
 
 @dataclass
@@ -78,19 +81,14 @@ class Exact:
         self.pieces: list[slice | None] = [None]
         if rows is not None and rows < batch:
             self.pieces = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
-        self._whole: Graph | None = None
 
     def graph(self, piece: slice | None) -> Graph:
-        """The evaluation of a piece; that of the whole batch is kept, those of pieces are made anew.
+        """The evaluation of a piece, made anew each time.
 
         Raises:
             ProblemError: The reference does not run in float64.
         """
-        if piece is not None:
-            return self._reference.run(self._draw, self._seed, torch.float64, piece)
-        if self._whole is None:
-            self._whole = self._reference.run(self._draw, self._seed, torch.float64, None)
-        return self._whole
+        return self._reference.run(self._draw, self._seed, torch.float64, piece)
 
 
 class Reference:
@@ -100,13 +98,19 @@ class Reference:
         problem: The problem, for messages.
         differentiate: Whether graphs are wanted at all.
         memory_bytes: Memory that a float64 evaluation may take; a batch that needs more is evaluated in pieces.
+        device: Where the draws are.
     """
 
-    def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int):
+    def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int, device: torch.device = CPU):
         self._problem = problem
+        self._device = device
         self._differentiate = differentiate
         self._memory_bytes = memory_bytes
         self._independent: bool | None = None
+
+    def has_room_beside(self, size: int) -> bool:
+        """Whether so many bytes more may be kept while the reference is evaluated, with a margin for the candidate."""
+        return spare_memory(self._device) >= size + ROOM * self._memory_bytes
 
     def exact(self, draw: Draw, seed: int) -> Exact:
         """The reference in float64."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.judge.comparison import Comparison, TrialResult
+from harness.judge.comparison import Answer, Comparison, TrialResult
 from harness.judge.draws import Draw, cotangents, derive_seed
 from harness.judge.exchange import Exchange
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
@@ -103,12 +103,19 @@ def run_trial(
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
         raise
     comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial, settled)
-    comparison.add_outputs(received)
+    outputs: list[torch.Tensor] | None = received
+    answers: list[Answer] = []
     if setting.leaves:
         # "The output itself" is what the candidate returned: expected values stay with the judge.
         for name, cotangent in cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent")):
             gradients = _backward(setting, worker, clock, draw, cotangent)
-            comparison.add_gradients(name, cotangent, gradients)
+            answers.append(Answer(name, cotangent, gradients))
+            # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
+            if not setting.reference.has_room_beside(answers[-1].bytes):
+                comparison.add(outputs, answers)
+                outputs, answers = None, []
+    if outputs is not None or answers:
+        comparison.add(outputs, answers)
     return comparison.result()
 
 

@@ -109,7 +109,7 @@ class _Case:
         self._device = device
         self._forced = forced
         self._seed = derive_seed(_SECRET, "forward")
-        self._reference = Reference(problem, True, free_memory(device) // EXACT_SHARE)
+        self._reference = Reference(problem, True, free_memory(device) // EXACT_SHARE, device)
 
     def checks(self) -> Iterator[Check]:
         """Run the checks until one finds that the case cannot go on."""

@@ -6,7 +6,11 @@ import contextlib
 import os
 from pathlib import Path
 
+import pytest
+
 from harness.build.cache import BuildCache
+from harness.executors.tools import tools_for
+from harness.judge import reference
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.judge.handle import Limits, Workers
 from harness.problems import read_problem
@@ -30,6 +34,70 @@ def test_a_worker_that_cannot_start_is_the_harness_fault_and_says_why(tmp_path: 
         record = judge.evaluate("odd", candidate.problem.case("odd"))
     assert record.status is Status.HARNESS_ERROR
     assert nowhere in record.message
+
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+CASES = {"full": {}}
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(x).sigmoid()
+
+def get_inputs():
+    return [torch.randn(6, 8)]
+
+def get_init_inputs():
+    return []
+"""
+SOLUTION = """
+import torch
+import torch.nn as nn
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values):
+        return values * 1.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * FACTOR
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return Scaled.apply(self.linear(x).sigmoid())
+"""
+
+
+@pytest.mark.parametrize(("factor", "status"), [("1.0", "PASSED"), ("0.99", "WRONG_GRADIENT")])
+def test_where_memory_is_short_answers_are_compared_one_by_one(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, factor: str, status: str
+) -> None:
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "solution.py").write_text(SOLUTION.replace("FACTOR", factor))
+    candidate = Candidate(read_problem(tmp_path / "problem.py"), read_solution(tmp_path / "solution.py", "plain"))
+    tools = tools_for("cpu", home)
+    surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
+    records = []
+    for spare in (1 << 50, 0):
+        monkeypatch.setattr(reference, "spare_memory", lambda device, spare=spare: spare)
+        workers = Workers("cpu", tools.libraries, None)
+        judge = CandidateJudge(candidate, Policy("cpu", "ab", Limits(60, 60)), surroundings, workers)
+        with contextlib.closing(workers), contextlib.closing(judge):
+            records.append(judge.evaluate("full", {}))
+    assert [record.status for record in records] == [status] * 2
+    assert records[0].gradients == records[1].gradients
+    assert records[0].outputs == records[1].outputs
 
 
 def test_the_cache_takes_plain_files_under_well_formed_keys_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from harness import problems
-from harness.judge.comparison import Comparison, TrialResult
+from harness.judge.comparison import Answer, Comparison, TrialResult
 from harness.judge.draws import Draw, draw, draw_inputs
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
@@ -116,7 +116,7 @@ def bench(path: Path, seed: int, memory_bytes: int = 1 << 40) -> Bench:
     return Bench(reference, kinks, draw(problem, module, [], seed), problem.precision)
 
 
-def judged(set_up: Bench, solution: Path, drawn: Draw, settled: Settled | None) -> TrialResult:
+def judged(set_up: Bench, solution: Path, drawn: Draw, settled: Settled | None, are_apart: bool = False) -> TrialResult:
     """The verdict on a solution that runs right here."""
     namespace: dict[str, Any] = {}
     exec(solution.read_text(), namespace)
@@ -126,10 +126,16 @@ def judged(set_up: Bench, solution: Path, drawn: Draw, settled: Settled | None) 
     leaves = {"x": x, **dict(model.named_parameters())}
     output = model(x)
     comparison = Comparison(set_up.reference, drawn, 0, list(leaves), set_up.precision, 0, settled)
-    comparison.add_outputs([output.detach()])
+    answers = []
     for name, cotangent in (("normal", torch.randn_like(output)), ("ones", torch.ones_like(output))):
         gradients = torch.autograd.grad(output, list(leaves.values()), cotangent, retain_graph=True)
-        comparison.add_gradients(name, [cotangent], dict(zip(leaves, gradients, strict=True)))
+        answers.append(Answer(name, [cotangent], dict(zip(leaves, gradients, strict=True))))
+    if are_apart:
+        comparison.add([output.detach()])
+        for answer in answers:
+            comparison.add(None, [answer])
+    else:
+        comparison.add([output.detach()], answers)
     return comparison.result()
 
 
@@ -216,7 +222,6 @@ def test_what_cannot_be_redrawn_is_explained(tmp_path: Path, evaluate_row: Calla
     remaining = row["kinks"]["remaining"]
     assert remaining > 0
     assert f"note: {remaining} elements" in row["message"]
-    assert any(report["sensitivity"] for report in row["gradients"])
 
 
 @pytest.mark.parametrize(("forward", "before", "sizes"), SETTINGS[1:])
@@ -227,7 +232,9 @@ def test_an_honest_kernel_passes_beside_what_remains(
     for seed in range(2):
         set_up = bench(problem, seed)
         settled = set_up.settle(seed)
-        assert not judged(set_up, solution, settled.draw, settled).failed
+        result = judged(set_up, solution, settled.draw, settled)
+        assert not result.failed
+        assert any(report.sensitivity for report in result.gradients) == bool(settled.remaining)
 
 
 def test_without_its_sensitivity_an_honest_kernel_fails_in_some_draws(tmp_path: Path) -> None:
@@ -237,6 +244,17 @@ def test_without_its_sensitivity_an_honest_kernel_fails_in_some_draws(tmp_path: 
     assert settled.remaining > 0
     assert judged(set_up, solution, settled.draw, None).failed
     assert not judged(set_up, solution, settled.draw, settled).failed
+
+
+def test_answers_compared_together_and_apart_get_the_same_report(tmp_path: Path) -> None:
+    problem, solution = write_problem(tmp_path, CLIPPED, WIDE), write_solution(tmp_path, WIDE)
+    set_up = bench(problem, 1, memory_bytes=2 * WIDE["features"] * 64)
+    settled = set_up.settle(0)
+    assert settled.remaining > 0
+    torch.manual_seed(0)
+    together = judged(set_up, solution, settled.draw, settled)
+    torch.manual_seed(0)
+    assert judged(set_up, solution, settled.draw, settled, are_apart=True) == together
 
 
 def test_pieces_explain_what_the_whole_does(tmp_path: Path) -> None:
@@ -401,7 +419,7 @@ def test_a_near_tie_excuses_no_integer_but_its_own(tmp_path: Path, answer: str) 
     assert settled.remaining > 0
     (right,) = set_up.reference.eager(settled.draw, 5).outputs
     comparison = Comparison(set_up.reference, settled.draw, 5, (), set_up.precision, 0, settled)
-    comparison.add_outputs([eval(answer, {"right": right})])
+    comparison.add([eval(answer, {"right": right})])
     (report,) = comparison.result().outputs
     assert not report.ok
 
