@@ -212,7 +212,7 @@ class Baseline:
         self._ask(scene.forward, clock, Outputs)
         side = Side(self._worker, clock, name, vary, is_replayed=variant.replays)
         for backward in dict.fromkeys((None, scene.backward)) if variant.compile_mode or variant.replays else ():
-            self._ask(Time(backward, False, side.is_replayed), clock, Timed)
+            self._ask(Time(backward, 0, side.is_replayed), clock, Timed)
         if variant.compile_mode:
             compiled = self._ask(vary, clock, Varied)
             if not was_there:

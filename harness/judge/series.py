@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -29,6 +30,12 @@ MIN_ROUNDS = 10
 MAX_ROUNDS = 50
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
+#: Where all sides take longer than this, their launches get a head start of so many microseconds.
+LONG_MS, HEAD_START_US = 1.0, 100
+#: What launches never need: a head start that leaves nothing of them in a time.
+FULL_HEAD_START_US = 2000
+#: Until the device is seen idle may take so much longer than behind eager's calls, or this share of a call longer.
+WAKING_MS, WAKING_SHARE = 0.05, 0.02
 #: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
 PRECISION = 0.005
 
@@ -61,7 +68,7 @@ class Side:
         clock: The seconds it may still use.
         name: ``candidate``, or the baseline's name.
         vary: What makes the worker run this side, where it can run several.
-        is_queued: Whether launching is kept out of its times (see ``wire.messages.Time``).
+        head_start_us: That of its launches (see ``wire.messages.Time``); None for what suits how long all sides take.
         is_replayed: Whether a CUDA graph is replayed.
     """
 
@@ -69,7 +76,7 @@ class Side:
     clock: Clock
     name: str = CANDIDATE
     vary: Vary | None = None
-    is_queued: bool = False
+    head_start_us: int | None = None
     is_replayed: bool = False
 
     @property
@@ -87,6 +94,20 @@ class Side:
             asked(self, self.vary, Varied)
 
 
+class Claim(NamedTuple):
+    """What a worker says of one call.
+
+    Attributes:
+        milliseconds: What it took.
+        behind_ms: From its end until the host had seen the whole device idle.
+        window_ms: What the judge saw pass.
+    """
+
+    milliseconds: float
+    behind_ms: float
+    window_ms: float
+
+
 @dataclass(frozen=True)
 class Series:
     """A finished series in one direction.
@@ -94,10 +115,13 @@ class Series:
     Attributes:
         latencies: By side, the candidate's among them; all on the same inputs.
         speedups: By baseline: median of the paired ratios, baseline over candidate, with its interval.
+        hidden_ms: What the device still did for the candidate when its call was over; 0 for nothing to speak of. Else
+            all times are until the whole device was idle.
     """
 
     latencies: dict[str, Latency]
     speedups: dict[str, Interval]
+    hidden_ms: float = 0.0
 
     @property
     def candidate(self) -> Latency:
@@ -145,16 +169,19 @@ def measure(
         BaselineError: A baseline did.
     """
     buffers: dict[int, torch.Tensor] = {}
-    samples: dict[str, list[float]] = {side.name: [] for side, _ in sides}
-    windows: dict[str, list[float]] = {side.name: [] for side, _ in sides}
+    claims: dict[str, list[Claim]] = {side.name: [] for side, _ in sides}
     order = list(sides)
+    head_start_us = 0
     workers = {id(side.worker): side.worker for side, _ in sides}
     started = time.monotonic()
     for number in range(-WARM_UP_ROUNDS, rounds):
         if number == 0:
             started = time.monotonic()
+            if all(claim.milliseconds > LONG_MS for found in claims.values() for claim in found):
+                head_start_us = HEAD_START_US
+            claims = {name: [] for name in claims}
         is_over = time.monotonic() - started > BUDGET_S * len(sides)
-        if number >= MIN_ROUNDS and (is_over or _is_settled(samples)):
+        if number >= MIN_ROUNDS and (is_over or _is_settled(claims)):
             break
         write = renew(number)
         choose.shuffle(order)
@@ -167,16 +194,39 @@ def measure(
                     if worker is not side.worker:
                         worker.pause()
                         others.callback(worker.resume)
-                milliseconds, window = claimed(side, backward)
-            if number >= 0:
-                samples[side.name].append(milliseconds)
-                windows[side.name].append(window)
+                claims[side.name].append(claimed(side, backward, head_start_us))
         between()
-    found = {name: latency(samples[name], windows[name]) for name in samples}
-    return Series(found, _ratios(samples))
+    return _series(claims)
 
 
-def _ratios(samples: dict[str, list[float]]) -> dict[str, Interval]:
+def _series(claims: Mapping[str, Sequence[Claim]]) -> Series:
+    """What a series found."""
+    hidden_ms = _hidden_ms(claims)
+    samples = {
+        name: [claim.milliseconds + (claim.behind_ms if hidden_ms else 0.0) for claim in own]
+        for name, own in claims.items()
+    }
+    latencies = {
+        name: latency(samples[name], [one.window_ms for one in own], [one.behind_ms for one in own])
+        for name, own in claims.items()
+    }
+    return Series(latencies, _ratios(samples), hidden_ms)
+
+
+def _hidden_ms(claims: Mapping[str, Sequence[Claim]]) -> float:
+    """How much longer than behind eager's calls the device is busy behind the candidate's; 0 for what noise may be.
+
+    An end on the current stream is precise and does not see other streams; an idle device does, and is seen by a host
+    that has to wake up first. Both sides wake up alike, which is what eager is compared for.
+    """
+    if CANDIDATE not in claims or EAGER not in claims:
+        return 0.0
+    mine, eager = (statistics.median(claim.behind_ms for claim in claims[name]) for name in (CANDIDATE, EAGER))
+    call = statistics.median(claim.milliseconds for claim in claims[CANDIDATE])
+    return mine - eager if mine - eager > max(WAKING_MS, WAKING_SHARE * call) else 0.0
+
+
+def _ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
     """How many times as fast the candidate is as each rival, with intervals; nothing where it is not timed."""
     if CANDIDATE not in samples:
         return {}
@@ -184,8 +234,9 @@ def _ratios(samples: dict[str, list[float]]) -> dict[str, Interval]:
     return {name: median_interval(paired_ratios(mine, own)) for name, own in samples.items() if name != CANDIDATE}
 
 
-def _is_settled(samples: dict[str, list[float]]) -> bool:
-    return all(interval.uncertainty <= PRECISION for interval in _ratios(samples).values())
+def _is_settled(claims: Mapping[str, Sequence[Claim]]) -> bool:
+    ratios = _ratios({name: [claim.milliseconds for claim in own] for name, own in claims.items()})
+    return all(interval.uncertainty <= PRECISION for interval in ratios.values())
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:
@@ -206,19 +257,21 @@ def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int 
     return reply
 
 
-def claimed(side: Side, backward: Backward | None) -> tuple[float, float]:
-    """What a side says that one call took, and what the judge saw pass, in milliseconds.
+def claimed(side: Side, backward: Backward | None, head_start_us: int) -> Claim:
+    """What a side says that one call took, and what the judge saw pass; the head start where the side has none.
 
     Raises:
         CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
         BaselineError: The baseline did.
     """
     started = time.perf_counter()
-    reply = asked(side, Time(backward, side.is_queued, side.is_replayed), Timed)
+    own = head_start_us if side.head_start_us is None else side.head_start_us
+    reply = asked(side, Time(backward, own, side.is_replayed), Timed)
     window = (time.perf_counter() - started) * 1e3
-    if not 0 < reply.milliseconds <= window:
-        message = f"the worker claims {reply.milliseconds} ms for a call that took {window:.3f} ms by the judge's clock"
+    if not (reply.milliseconds > 0 and reply.behind_ms >= 0 and reply.milliseconds + reply.behind_ms <= window):
+        claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms until the device was idle"
+        message = f"the worker claims {claim}, but all of it took {window:.3f} ms by the judge's clock"
         if side.is_candidate:
             raise CandidateStopped(Status.CHEATED, message, rule="clock")
         raise BaselineError(side.name, message)
-    return reply.milliseconds, window
+    return Claim(reply.milliseconds, reply.behind_ms, window)

@@ -17,7 +17,7 @@ from harness.judge.contest import Contest, Direction, cotangents_of, directions_
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.loops import Uncertified
 from harness.judge.proof import certified
-from harness.judge.series import CANDIDATE, MAX_ROUNDS, Series, Side, asked, measure
+from harness.judge.series import CANDIDATE, FULL_HEAD_START_US, LONG_MS, MAX_ROUNDS, Series, Side, asked, measure
 from harness.judge.stages import Stages
 from harness.judge.trial import forward_command
 from harness.records import KernelUse, Status
@@ -27,7 +27,7 @@ from harness.timing.statistics import Latency
 from harness.wire.messages import DropSlots, Outputs, Released, Traced, Weigh, Weighed
 
 #: Calls that are shorter are also measured without what launching and waiting takes, in so many rounds.
-SHORT_MS, QUICK_ROUNDS = 1.0, 10
+SHORT_MS, QUICK_ROUNDS = LONG_MS, 10
 
 
 @dataclass
@@ -58,7 +58,13 @@ class Outcome:
     def fields(self) -> dict[str, Any]:
         """The fields of a record: samples of all directions, but speed only where it is certified."""
         counted = {name: series for name, series in self.series.items() if name not in self.reasons}
-        notes = [f"note: speed ({name}) is not certified and not counted: {why}" for name, why in self.reasons.items()]
+        notes = [
+            f"note: other streams were still at work when a call was over ({name}; {series.hidden_ms:.3g} ms): "
+            "all times are until the whole device was idle"
+            for name, series in self.series.items()
+            if series.hidden_ms
+        ]
+        notes += [f"note: speed ({name}) is not certified and not counted: {why}" for name, why in self.reasons.items()]
         return {
             **{f"{name}_ms": series.candidate.median_ms for name, series in counted.items()},
             "baselines": {name: {**told, **self._times(name, counted)} for name, told in self.told.items()},
@@ -237,7 +243,8 @@ class Timing:
                 found[direction.name]["graph"] = {"failure": f"eager: {known}"}
         for mode, is_replayed in modes:
             sides = [
-                replace(side, is_queued=True, is_replayed=is_replayed) for side in (self._mine, self._eager, empty)
+                replace(side, head_start_us=FULL_HEAD_START_US, is_replayed=is_replayed)
+                for side in (self._mine, self._eager, empty)
             ]
             for direction in short:
                 try:

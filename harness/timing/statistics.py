@@ -27,6 +27,7 @@ class Latency:
         high_ms: Third quartile.
         window_ms: Median of the judge's own clock around the same calls, messages included: an upper bound.
         samples_ms: The raw samples, in the order they were taken.
+        behind_ms: For each of them, from the call's end until the host had seen the whole device idle.
     """
 
     median_ms: float
@@ -34,9 +35,10 @@ class Latency:
     high_ms: float
     window_ms: float
     samples_ms: tuple[float, ...]
+    behind_ms: tuple[float, ...] = ()
 
 
-def latency(samples_ms: Sequence[float], windows_ms: Sequence[float]) -> Latency:
+def latency(samples_ms: Sequence[float], windows_ms: Sequence[float], behind_ms: Sequence[float] = ()) -> Latency:
     """Median and quartiles of samples.
 
     Raises:
@@ -45,7 +47,7 @@ def latency(samples_ms: Sequence[float], windows_ms: Sequence[float]) -> Latency
     if len(samples_ms) < 2:
         raise ValueError("a latency needs at least two samples")
     low, median, high = statistics.quantiles(samples_ms, n=4, method="inclusive")
-    return Latency(median, low, high, statistics.median(windows_ms), tuple(samples_ms))
+    return Latency(median, low, high, statistics.median(windows_ms), tuple(samples_ms), tuple(behind_ms))
 
 
 def paired_ratios(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> list[float]:

@@ -160,13 +160,13 @@ class Time:
 
     Attributes:
         backward: What is differentiated.
-        is_queued: Both events and the call wait behind a kernel that spins, so that launching is not seen; otherwise
-            the device is idle before and after the call.
+        head_start_us: Microseconds by which launching the call may be ahead of it: it waits behind a kernel that
+            spins so long.
         is_replayed: A CUDA graph of the call is replayed, captured at the first such command.
     """
 
     backward: Backward | None
-    is_queued: bool
+    head_start_us: int
     is_replayed: bool
 
 
@@ -326,9 +326,15 @@ class Failed:
 
 @dataclass(frozen=True)
 class Timed:
-    """What the worker claims that a call took, in milliseconds."""
+    """What the worker claims of a call.
+
+    Attributes:
+        milliseconds: What it took.
+        behind_ms: From its end until the host had seen the whole device idle.
+    """
 
     milliseconds: float
+    behind_ms: float
 
 
 @dataclass(frozen=True)

@@ -161,12 +161,12 @@ class Instance:
         leaves, cotangents = self._backward_arguments(command)
         return self._differentiate(outputs, leaves, cotangents)
 
-    def timed(self, command: Time, device: torch.device) -> float:
-        """Milliseconds that one call took by CUDA events: a forward without gradients, or with its backward."""
+    def timed(self, command: Time, device: torch.device) -> tuple[float, float]:
+        """What one call took, a forward without gradients or with its backward; see ``clock.timed``."""
         call = self.step(command.backward)
         if command.is_replayed:
             call = self._captured(call, command.backward is not None).replay
-        return clock.timed(call, device, command.is_queued)
+        return clock.timed(call, device, command.head_start_us)
 
     def step(self, backward: Backward | None) -> Callable[[], Any]:
         """One call as it is timed: a forward under ``no_grad``, or a forward with its backward."""

@@ -14,33 +14,36 @@ _record = torch.cuda.Event.record
 _elapsed_time = torch.cuda.Event.elapsed_time
 _synchronize = torch.cuda.synchronize
 _sleep = torch.cuda._sleep
-#: Cycles that a queued call waits behind, about 2 ms: longer than its launches take.
-QUEUE_CYCLES = 4_000_000
+#: Of a GPU; those that are slower wait a little longer.
+CYCLES_IN_A_MICROSECOND = 2000
 
 
-def timed(call: Callable[[], Any], device: torch.device, is_queued: bool = False) -> float:
-    """Run a call between two events, the whole device synchronised before and after it.
+def timed(call: Callable[[], Any], device: torch.device, head_start_us: int = 0) -> tuple[float, float]:
+    """Run a call between two events on the current stream, the device idle before.
 
-    The end is recorded after a device-wide synchronisation, so that work on other streams counts too. A queued call
-    has no such synchronisation: it waits behind a kernel that spins while everything is launched, so that neither
-    launching nor waiting counts, and neither does work on other streams.
+    Args:
+        call: The call.
+        device: Where.
+        head_start_us: Start event and call wait behind a kernel that spins for so many microseconds, by which time
+            (part of) the call is launched: what launching takes is not seen.
 
     Returns:
-        Milliseconds between the events; on the CPU, by the system's clock.
+        Milliseconds between the events, and from the second one to a third, which is recorded once the host has seen
+        the whole device idle: waking up, and what other streams still had to do. On the CPU, by the system's clock.
     """
     if device.type == "cpu":
         begun = _perf_counter()
         call()
-        return (_perf_counter() - begun) * 1e3
-    start, end = (_Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        return (_perf_counter() - begun) * 1e3, 0.0
+    start, end, idle = (_Event(enable_timing=True) for _ in range(3))  # type: ignore[no-untyped-call]
     _synchronize(device)
-    if is_queued:
-        _sleep(QUEUE_CYCLES)  # type: ignore[no-untyped-call]
+    if head_start_us:
+        _sleep(head_start_us * CYCLES_IN_A_MICROSECOND)  # type: ignore[no-untyped-call]
     _record(start)
     result = call()
-    if not is_queued:
-        _synchronize(device)
     _record(end)
     _synchronize(device)
+    _record(idle)
+    _synchronize(device)
     del result
-    return float(_elapsed_time(start, end))
+    return float(_elapsed_time(start, end)), float(_elapsed_time(end, idle))

@@ -270,7 +270,7 @@ class Worker:
     def _time(self, command: Time) -> Timed:
         assert self._instance is not None
         with self._running():
-            return Timed(self._instance.timed(command, self.platform.device))
+            return Timed(*self._instance.timed(command, self.platform.device))
 
     def _weigh(self, command: Weigh) -> Weighed:
         assert self._instance is not None

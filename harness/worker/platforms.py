@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -230,10 +231,11 @@ class CudaPlatform:
         return Arena(self._slots.tensor())
 
     def release_slots(self) -> None:
-        """Unmap the further arena, and give unused memory back."""
+        """Unmap the further arena, and give unused memory back, that of reference cycles too: compilers leave some."""
         if self._slots is not None:
             self._slots.close()
             self._slots = None
+        gc.collect()
         torch.cuda.empty_cache()
 
     def release(self) -> None:

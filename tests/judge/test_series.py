@@ -1,0 +1,92 @@
+"""What a series makes of claims: head starts of launches, work behind the end, and what no worker can mean."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from harness.judge.handle import CandidateStopped
+from harness.judge.series import CANDIDATE, FULL_HEAD_START_US, HEAD_START_US, Series, Side, measure
+from harness.wire.messages import Time, Timed
+
+
+@dataclass
+class Scripted:
+    """A worker that says what it is told to say, and takes longer than that.
+
+    Attributes:
+        says: Milliseconds of a call, and until the device is idle.
+        asked: The commands so far.
+    """
+
+    says: tuple[float, float]
+    asked: list[Time] = field(default_factory=list)
+
+    def request(self, command: Time, *_: Any) -> Timed:
+        self.asked.append(command)
+        time.sleep(sum(max(0.0, one) for one in self.says if math.isfinite(one)) / 1e3 + 1e-4)
+        return Timed(*self.says)
+
+    def pause(self) -> None:
+        """Nothing: it does nothing of its own."""
+
+    def resume(self) -> None:
+        """Nothing."""
+
+
+def series(mine: Scripted, eager: Scripted, **candidate: Any) -> Series:
+    sides = [Side(mine, None, **candidate), Side(eager, None, "eager")]  # type: ignore[arg-type]
+    timed = [(side, None) for side in sides]
+    return measure(timed, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=10)
+
+
+@pytest.mark.parametrize(("mine", "eager", "expected"), [(2.0, 3.0, HEAD_START_US), (0.3, 3.0, 0), (2.0, 0.3, 0)])
+def test_launches_get_a_head_start_where_all_calls_are_long(mine: float, eager: float, expected: int) -> None:
+    workers = Scripted((mine, 0.0)), Scripted((eager, 0.0))
+    series(*workers)
+    for worker in workers:
+        assert {command.head_start_us for command in worker.asked[:2]} == {0}  # warming up tells how long they are
+        assert {command.head_start_us for command in worker.asked[2:]} == {expected}
+
+
+def test_a_side_keeps_the_head_start_that_it_is_given() -> None:
+    mine = Scripted((2.0, 0.0))
+    series(mine, Scripted((2.0, 0.0)), head_start_us=FULL_HEAD_START_US)
+    assert {command.head_start_us for command in mine.asked} == {FULL_HEAD_START_US}
+
+
+def test_work_behind_the_end_counts() -> None:
+    found = series(Scripted((1.0, 3.1)), Scripted((4.0, 0.1)))
+    assert found.hidden_ms == pytest.approx(3.0)
+    assert found.candidate.median_ms == pytest.approx(4.1)
+    assert found.eager.median_ms == pytest.approx(4.1)
+    assert found.speedups["eager"].ratio == pytest.approx(1.0)
+    assert set(found.candidate.behind_ms) == {3.1}
+
+
+@pytest.mark.parametrize(("call", "more", "is_hidden"), [(0.1, 0.04, False), (0.1, 0.06, True), (5.0, 0.09, False)])
+def test_waking_up_a_little_later_is_no_work(call: float, more: float, is_hidden: bool) -> None:
+    found = series(Scripted((call, 0.1 + more)), Scripted((call, 0.1)))
+    assert (found.hidden_ms > 0) == is_hidden
+    assert found.candidate.median_ms == pytest.approx(call + (0.1 + more) * is_hidden)
+
+
+@pytest.mark.parametrize(
+    "claim", [(0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (0.1, math.nan), (0.1, -0.05), (math.inf, 0.0), (0.1, math.inf)]
+)
+def test_what_cannot_be_is_a_cheat(claim: tuple[float, float]) -> None:
+    with pytest.raises(CandidateStopped, match="by the judge's clock") as stopped:
+        series(Scripted(claim), Scripted((0.1, 0.0)))
+    assert (stopped.value.status, stopped.value.rule) == ("CHEATED", "clock")
+
+
+def test_a_candidate_alone_hides_nothing() -> None:
+    sides = [(Side(Scripted((1.0, 9.0)), None), None)]  # type: ignore[arg-type]
+    found = measure(sides, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=10)
+    assert (found.hidden_ms, found.latencies[CANDIDATE].median_ms) == (0.0, 1.0)
