@@ -210,7 +210,7 @@ def _series(claims: Mapping[str, Sequence[Claim]]) -> Series:
         name: latency(samples[name], [one.window_ms for one in own], [one.behind_ms for one in own])
         for name, own in claims.items()
     }
-    return Series(latencies, _ratios(samples), hidden_ms)
+    return Series(latencies, {name: found.widened() for name, found in _ratios(samples).items()}, hidden_ms)
 
 
 def _hidden_ms(claims: Mapping[str, Sequence[Claim]]) -> float:
@@ -227,7 +227,7 @@ def _hidden_ms(claims: Mapping[str, Sequence[Claim]]) -> float:
 
 
 def _ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
-    """How many times as fast the candidate is as each rival, with intervals; nothing where it is not timed."""
+    """How many times as fast the candidate is as each rival, by these samples; nothing where it is not timed."""
     if CANDIDATE not in samples:
         return {}
     mine = samples[CANDIDATE]

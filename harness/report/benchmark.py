@@ -17,7 +17,7 @@ from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.scores import percent, significant
 from harness.text import one_line, shortened
 from harness.timing.scores import MOST, Score, floor_share, interval, mapping, number, ratios, samples, score
-from harness.timing.statistics import median_interval
+from harness.timing.statistics import measured
 
 EAGER = "eager"
 #: What samples of a direction may stand under besides the names of baselines.
@@ -287,7 +287,7 @@ def _latency(record: EvaluationRecord, side: str, direction: str) -> Figure | No
     if is_candidate and not _is_counted(record, direction):
         return None
     if found := samples(record, side, direction):
-        return Figure(*median_interval(found))
+        return Figure(*measured(found))
     about = mapping(record.baselines.get(side))
     alone = {"forward": record.forward_ms, "forward_backward": record.forward_backward_ms}
     value = number(alone[direction] if is_candidate else about.get(f"{direction}_ms"))
@@ -299,7 +299,7 @@ def _speedup(record: EvaluationRecord, baseline: str, direction: str) -> Figure 
     if not _is_counted(record, direction):
         return None
     if found := ratios(record, baseline, direction):
-        return Figure(*median_interval(found))
+        return Figure(*measured(found))
     about = mapping(record.baselines.get(baseline))
     kept: Any = mapping(about.get("speedup")).get(direction)
     if kept is None and baseline == EAGER:

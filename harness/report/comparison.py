@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from harness.errors import UsageError
 from harness.records import EvaluationRecord, Status, plain
 from harness.text import one_line
-from harness.timing.statistics import Interval, Verdict, median_interval, paired_ratios, ratio_of_medians
+from harness.timing.statistics import Interval, Verdict, measured, paired_ratios, ratio_of_medians
 
 DIRECTIONS = ("forward", "forward_backward")
 WORDS = {"forward": "forward", "forward_backward": "forward+backward"}
@@ -71,7 +71,7 @@ class Group:
                 yield f"{self.title}: {other.label} is {other.record.status}, {first.label} passed"
             for direction in DIRECTIONS:
                 theirs, own = _ratios(first.record, direction), _ratios(other.record, direction)
-                if theirs and own and (found := ratio_of_medians(own, theirs)).high < 1 - share:
+                if theirs and own and (found := ratio_of_medians(own, theirs).widened()).high < 1 - share:
                     yield (
                         f"{self.title}: {WORDS[direction]}: {other.label} is {_figures(found)} as fast as {first.label}"
                     )
@@ -100,11 +100,12 @@ def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
     by_speed = sorted(entries, key=lambda entry: _order(entry.record))
     leads = {}
     for direction in DIRECTIONS:
-        measured = [entry for entry in entries if _ratios(entry.record, direction)]
-        measured.sort(key=lambda entry: -statistics.median(_ratios(entry.record, direction)))
-        if len(measured) > 1:
-            first, second = measured[:2]
-            lead = ratio_of_medians(_ratios(first.record, direction), _ratios(second.record, direction))
+        timed = [entry for entry in entries if _ratios(entry.record, direction)]
+        timed.sort(key=lambda entry: -statistics.median(_ratios(entry.record, direction)))
+        if len(timed) > 1:
+            first, second = timed[:2]
+            own, theirs = _ratios(first.record, direction), _ratios(second.record, direction)
+            lead = ratio_of_medians(own, theirs).widened()
             leads[direction] = Winner(first.label, second.label, lead)
     return Group(title, tuple(by_speed), leads, tuple(entries), (*differences, *_software(entries)))
 
@@ -138,7 +139,7 @@ def columns(entry: Entry) -> tuple[str, ...]:
         if latency is None or not ratios:
             cells += ["-", "-"]
         else:
-            over_eager = median_interval(ratios)
+            over_eager = measured(ratios)
             cells += [
                 f"{latency['median_ms']:.4g} [{latency['low_ms']:.4g}, {latency['high_ms']:.4g}]",
                 f"{_figures(over_eager)} {over_eager.verdict}",
@@ -195,7 +196,7 @@ def _group_object(one: Group) -> dict[str, Any]:
                 "over_eager": {
                     direction: {"interval": [found.low, found.high], "verdict": str(found.verdict)}
                     for direction in DIRECTIONS
-                    if (ratios := _ratios(record, direction)) and (found := median_interval(ratios))
+                    if (ratios := _ratios(record, direction)) and (found := measured(ratios))
                 },
             }
         )

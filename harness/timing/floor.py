@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.records import PrecisionClass
-from harness.timing.statistics import Interval, median_interval
+from harness.timing.statistics import Interval, measured
 
 if TYPE_CHECKING:
     from harness.timing.ceilings import Ceilings
@@ -76,7 +76,7 @@ def share(floor: Floor, latency_ms: Interval) -> Interval:
 
     Args:
         floor: The floor.
-        latency_ms: Median of the latencies with its interval, as of ``median_interval``; positive.
+        latency_ms: Median of the latencies with its interval, as of ``measured``; positive.
     """
     return Interval(*(floor.floor_ms / one for one in (latency_ms.ratio, latency_ms.high, latency_ms.low)))
 
@@ -107,7 +107,7 @@ def floor_fields(
     for direction, floor in floor_of(work, ceilings, precision_class).items():
         fields[direction] = asdict(floor)
         if samples := samples_by_direction.get(direction):
-            fields[direction]["share"] = list(share(floor, median_interval(samples)))
+            fields[direction]["share"] = list(share(floor, measured(samples)))
     return fields
 
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.records import EvaluationRecord, Status
-from harness.timing.statistics import RESAMPLES, TAIL, Interval, median_interval, paired_ratios
+from harness.timing.statistics import PROCESS_SPREAD, RESAMPLES, TAIL, Interval, measured, paired_ratios
 
 #: Where the curve of ``fast_p`` is read.
 GRID = (0.0, 0.5, 0.8, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
-#: A longer series is no series of ours; the binomial probabilities of ``median_interval`` would overflow.
+#: A longer series is no series of ours; the binomial probabilities of ``statistics.median_interval`` would overflow.
 MOST_SAMPLES = 1000
 #: Nothing that is measured lies outside; products and ratios of what lies within do not overflow.
 LEAST, MOST = 1e-100, 1e100
@@ -72,16 +72,19 @@ def score(records: Iterable[EvaluationRecord], baseline: str, direction: str) ->
     passed = [record for record in records if record.status is Status.PASSED]
     series = [found for record in passed if (found := ratios(record, baseline, direction))]
     failed, untimed = len(records) - len(passed), len(passed) - len(series)
-    speedups = [median_interval(one) for one in series]
+    speedups = [measured(one) for one in series]
     shares = [share for record in passed if (share := floor_share(record, direction)) is not None]
     within = [share for share in shares if share.low <= 1]
+    mean = geometric_mean(series)
+    if mean is not None:  # what no series sees is independent from one candidate to the next
+        mean = mean.widened(PROCESS_SPREAD / math.sqrt(len(series)))
     return Score(
         baseline,
         direction,
         len(passed),
         failed,
         untimed,
-        geometric_mean(series),
+        mean,
         {p: fast_p(speedups, p, failed, untimed) for p in GRID},
         mean_share(within),
         len(within),

@@ -13,6 +13,9 @@ from typing import NamedTuple
 RESAMPLES = 2000
 #: What a 95 % interval leaves out on either side.
 TAIL = 0.025
+#: Medians of one series lie so far from those of the same calls in another process, which no series sees: where its
+#: memory lies, how warm the device is. Measured (docs/measuring.md); every interval is widened by it.
+PROCESS_SPREAD = 0.001
 #: Ratios of speeds this near 1 are the same.
 SAMENESS = 0.01
 
@@ -80,6 +83,10 @@ class Interval(NamedTuple):
         """Half the interval's width, as a share of the ratio."""
         return (self.high - self.low) / 2 / self.ratio
 
+    def widened(self, share: float = PROCESS_SPREAD) -> Interval:
+        """The interval with so much more of its bounds on either side."""
+        return Interval(self.ratio, self.low * (1 - share), self.high * (1 + share))
+
     @property
     def verdict(self) -> Verdict:
         """``SAME`` where all of it lies within ``SAMENESS`` of 1; ``FASTER`` or ``SLOWER`` where it excludes 1."""
@@ -88,6 +95,18 @@ class Interval(NamedTuple):
         if self.low > 1:
             return Verdict.FASTER
         return Verdict.SLOWER if self.high < 1 else Verdict.UNCLEAR
+
+
+def measured(samples: Sequence[float]) -> Interval:
+    """What samples of one process say of the next one's: ``median_interval``, widened by ``PROCESS_SPREAD``.
+
+    Args:
+        samples: Positive latencies or paired ratios, at least two.
+
+    Raises:
+        ValueError: There are fewer than two samples.
+    """
+    return median_interval(samples).widened()
 
 
 def median_interval(samples: Sequence[float]) -> Interval:

@@ -9,7 +9,7 @@ import pytest
 from harness.records import PrecisionClass
 from harness.timing.ceilings import Ceilings
 from harness.timing.floor import Floor, Work, flags, floor_fields, floor_of, share
-from harness.timing.statistics import Interval, median_interval
+from harness.timing.statistics import Interval, measured
 
 H200 = Ceilings(
     copy=4.28e12,
@@ -69,7 +69,7 @@ def test_the_fields_of_a_record_survive_json_and_leave_out_what_was_not_measured
     assert set(fields) == {"forward", "forward_backward"}
     assert set(fields["forward"]) == {"bytes", "flops", "floor_ms", "bound", "intensity", "share"}
     assert set(fields["forward_backward"]) == set(fields["forward"]) - {"share"}
-    floor_ms, latency_ms = fields["forward"]["floor_ms"], median_interval(samples)
+    floor_ms, latency_ms = fields["forward"]["floor_ms"], measured(samples)
     assert fields["forward"]["share"] == [floor_ms / 5.45, floor_ms / latency_ms.high, floor_ms / latency_ms.low]
     assert floor_fields(LINEAR, H200, PrecisionClass.FP32, {"forward_backward": samples}).keys() == {"forward"}
 

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.timing.statistics import (
+    PROCESS_SPREAD,
     Interval,
     Verdict,
     latency,
+    measured,
     median_interval,
     paired_ratios,
     ratio_of_medians,
@@ -103,3 +105,9 @@ def test_a_ratio_of_independent_series_is_decided_no_more_often_than_it_says() -
         second = [noise.gauss(1.0, 0.05) for _ in range(25)]
         wrong += ratio_of_medians(first, second, trial).verdict in (Verdict.FASTER, Verdict.SLOWER)
     assert wrong <= 0.1 * trials
+
+
+def test_what_no_series_sees_widens_every_interval() -> None:
+    found = measured([2.0] * 10)
+    assert found == pytest.approx((2.0, 2.0 * (1 - PROCESS_SPREAD), 2.0 * (1 + PROCESS_SPREAD)))
+    assert measured([1.0] * 10).verdict is Verdict.SAME
