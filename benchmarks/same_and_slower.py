@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import math
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ from benchmarks.common import (
 )
 from harness.baselines import EAGER
 from harness.executors.session import Session
-from harness.judge import speed
 from harness.judge.baseline import BaselineError
 from harness.judge.comparison import TrialResult
 from harness.judge.contest import Contest
@@ -282,25 +280,6 @@ def series_table(found: Sequence[One]) -> str:
     return table(header, rows)
 
 
-class RepeatedTiming(Timing):
-    """Timing whose series can be taken again; the candidate and eager stay as they are."""
-
-    def again(self, number: int) -> dict[str, Series]:
-        """Another series in each direction, on inputs and in an order of its own.
-
-        Args:
-            number: Of the repetition; the same inputs and order belong to the same number.
-
-        Raises:
-            CandidateStopped: The candidate failed.
-            BaselineError: Eager did.
-        """
-        assert self._eager is not None
-        setting = replace(self._contest.setting, secret=f"{self._contest.setting.secret}:{number}")
-        contest, sides = replace(self._contest, setting=setting), [self._mine, self._eager]
-        return {one.name: speed._series(contest, one, sides) for one in self._directions}
-
-
 class RepeatingJudge(CandidateJudge):
     """The harness's judge; where it times a candidate, it does so as often as it is asked to.
 
@@ -314,7 +293,7 @@ class RepeatingJudge(CandidateJudge):
 
     def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
         assert self._baseline is not None
-        with RepeatedTiming(contest, worker, clock, self._baseline, self._stages) as timing:
+        with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome: Outcome = timing.run()
                 wrong = [audit for audit in outcome.audits if audit.failed]
@@ -322,8 +301,8 @@ class RepeatingJudge(CandidateJudge):
                     return self._summary(wrong[:1])
                 for name, series in outcome.series.items():
                     self.on_series(name, series)
-                for number in itertools.takewhile(lambda _: self.wants_more(), itertools.count()):
-                    for name, series in timing.again(number).items():
+                while self.wants_more():
+                    for name, series in timing.again().items():
                         self.on_series(name, series)
             except BaselineError as error:
                 return {"message": f"speed was not measured: {error}"}

@@ -36,13 +36,18 @@ ROUNDS_OF_DOUBT = 7
 DRAWING_S = 0.1
 
 
+class Refuted(CandidateStopped):
+    """The judge's clock says that a call takes longer than is claimed."""
+
+
 def certified(
     contest: Contest, direction: Direction, mine: Side, eager: Side, series: Series
 ) -> tuple[Certificate, TrialResult]:
     """What the windows prove of a direction, and what the audited call came to.
 
     Raises:
-        CandidateStopped: The candidate's claims are below that, also in a second series (rule ``clock``).
+        Refuted: The candidate's claims are below that, also beside longer windows.
+        CandidateStopped: The candidate failed.
         Uncertified: Memory does not do for windows, or they prove nothing.
     """
     try:
@@ -102,13 +107,13 @@ def _proven(
         return Call(inputs, cotangents, seed, drawn)
 
     for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
-        secret = f"{contest.setting.secret}:{direction.name}:{least_rounds}"
+        secret = f"{contest.setting.secret}:{direction.name}:{least_rounds}:{series.head_start_us}"
         loops = Loops(sides, (commands[0], commands[1]), slots, calls, fresh, likeness, secret)
         found = loops.run(least_rounds)
         proof = certificate(found.candidate, found.eager, found.storing)
         if proof.accepts(*claims):
             return proof, found
-    raise CandidateStopped(
+    raise Refuted(
         Status.CHEATED,
         f"the worker claims {claims[0]:.4g} ms for a call ({direction.name}), but by the judge's clock {calls} more "
         f"calls took {found.candidate.slope_ms * calls:.4g} ms more: at least {proof.at_least_ms:.4g} ms each",

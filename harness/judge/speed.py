@@ -16,7 +16,7 @@ from harness.judge.comparison import TrialResult
 from harness.judge.contest import Contest, Direction, cotangents_of, directions_of
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.loops import Uncertified
-from harness.judge.proof import certified
+from harness.judge.proof import Refuted, certified
 from harness.judge.series import CANDIDATE, FULL_HEAD_START_US, LONG_MS, MAX_ROUNDS, Series, Side, asked, measure
 from harness.judge.stages import Stages
 from harness.judge.trial import forward_command
@@ -118,6 +118,7 @@ class Timing:
         self._directions = directions_of(contest.setting, self._own)
         self._scene: Scene | None = None
         self._eager: Side | None = None
+        self._series_taken = 0
 
     def __enter__(self) -> Self:
         return self
@@ -155,23 +156,49 @@ class Timing:
         asked(self._mine, command, Outputs)
         outcome = Outcome(told=rivals.told)
         for direction in self._directions:
-            self._stages.enter("series")
-            series = outcome.series[direction.name] = self._series(direction, rivals)
-            self._stages.enter("certificate")
-            eager = self._eager = rivals.sides[EAGER]
-            eager.take_up()
-            asked(eager, DropSlots(), Released)  # what other rivals hold is room for the windows
             try:
-                outcome.add(direction.name, *certified(contest, direction, self._mine, eager, series))
-            except Uncertified as reason:
-                outcome.reasons[direction.name] = str(reason)
+                self._time(direction, rivals, outcome, gives_head_start=True)
+            except Refuted:
+                if not outcome.series[direction.name].head_start_us:
+                    raise
+                # Where launching is what takes long, a head start hides it, but not from windows.
+                self._time(direction, rivals, outcome, gives_head_start=False)
             if any(audit.failed for audit in outcome.audits):
                 return outcome
         self._stages.enter("memory")
-        outcome.peak_bytes = self._peak_bytes(eager)
+        outcome.peak_bytes = self._peak_bytes(rivals.sides[EAGER])
         return outcome
 
-    def _series(self, direction: Direction, rivals: Rivals) -> Series:
+    def again(self) -> dict[str, Series]:
+        """Another series of candidate and eager in each direction, on inputs of its own, once ``run`` is through.
+
+        Raises:
+            CandidateStopped: The candidate failed.
+            BaselineError: Eager did.
+        """
+        assert self._eager is not None
+        return {one.name: self._taken(one, [self._mine, self._eager]) for one in self._directions}
+
+    def _time(self, direction: Direction, rivals: Rivals, outcome: Outcome, gives_head_start: bool) -> None:
+        """Take a series and certify it.
+
+        Raises:
+            Refuted: The candidate claims what the judge's clock refutes.
+            CandidateStopped: It failed.
+            BaselineError: A baseline failed.
+        """
+        self._stages.enter("series")
+        series = outcome.series[direction.name] = self._series(direction, rivals, gives_head_start)
+        self._stages.enter("certificate")
+        eager = self._eager = rivals.sides[EAGER]
+        eager.take_up()
+        asked(eager, DropSlots(), Released)  # what other rivals hold is room for the windows
+        try:
+            outcome.add(direction.name, *certified(self._contest, direction, self._mine, eager, series))
+        except Uncertified as reason:
+            outcome.reasons[direction.name] = str(reason)
+
+    def _series(self, direction: Direction, rivals: Rivals, gives_head_start: bool) -> Series:
         """The series of all sides; a rival that fails now is left out, and the series begins again.
 
         Raises:
@@ -181,7 +208,8 @@ class Timing:
         assert self._scene is not None
         while True:
             try:
-                return _series(self._contest, direction, [self._mine, *rivals.sides.values()])
+                sides = [self._mine, *rivals.sides.values()]
+                return self._taken(direction, sides, gives_head_start=gives_head_start)
             except BaselineError as error:
                 if error.name == EAGER or error.name not in rivals.sides:
                     raise
@@ -268,7 +296,31 @@ class Timing:
         return found
 
     def _quick(self, direction: Direction, sides: Sequence[Side]) -> Series:
-        return _series(self._contest, direction, sides, rounds=QUICK_ROUNDS)
+        return self._taken(direction, sides, rounds=QUICK_ROUNDS)
+
+    def _taken(
+        self, direction: Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS, gives_head_start: bool = True
+    ) -> Series:
+        """A series on inputs that no other has had."""
+        contest, exchange = self._contest, self._contest.setting.exchange
+        self._series_taken += 1
+        part = f"{direction.name}:{self._series_taken}"
+
+        def renew(number: int) -> Callable[[], object]:
+            """Draw a round's inputs; each side has them written anew, whatever the others did to them."""
+            inputs = contest.fresh_inputs(contest.seed(part, number))
+            return lambda: exchange.write_inputs(inputs)
+
+        cotangents = cotangents_of(contest, contest.seed(part, "cotangents"), direction)
+        for region, cotangent in zip(exchange.cotangents, cotangents, strict=False):
+            exchange.write(region, cotangent)
+        del cotangents
+        mine, theirs = direction.backward
+        # An empty launch has nothing to differentiate.
+        backward = {CANDIDATE: mine, EMPTY.name: None}
+        differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
+        choose = random.Random(contest.seed(part))
+        return measure(differentiating, renew, contest.device, choose, contest.between, rounds, gives_head_start)
 
 
 def _kernel_times(
@@ -288,23 +340,3 @@ def _of_both(series: Series) -> tuple[Latency, Latency]:
 def _sum(times: Sequence[float | None]) -> float | None:
     """The sum; None where nothing was seen."""
     return sum(time or 0.0 for time in times) or None
-
-
-def _series(contest: Contest, direction: Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS) -> Series:
-    exchange = contest.setting.exchange
-
-    def renew(number: int) -> Callable[[], object]:
-        """Draw a round's inputs; each side has them written anew, whatever the others did to them."""
-        inputs = contest.fresh_inputs(contest.seed(direction.name, number))
-        return lambda: exchange.write_inputs(inputs)
-
-    cotangents = cotangents_of(contest, contest.seed(direction.name, "cotangents"), direction)
-    for region, cotangent in zip(exchange.cotangents, cotangents, strict=False):
-        exchange.write(region, cotangent)
-    del cotangents
-    mine, theirs = direction.backward
-    # An empty launch has nothing to differentiate.
-    backward = {CANDIDATE: mine, EMPTY.name: None}
-    differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
-    choose = random.Random(contest.seed(direction.name))
-    return measure(differentiating, renew, contest.device, choose, contest.between, rounds)

@@ -21,7 +21,7 @@ from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.judge.exchange import Exchange, Form
 from harness.judge.handle import CandidateStopped, Limits, WorkerHandle, Workers
-from harness.judge.series import Series
+from harness.judge.series import HEAD_START_US, Series
 from harness.judge.slots import Slots
 from harness.problems import read_problem
 from harness.records import EvaluationRecord, Status
@@ -372,6 +372,24 @@ def test_who_is_awake_when_stopped_gets_no_certificate(
     record = _judged(TRIALS[0], tmp_path, home, baseline, BUSY)
     assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None)
     assert record.message.count("while it was stopped") == 2
+
+
+@pytest.mark.parametrize(("without_ms", "status"), [(110.0, "PASSED"), (1.0, "CHEATED")])
+def test_what_a_head_start_hides_is_timed_again_without(
+    without_ms: float, status: str, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def measured(sides: Any, *others: Any) -> Series:
+        taken.append(others[-1])
+        series = series_of(sides, 1.0 if others[-1] else without_ms, 120.0)
+        return replace(series, head_start_us=HEAD_START_US if others[-1] else 0)
+
+    monkeypatch.setattr(speed, "measure", measured)
+    record = _judged(Trial("launches_slowly", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
+    assert record.status == status, record.message
+    assert taken == ([True, False] * 2 if status == "PASSED" else [True, False])
+    assert record.forward_ms == (without_ms if status == "PASSED" else None)
 
 
 @pytest.mark.parametrize("elements", [300, 1 << 18])
