@@ -33,7 +33,8 @@ from harness.build.nvcc import cuda_home
 from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.judge.draws import new_secret
-from harness.judge.evaluation import CandidateJudge, Policy
+from harness.judge.evaluation import CandidateJudge
+from harness.judge.policy import Policy
 from harness.paths import project_root
 from harness.records import Status
 from harness.solutions import Candidate, select

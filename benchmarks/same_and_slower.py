@@ -47,8 +47,9 @@ from harness.judge.baseline import BaselineError
 from harness.judge.comparison import TrialResult
 from harness.judge.contest import Contest
 from harness.judge.draws import new_secret
-from harness.judge.evaluation import CandidateJudge, Policy
+from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Clock, WorkerHandle
+from harness.judge.policy import Policy
 from harness.judge.series import PRECISION, Series
 from harness.judge.speed import Outcome, Timing
 from harness.paths import project_root

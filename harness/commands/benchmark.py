@@ -108,7 +108,7 @@ def command(
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
         from harness.judge.draws import new_secret
-        from harness.judge.evaluation import Policy
+        from harness.judge.policy import Policy
 
         session = _calibrated(session, folder)
         jobs, bad_problem = plan(candidates, Choice(cases, constants, is_main=True), on_cpu=False)

@@ -175,7 +175,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
         from harness.judge.draws import new_secret
-        from harness.judge.evaluation import Policy
+        from harness.judge.policy import Policy
         from harness.report.table import print_table
 
         if session.device == "cpu" and order.fail_below is not None:

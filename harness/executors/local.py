@@ -12,7 +12,8 @@ from harness.errors import ProblemError
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Job
 from harness.executors.session import Session
-from harness.judge.evaluation import TRIALS, CandidateJudge, Policy
+from harness.judge.evaluation import TRIALS, CandidateJudge
+from harness.judge.policy import Policy
 from harness.problems import fault_of
 from harness.records import EvaluationRecord
 from harness.text import one_line

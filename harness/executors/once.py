@@ -90,7 +90,8 @@ def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
 
 def _record(task: Task, session: Session) -> EvaluationRecord:
     from harness.judge.draws import new_secret
-    from harness.judge.evaluation import CandidateJudge, Policy
+    from harness.judge.evaluation import CandidateJudge
+    from harness.judge.policy import Policy
 
     problem = task.candidate.problem
     case = chosen_case(problem, task.choice, session.device == "cpu")

@@ -17,8 +17,8 @@ from harness.processes import adopt_orphans
 
 if TYPE_CHECKING:
     from harness.judge.baseline import Baseline
-    from harness.judge.evaluation import Surroundings
     from harness.judge.handle import Workers
+    from harness.judge.policy import Surroundings
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
             tools = tools_for(device, home)
             workers, rivals = _workers(stack, device, tools, home, starts_ahead, is_timed)
         from harness.judge.baseline import Baseline
-        from harness.judge.evaluation import Surroundings
+        from harness.judge.policy import Surroundings
 
         baseline = None
         if rivals is not None:

@@ -6,15 +6,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness import environment, problems
+from harness import problems
 from harness.baselines import EAGER
-from harness.build.cache import BuildCache
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.comparison import TrialResult
@@ -24,10 +23,11 @@ from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.explanation import explained, summed_kinks, worst_reports
 from harness.judge.fitting import free_memory, shortage
-from harness.judge.handle import CandidateStopped, Clock, Limits, WorkerHandle, Workers
+from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
 from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
+from harness.judge.policy import Policy, Surroundings
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
@@ -40,12 +40,9 @@ from harness.judge.trial import (
     stop_for,
 )
 from harness.judge.watching import Watcher, Watching
-from harness.paths import REFERENCES
 from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status
 from harness.solutions import Candidate
-from harness.timing import ceilings
-from harness.timing.ceilings import Ceilings
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
 from harness.wire.values import UnsupportedValue, encode_plain
@@ -54,56 +51,6 @@ TRIALS = 5
 #: A relative budget beyond which a tensor says little.
 VAGUE_BUDGET = 0.03
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How a batch is judged.
-
-    Attributes:
-        device: ``cpu`` or ``cuda:N``.
-        secret: What all seeds derive from, in hex.
-        limits: Seconds that a candidate may run and build.
-        forward_only: Judge outputs alone.
-        require_confinement: Judge nothing where a layer of the worker's confinement is missing.
-        baselines: What to time against, by the names of ``harness.baselines``.
-    """
-
-    device: str
-    secret: str
-    limits: Limits
-    forward_only: bool = False
-    require_confinement: bool = False
-    baselines: tuple[str, ...] = (EAGER,)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """Where builds are kept, and what records say of the machine.
-
-    Attributes:
-        cache: Built libraries.
-        log_folder: Where the full output of failed builds goes.
-        environment: Versions and processor, for records.
-        work_folder: Where it is kept what problems cannot do without.
-        ceilings: The device's, where they have been measured.
-    """
-
-    cache: BuildCache
-    log_folder: Path
-    work_folder: Path
-    environment: dict[str, str]
-    ceilings: Ceilings | None = None
-
-    @classmethod
-    def of_this_machine(cls, home: Path, compiler: str, device: str) -> Surroundings:
-        """The surroundings under a ``HARNESS_HOME``; ``compiler`` is the version of what builds for the device."""
-        versions = environment.describe(compiler)
-        known = None
-        if device != "cpu":
-            versions |= environment.describe_gpu()
-            known = ceilings.load(home, versions)
-        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "counts", versions, known)
 
 
 def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:

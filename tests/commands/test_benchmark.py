@@ -12,8 +12,9 @@ from harness.executors import local
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Job
 from harness.executors.session import opened
-from harness.judge.evaluation import TRIALS, Policy
+from harness.judge.evaluation import TRIALS
 from harness.judge.handle import Limits
+from harness.judge.policy import Policy
 from harness.problems import read_problem
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate, read_solution

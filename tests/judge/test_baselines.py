@@ -15,11 +15,9 @@ from harness.errors import UsageError
 from harness.executors.tools import tools_for
 from harness.judge import speed
 from harness.judge.baseline import Baseline
-from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
-from harness.judge.handle import Limits, Workers
-from harness.problems import read_problem
+from harness.judge.handle import Workers
 from harness.records import EvaluationRecord
-from harness.solutions import Candidate, read_solution
+from tests.judge import in_process
 
 PROBLEM = """
 import os
@@ -95,25 +93,8 @@ def judged(
 
     ``first`` begins the reference's forward, ``candidate`` the solution's.
     """
-    (folder / "problem.py").write_text(PROBLEM.format(first=first))
-    (folder / "answer.py").write_text(SOLUTION.replace("{candidate}", candidate))
-    solved = Candidate(
-        problem=read_problem(folder / "problem.py"), solution=read_solution(folder / "answer.py", "answer")
-    )
-    tools = tools_for("cpu", home)
-    workers = Workers("cpu", tools.libraries, None)
-    judge = CandidateJudge(
-        solved,
-        Policy("cpu", "5eed" * 8, Limits(60.0, 60.0), baselines=names),
-        Surroundings.of_this_machine(home, tools.compiler, "cpu"),
-        workers,
-        baseline=baseline,
-    )
-    try:
-        return judge.evaluate("full", {})
-    finally:
-        judge.close()
-        workers.close()
+    problem, solution = PROBLEM.format(first=first), SOLUTION.replace("{candidate}", candidate)
+    return in_process.judged(problem, solution, folder, home, baseline, names)
 
 
 def test_all_baselines_share_the_rounds_of_a_series(

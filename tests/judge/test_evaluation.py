@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from harness.build.cache import BuildCache
-from harness.executors.tools import tools_for
 from harness.judge import reference
-from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
+from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Limits, Workers
+from harness.judge.policy import Policy, Surroundings
 from harness.problems import read_problem
 from harness.records import Status
 from harness.solutions import Candidate, read_solution
+from tests.judge import in_process
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -83,18 +84,10 @@ class ModelNew(nn.Module):
 def test_where_memory_is_short_answers_are_compared_one_by_one(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, factor: str, status: str
 ) -> None:
-    (tmp_path / "problem.py").write_text(PROBLEM)
-    (tmp_path / "solution.py").write_text(SOLUTION.replace("FACTOR", factor))
-    candidate = Candidate(read_problem(tmp_path / "problem.py"), read_solution(tmp_path / "solution.py", "plain"))
-    tools = tools_for("cpu", home)
-    surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
     records = []
     for spare in (1 << 50, 0):
         monkeypatch.setattr(reference, "spare_memory", lambda device, spare=spare: spare)
-        workers = Workers("cpu", tools.libraries, None)
-        judge = CandidateJudge(candidate, Policy("cpu", "ab", Limits(60, 60)), surroundings, workers)
-        with contextlib.closing(workers), contextlib.closing(judge):
-            records.append(judge.evaluate("full", {}))
+        records.append(in_process.judged(PROBLEM, SOLUTION.replace("FACTOR", factor), tmp_path, home))
     assert [record.status for record in records] == [status] * 2
     assert records[0].gradients == records[1].gradients
     assert records[0].outputs == records[1].outputs

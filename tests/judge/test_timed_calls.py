@@ -18,17 +18,15 @@ import torch
 from harness.executors.tools import tools_for
 from harness.judge import speed
 from harness.judge.baseline import Baseline
-from harness.judge.evaluation import CandidateJudge, Policy, Surroundings
 from harness.judge.exchange import Exchange, Form
-from harness.judge.handle import CandidateStopped, Limits, WorkerHandle, Workers
+from harness.judge.handle import CandidateStopped, WorkerHandle, Workers
 from harness.judge.series import HEAD_START_US, Series
 from harness.judge.slots import Slots
-from harness.problems import read_problem
 from harness.records import EvaluationRecord, Status
 from harness.report.comparison import Entry, columns
-from harness.solutions import Candidate, read_solution
 from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
+from tests.judge import in_process
 
 PROBLEM = """
 import torch
@@ -452,27 +450,9 @@ def test_dawdling_in_short_windows_flattens_the_slope_and_not_the_bound() -> Non
 
 def _judged(one: Trial, folder: Path, home: Path, baseline: Baseline, more: str = "") -> EvaluationRecord:
     told = {"init": one.init or "pass", "arguments": one.arguments}
-    (folder / "problem.py").write_text(
-        PROBLEM.format(**told, declared=one.declared, reference=one.reference, inputs=one.inputs)
-    )
+    problem = PROBLEM.format(**told, declared=one.declared, reference=one.reference, inputs=one.inputs)
     text = SOLUTION
     for hole, what in {**told, "body": one.body or "pass", "reference": one.candidate or one.reference}.items():
         text = text.replace(f"{{{hole}}}", what)
-    (folder / "answer.py").write_text(text.replace("class ModelNew", f"{more}\n\nclass ModelNew"))
-    candidate = Candidate(
-        problem=read_problem(folder / "problem.py"), solution=read_solution(folder / "answer.py", "answer")
-    )
-    tools = tools_for("cpu", home)
-    workers = Workers("cpu", tools.libraries, None)
-    judge = CandidateJudge(
-        candidate,
-        Policy("cpu", "5eed" * 8, Limits(60.0, 60.0)),
-        Surroundings.of_this_machine(home, tools.compiler, "cpu"),
-        workers,
-        baseline=baseline,
-    )
-    try:
-        return judge.evaluate("full", {})
-    finally:
-        judge.close()
-        workers.close()
+    text = text.replace("class ModelNew", f"{more}\n\nclass ModelNew")
+    return in_process.judged(problem, text, folder, home, baseline)

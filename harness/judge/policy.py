@@ -1,0 +1,64 @@
+"""What a batch of evaluations has in common: how it is judged, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import environment
+from harness.baselines import EAGER
+from harness.build.cache import BuildCache
+from harness.judge.handle import Limits
+from harness.paths import REFERENCES
+from harness.timing import ceilings
+from harness.timing.ceilings import Ceilings
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a batch is judged.
+
+    Attributes:
+        device: ``cpu`` or ``cuda:N``.
+        secret: What all seeds derive from, in hex.
+        limits: Seconds that a candidate may run and build.
+        forward_only: Judge outputs alone.
+        require_confinement: Judge nothing where a layer of the worker's confinement is missing.
+        baselines: What to time against, by the names of ``harness.baselines``.
+    """
+
+    device: str
+    secret: str
+    limits: Limits
+    forward_only: bool = False
+    require_confinement: bool = False
+    baselines: tuple[str, ...] = (EAGER,)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where builds are kept, and what records say of the machine.
+
+    Attributes:
+        cache: Built libraries.
+        log_folder: Where the full output of failed builds goes.
+        environment: Versions and processor, for records.
+        work_folder: Where it is kept what problems cannot do without.
+        ceilings: The device's, where they have been measured.
+    """
+
+    cache: BuildCache
+    log_folder: Path
+    work_folder: Path
+    environment: dict[str, str]
+    ceilings: Ceilings | None = None
+
+    @classmethod
+    def of_this_machine(cls, home: Path, compiler: str, device: str) -> Surroundings:
+        """The surroundings under a ``HARNESS_HOME``; ``compiler`` is the version of what builds for the device."""
+        versions = environment.describe(compiler)
+        known = None
+        if device != "cpu":
+            versions |= environment.describe_gpu()
+            known = ceilings.load(home, versions)
+        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "counts", versions, known)

@@ -1,0 +1,45 @@
+"""Candidates judged in the test's own process, on the CPU: there it can look at what commands hide, and change it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from harness.executors.tools import tools_for
+from harness.judge.baseline import Baseline
+from harness.judge.evaluation import CandidateJudge
+from harness.judge.handle import Limits, Workers
+from harness.judge.policy import Policy, Surroundings
+from harness.problems import read_problem
+from harness.records import EvaluationRecord
+from harness.solutions import Candidate, read_solution
+
+
+def judged(
+    problem: str,
+    solution: str,
+    folder: Path,
+    home: Path,
+    baseline: Baseline | None = None,
+    names: tuple[str, ...] = ("eager",),
+) -> EvaluationRecord:
+    """The record of a solution's case ``full``, the secret always the same.
+
+    Args:
+        problem: The problem's text.
+        solution: The solution's.
+        folder: Where both are written.
+        home: ``HARNESS_HOME``.
+        baseline: What to time it against; None for no timing.
+        names: The baselines' names.
+    """
+    (folder / "problem.py").write_text(problem)
+    (folder / "answer.py").write_text(solution)
+    candidate = Candidate(read_problem(folder / "problem.py"), read_solution(folder / "answer.py", "answer"))
+    tools = tools_for("cpu", home)
+    workers = Workers("cpu", tools.libraries, None)
+    policy = Policy("cpu", "5eed" * 8, Limits(60.0, 60.0), baselines=names)
+    surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
+    judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline)
+    with contextlib.closing(workers), contextlib.closing(judge):
+        return judge.evaluate("full", {})
