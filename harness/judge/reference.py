@@ -157,6 +157,7 @@ class Reference:
         yield straight, None
         count = batch_of(draw) if piece is None else piece.stop - piece.start
         self._notice_forms(straight, count)
+        del straight  # its graph is not held while others are made
         orders: list[torch.Tensor | None] = [None, None]
         if count is not None and self.samples_are_independent(draw, seed):
             generator = torch.Generator().manual_seed(seed)

@@ -35,8 +35,8 @@ BUDGET_S = 0.4
 LONG_MS, HEAD_START_US = 1.0, 1000
 #: What launches never need: a head start that leaves nothing of them in a time.
 FULL_HEAD_START_US = 2000
-#: Until the device is seen idle may take so much longer than behind eager's calls, or this share of a call longer.
-WAKING_MS, WAKING_SHARE = 0.05, 0.02
+#: Until the device is seen idle may take so much longer than behind eager's calls, and this share of a call.
+WAKING_MS, WAKING_SHARE = 0.05, 0.01
 #: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
 PRECISION = 0.005
 
@@ -229,7 +229,7 @@ def _hidden_ms(claims: Mapping[str, Sequence[Claim]]) -> float:
         return 0.0
     mine, eager = (statistics.median(claim.behind_ms for claim in claims[name]) for name in (CANDIDATE, EAGER))
     call = statistics.median(claim.milliseconds for claim in claims[CANDIDATE])
-    return mine - eager if mine - eager > max(WAKING_MS, WAKING_SHARE * call) else 0.0
+    return mine - eager if mine - eager > WAKING_MS + WAKING_SHARE * call else 0.0
 
 
 def _ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, Interval]:

@@ -419,6 +419,9 @@ def _notes(records: Iterable[EvaluationRecord]) -> list[str]:
 
 
 def _notes_on(record: EvaluationRecord) -> Iterator[str]:
+    if record.status is Status.PASSED:  # why a speed does not count stands in its cell
+        notes = (line.removeprefix("note: ") for line in record.message.splitlines() if line.startswith("note: "))
+        yield from (shortened(note, _CELL) for note in notes if not note.startswith("speed ("))
     for direction in DIRECTIONS:
         share = floor_share(record, direction)
         if share is not None and share.ratio > 1:

@@ -139,8 +139,9 @@ def test_notes_tell_what_to_know_and_each_thing_once() -> None:
         "compile-max-autotune": {"failure": "out of memory"},
     }
     flags = ["throttled by power: raise the limit"]
+    message = "note: other streams were at work\nnote: speed (forward) is not certified"
     two = [
-        measured(name, ms, baselines=about, device_state={"flags": flags})
+        measured(name, ms, baselines=about, device_state={"flags": flags}, message=message)
         for name, ms in (("norm/a", 5.0), ("norm/b", 3.0))
     ]
     both = "norm/a full, norm/b full: "
@@ -149,6 +150,8 @@ def test_notes_tell_what_to_know_and_each_thing_once() -> None:
     assert f"{both}compile took 43.1 s to compile" in notes
     assert f"{both}compile-max-autotune could not be timed: out of memory" in notes
     assert f"{both}the device was not stable: {flags[0]}" in notes
+    assert f"{both}other streams were at work" in notes
+    assert not any("certified" in note for note in notes)
     (below,) = (note for note in notes if "forward: below the floor (116." in note)
     assert below.startswith("norm/b full: ")
     assert all(f"\n- {note}\n" in markdown(two, COMMAND) for note in notes)
