@@ -86,9 +86,13 @@ class TensorReport:
     rounding: float | None = None
 
 
+#: Levels of findings.
+ERROR, REPORT = "error", "report"
+
+
 @dataclass(frozen=True)
 class Finding:
-    """A fault that was seen at a place in the candidate's source.
+    """What was seen of a candidate, at a place in its source where one is known.
 
     Attributes:
         kind: ``race``, ``out-of-bounds``, ``divergence``, ``deadlock``, ...
@@ -97,6 +101,7 @@ class Finding:
         accesses: Who did what: thread, block, line and a word for each access.
         remedy: What to do about it.
         message: What was seen, in one sentence.
+        level: ``error`` for what decides the verdict, ``report`` for evidence that never changes it.
     """
 
     kind: str
@@ -105,6 +110,7 @@ class Finding:
     accesses: tuple[dict[str, Any], ...]
     remedy: str
     message: str = ""
+    level: str = ERROR
 
 
 @dataclass(frozen=True)

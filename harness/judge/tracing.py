@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.trial import Setting, backward_command, stop_for
-from harness.records import CopyUse, Finding, KernelUse
+from harness.records import REPORT, CopyUse, Finding, KernelUse
 from harness.text import shortened
 from harness.wire.messages import Launched, Trace, Traced
 
@@ -65,4 +65,5 @@ def _none_of_its_own(kernels: dict[str, tuple[KernelUse, ...]]) -> Finding:
         (),
         "call the operators that load_inline built, in forward and backward; whatever is fast here is torch's",
         f"no kernel of the solution's own ran{others}",
+        REPORT,
     )
