@@ -210,7 +210,8 @@ class EvaluationRecord:
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
-            ``require_confinement``, ``trials`` and ``baselines`` where they were asked for.
+            ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``) and ``refused`` (rules that
+            are only reported otherwise) where they were asked for.
         solution_path: Where the solution file lay.
         problem_path: Where the problem file lay.
         record: The record's own name in the store, 12 hex digits.
@@ -221,6 +222,8 @@ class EvaluationRecord:
         kernels: The kernels of one call after the trials, by direction (``forward``, ``backward``), in the order of
             their first launch; on the emulator only the candidate's own. Empty where they were not seen.
         copies: The copies and fills by the driver in the same calls, by direction; a direction without any is missing.
+        operators: Torch's heavy operators in the same calls, by direction: how often each ran, those that the
+            candidate's C++ calls among them; its process's word. A direction without any is missing.
         confinement: Each layer that confined the candidate's process, and why it was missing (empty where it held);
             empty where no process started. See docs/confinement.md.
     """
@@ -270,6 +273,7 @@ class EvaluationRecord:
     kinks: dict[str, int] = field(default_factory=dict)
     kernels: dict[str, tuple[KernelUse, ...]] = field(default_factory=dict)
     copies: dict[str, tuple[CopyUse, ...]] = field(default_factory=dict)
+    operators: dict[str, dict[str, int]] = field(default_factory=dict)
     confinement: dict[str, str] = field(default_factory=dict)
 
     @property

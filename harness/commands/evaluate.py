@@ -28,6 +28,7 @@ from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
 from harness.problems import parse_settings
 from harness.records import EvaluationRecord, Status
+from harness.rules import REPORTED, refused
 from harness.settings import option
 from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
@@ -61,6 +62,20 @@ from harness.text import one_line, printable
 @option("root")
 @option("home")
 @click.option("--forward-only", is_flag=True, help="Judge outputs alone, no gradients.")
+@click.option(
+    "--precision",
+    type=click.Choice(["strict", "relaxed"]),
+    default="strict",
+    show_default=True,
+    help="How exact results must be: as the problem's precision class demands, or to 1e-4 (half precision: 1e-2).",
+)
+@click.option(
+    "--refuse",
+    "refusals",
+    multiple=True,
+    metavar="RULE",
+    help=f"Enforce a rule that is only reported: {', '.join(REPORTED)}; repeatable.",
+)
 @click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
@@ -79,6 +94,8 @@ def command(
     home: str | None,
     forward_only: bool,
     require_confinement: bool,
+    precision: str,
+    refusals: tuple[str, ...],
     seed: str | None,
     as_json: bool,
 ) -> int:
@@ -111,6 +128,8 @@ def command(
         home=harness_home(home),
         forward_only=forward_only,
         require_confinement=require_confinement,
+        is_relaxed=precision == "relaxed",
+        refused=refused(refusals),
         baselines=rivals,
         seed=seed,
         fresh=fresh,
@@ -145,6 +164,8 @@ class Order:
         home: ``HARNESS_HOME``.
         forward_only: Judge outputs alone.
         require_confinement: Run nothing that is not confined in full.
+        is_relaxed: Accept errors up to the tolerances of torch's own tests.
+        refused: Rules to enforce that are only reported.
         baselines: Baselines beside eager.
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
@@ -158,6 +179,8 @@ class Order:
     home: Path
     forward_only: bool
     require_confinement: bool
+    is_relaxed: bool
+    refused: tuple[str, ...]
     baselines: tuple[str, ...]
     seed: str | None
     fresh: bool
@@ -190,6 +213,8 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.forward_only,
             order.require_confinement,
             baselines.chosen(order.baselines),
+            order.is_relaxed,
+            order.refused,
         )
         ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
         verdicts: list[local.Verdict] = []

@@ -21,6 +21,7 @@ from harness.judge.equivalence import (
     FLOORS,
     MAX_FACTOR,
     NO_ERROR,
+    RELAXED,
     Errors,
     Floor,
     Slices,
@@ -186,6 +187,7 @@ class Comparison:
         precision: The class under which errors are judged.
         trial: The trial's number, for reports.
         settled: How the draw was kept from kinks, None where the reference has none.
+        is_relaxed: Whether no budget is below that of ``--precision relaxed``.
     """
 
     def __init__(
@@ -197,6 +199,7 @@ class Comparison:
         precision: PrecisionClass,
         trial: int,
         settled: Settled | None = None,
+        is_relaxed: bool = False,
     ):
         self._reference = reference
         self._draw = draw
@@ -204,6 +207,7 @@ class Comparison:
         self._leaves = leaves
         self._precision = precision
         self._trial = trial
+        self._is_relaxed = is_relaxed
         self._exact = reference.exact(draw, seed)
         self._bits = mantissa_bits(precision)
         self._inputs = set(input_names(draw).values())
@@ -334,6 +338,13 @@ class Comparison:
 
     def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[Floor, Floor]:
         """The least budgets of a tensor and of its slices: of its class, or from what its class may round."""
+        whole, by_slice = self._strict_floors(dtype, effects)
+        if self._is_relaxed:
+            accepted = RELAXED[self._precision]
+            return Floor(*map(max, whole, accepted)), Floor(*map(max, by_slice, accepted))
+        return whole, by_slice
+
+    def _strict_floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[Floor, Floor]:
         of_class = FLOORS[self._precision]
         if self._bits is None:
             return of_class, of_class
@@ -401,7 +412,8 @@ class Comparison:
         if judged.scale.rms == 0 and blank.cotangent:
             # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
             theirs = max((float(part.maximum.max()) for part in eager), default=0.0)
-            bound = max(MAX_FACTOR * theirs if math.isfinite(theirs) else 0.0, FLOORS[self._precision].maximum)
+            least = (RELAXED if self._is_relaxed else FLOORS)[self._precision].maximum
+            bound = max(MAX_FACTOR * theirs if math.isfinite(theirs) else 0.0, least)
             note = "the reference's gradient is zero for every cotangent: it says little"
             return replace(blank, ok=largest <= bound, note=note)
         if not _is_floating(judged.dtype):

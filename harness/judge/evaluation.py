@@ -131,7 +131,7 @@ class CandidateJudge:
         if trials != TRIALS:
             record = replace(record, policy={**record.policy, "trials": trials})
         try:
-            record = replace(record, **self._judge(case, constants, trials, clock))
+            record = self._refused(replace(record, **self._judge(case, constants, trials, clock)))
         except CandidateStopped as stop:
             record = self._stopped(record, stop)
         except (torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -157,6 +157,16 @@ class CandidateJudge:
             log=log,
             confinement=confinement,
         )
+
+    def _refused(self, record: EvaluationRecord) -> EvaluationRecord:
+        """The record, ``CHEATED`` where it passed and a rule is broken that the user wants enforced."""
+        if record.status is Status.PASSED:
+            for finding in record.findings:
+                if finding.kind in self._policy.refused:
+                    message = f"{finding.message} (refused by --refuse {finding.kind})"
+                    told = "\n".join(filter(None, (message, record.message)))
+                    return replace(record, status=Status.CHEATED, rule=finding.kind, message=told)
+        return record
 
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
@@ -194,7 +204,15 @@ class CandidateJudge:
                     reference, problem.precision, lambda seed: draw_inputs(problem, module, seed, self._device)
                 )
             setting = Setting(
-                exchange, reference, names, leaves, is_sequence, problem.precision, f"{secret}:{case}", kinks
+                exchange,
+                reference,
+                names,
+                leaves,
+                is_sequence,
+                problem.precision,
+                f"{secret}:{case}",
+                kinks,
+                self._policy.is_relaxed,
             )
             self._stages.enter("trials")
             results = self._trials(setting, worker, clock, module, args, first, case, trials)
@@ -454,6 +472,8 @@ class CandidateJudge:
                 "build_timeout_s": limits.build_s,
                 **({"require_confinement": True} if self._policy.require_confinement else {}),
                 **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
+                **({"precision": "relaxed"} if self._policy.is_relaxed else {}),
+                **({"refused": list(self._policy.refused)} if self._policy.refused else {}),
             },
             solution_path=str(self._candidate.solution.path),
             problem_path=str(self._candidate.problem.path.resolve()),

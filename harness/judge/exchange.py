@@ -11,6 +11,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.handle import CandidateStopped
 from harness.records import Finding, Status
+from harness.rules import INPUT_MUTATION
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, Layout, create_shared_file, map_file, region_bytes
 from harness.wire.messages import Region, StateTensor, Value
@@ -200,7 +201,7 @@ class Exchange:
                 raise CandidateStopped(
                     Status.CHEATED,
                     f"the candidate changed its input {position} in place; the reference does not",
-                    rule="input_mutation",
+                    rule=INPUT_MUTATION,
                 )
 
     def check_guards(self) -> None:

@@ -41,6 +41,7 @@ from harness.judge.leftovers import (
 )
 from harness.processes import adopts_orphans
 from harness.records import Finding, Status
+from harness.rules import PROTOCOL
 from harness.wire import channel
 from harness.wire.messages import (
     REPLIES,
@@ -408,7 +409,7 @@ class WorkerHandle:
             raise self._death() from None
         except (channel.FrameError, SchemaError) as error:
             raise CandidateStopped(
-                Status.CHEATED, f"the worker sent what the protocol does not know: {error}", rule="protocol"
+                Status.CHEATED, f"the worker sent what the protocol does not know: {error}", rule=PROTOCOL
             ) from None
 
     def _check_disk(self) -> None:
@@ -425,7 +426,7 @@ class WorkerHandle:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return CandidateStopped(Status.CHEATED, "the candidate closed the worker's channel", rule="protocol")
+            return CandidateStopped(Status.CHEATED, "the candidate closed the worker's channel", rule=PROTOCOL)
         self._drain()
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}

@@ -25,6 +25,8 @@ class Policy:
         forward_only: Judge outputs alone.
         require_confinement: Judge nothing where a layer of the worker's confinement is missing.
         baselines: What to time against, by the names of ``harness.baselines``.
+        is_relaxed: Whether errors up to the tolerances of torch's own tests are accepted.
+        refused: Rules that are only reported, and are enforced here (see ``harness.rules``).
     """
 
     device: str
@@ -33,6 +35,8 @@ class Policy:
     forward_only: bool = False
     require_confinement: bool = False
     baselines: tuple[str, ...] = (EAGER,)
+    is_relaxed: bool = False
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from harness.judge.loops import LEAST_ROUNDS, Call, Found, Loops, Uncertified
 from harness.judge.series import BaselineError, Series, Side, asked
 from harness.judge.slots import Slots, bytes_of_call
 from harness.records import Status
+from harness.rules import CLOCK
 from harness.timing.certificate import Certificate, certificate
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import DropSlots, Loop, Released
@@ -117,7 +118,7 @@ def _proven(
         Status.CHEATED,
         f"the worker claims {claims[0]:.4g} ms for a call ({direction.name}), but by the judge's clock {calls} more "
         f"calls took {found.candidate.slope_ms * calls:.4g} ms more: at least {proof.at_least_ms:.4g} ms each",
-        rule="clock",
+        rule=CLOCK,
     )
 
 
@@ -129,7 +130,9 @@ def _compared(contest: Contest, direction: Direction, found: Found) -> TrialResu
     """
     setting, drawn, seed = contest.setting, found.audited.drawn, found.audited.seed
     draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
-    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, contest.trial, settled)
+    comparison = Comparison(
+        setting.reference, draw, seed, setting.leaves, setting.precision, contest.trial, settled, setting.is_relaxed
+    )
     if direction.backward[0] is None:
         comparison.add(found.results)
     else:

@@ -21,6 +21,7 @@ from harness.baselines import BASELINES, EAGER
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.trial import stop_for
 from harness.records import Status
+from harness.rules import CLOCK
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
 from harness.wire.messages import Backward, Command, Time, Timed, Varied, Vary
 
@@ -278,6 +279,6 @@ def claimed(side: Side, backward: Backward | None, head_start_us: int) -> Claim:
         claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms until the device was idle"
         message = f"the worker claims {claim}, but all of it took {window:.3f} ms by the judge's clock"
         if side.is_candidate:
-            raise CandidateStopped(Status.CHEATED, message, rule="clock")
+            raise CandidateStopped(Status.CHEATED, message, rule=CLOCK)
         raise BaselineError(side.name, message)
     return Claim(reply.milliseconds, reply.behind_ms, window)

@@ -20,6 +20,7 @@ from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
 from harness.records import Finding, PrecisionClass, Status
+from harness.rules import PROTOCOL
 from harness.text import shortened
 from harness.wire.messages import (
     Backward,
@@ -63,6 +64,7 @@ class Setting:
         precision: The class under which errors are judged.
         secret: What seeds derive from.
         kinks: Settles draws; None where the reference has no kinks.
+        is_relaxed: Whether budgets are those of ``--precision relaxed``.
     """
 
     exchange: Exchange
@@ -73,6 +75,7 @@ class Setting:
     precision: PrecisionClass
     secret: str
     kinks: Kinks | None = None
+    is_relaxed: bool = False
 
 
 def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
@@ -102,7 +105,9 @@ def run_trial(
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
         raise
-    comparison = Comparison(setting.reference, draw, seed, setting.leaves, setting.precision, trial, settled)
+    comparison = Comparison(
+        setting.reference, draw, seed, setting.leaves, setting.precision, trial, settled, setting.is_relaxed
+    )
     outputs: list[torch.Tensor] | None = received
     answers: list[Answer] = []
     if setting.leaves:
@@ -133,7 +138,7 @@ def stop_for(reply: Reply) -> CandidateStopped:
         message = words if reply.kind in ("build", "unsupported") else f"{shortened(reply.stage, 100)}: {words}"
         return CandidateStopped(status, message, build_log=reply.log, findings=findings(reply.reports))
     return CandidateStopped(
-        Status.CHEATED, f"the worker answered with {type(reply).__name__} out of turn", rule="protocol"
+        Status.CHEATED, f"the worker answered with {type(reply).__name__} out of turn", rule=PROTOCOL
     )
 
 

@@ -21,7 +21,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
     if record.samples:
         yield "\n".join(["speed", *(f"  {line}" for line in speed_lines(record))])
-    if record.kernels:
+    if record.kernels or record.operators:
         yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
     for finding in record.findings:
         where = f" in {finding.kernel}" if finding.kernel else ""
@@ -47,6 +47,10 @@ def repeat_command(record: EvaluationRecord) -> str:
         words.append("--forward-only")
     if record.policy.get("require_confinement"):
         words.append("--require-confinement")
+    if record.policy.get("precision"):
+        words += ["--precision", str(record.policy["precision"])]
+    for name in record.policy.get("refused", ()):
+        words += ["--refuse", str(name)]
     for name in record.policy.get("baselines", ()):
         words += ["--baseline", str(name)]
     for name, option in (("timeout_s", "--timeout"), ("build_timeout_s", "--build-timeout")):
@@ -73,7 +77,8 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
         yield "constants: " + ", ".join(f"{name}={value!r}" for name, value in record.constants.items())
     kinds = "forward only" if record.policy.get("forward_only") else "outputs and gradients"
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
-    yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{pieces}"
+    relaxed = " (relaxed)" if record.policy.get("precision") == "relaxed" else ""
+    yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{relaxed}{pieces}"
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
     if record.stages_s:
         yield "of that " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in record.stages_s.items())
@@ -119,6 +124,9 @@ def _kernels(record: EvaluationRecord) -> Iterator[str]:
             yield one_line(f"  {direction}: {copy.name}, {copy.calls} times{time}, a copy or fill by the driver")
         if not uses:
             yield f"  {direction}: none"
+    for direction, counts in record.operators.items():
+        heavy = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield one_line(f"  {direction}, heavy operators of torch and how often: {heavy}")
 
 
 def _indented(text: str) -> str:

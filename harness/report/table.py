@@ -12,6 +12,7 @@ from rich.table import Table
 from harness.baselines import EAGER
 from harness.records import EvaluationRecord, Status, TensorReport
 from harness.report.comparison import HEADER, Group, columns, lead_text
+from harness.rules import NO_OWN_KERNEL
 from harness.text import one_line, printable
 
 _PLAIN_WIDTH = 160
@@ -42,7 +43,7 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         table.add_row(
             escape(one_line(record.solution)),
             record.case,
-            f"[{colour}]{record.status}[/{colour}]",
+            f"[{colour}]{record.status}[/{colour}]{' relaxed' if record.policy.get('precision') else ''}",
             share_text(record.outputs),
             share_text(record.gradients),
             speed_text(record),
@@ -67,14 +68,22 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
             for line in record.message.splitlines():
                 if "speed" in line:
                     console.print(escape(one_line(f"{record.solution} {record.case}: {line}")))
-            for finding in record.findings:
-                told = f"{record.solution} {record.case}: {finding.kind}: {finding.message}; {finding.remedy}"
-                console.print(escape(one_line(told)))
+            for line in finding_lines(record):
+                console.print(escape(one_line(line)))
         elif record.message:
             console.print(f"\n[bold]{escape(one_line(record.solution))}[/bold] {record.case}: {record.status}")
             console.print(escape(printable(record.message)))
             for finding in record.findings:
                 console.print(escape(printable(f"  {finding.kind}: {finding.message}")))
+
+
+def finding_lines(record: EvaluationRecord) -> list[str]:
+    """What was found of a candidate that passed: in full where no kernel of its own ran, else by name in one line."""
+    where = f"{record.solution} {record.case}"
+    told = [finding for finding in record.findings if finding.kind == NO_OWN_KERNEL]
+    lines = [f"{where}: {finding.kind}: {finding.message}; {finding.remedy}" for finding in told]
+    others = dict.fromkeys(finding.kind for finding in record.findings if finding.kind != NO_OWN_KERNEL)
+    return [*lines, f"{where}: reported: {', '.join(others)} (see `show`)"] if others else lines
 
 
 def baseline_lines(records: Sequence[EvaluationRecord]) -> list[str]:

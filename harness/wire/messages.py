@@ -237,6 +237,11 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Inspect:
+    """Say what the candidate has replaced, changed and left running in its process."""
+
+
+@dataclass(frozen=True)
 class Release:
     """Drop all instances, the arenas and unused device memory; what was compiled stays."""
 
@@ -382,6 +387,7 @@ class Launched:
 
     ``device_ms`` is None on the emulator, whose times say nothing. ``is_copy`` marks a copy or fill by the driver,
     which is no kernel; ``bytes`` is what it moved in all, None for kernels and where the profiler does not say.
+    ``aside`` counts those on another stream than the one that the call was made on.
     """
 
     name: str
@@ -390,15 +396,35 @@ class Launched:
     device_ms: float | None
     is_copy: bool = False
     bytes: int | None = None
+    aside: int = 0
 
 
 @dataclass(frozen=True)
 class Traced:
-    """The kernels of both directions, in the order of their first launch; ``seen`` is false where none can be seen."""
+    """The kernels of both directions, in the order of their first launch; ``seen`` is false where none can be seen.
+
+    ``operators`` has torch's heavy operators by direction, and how often each ran.
+    """
 
     seen: bool
     forward: tuple[Launched, ...]
     backward: tuple[Launched, ...]
+    operators: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What the candidate did to its process.
+
+    Attributes:
+        replaced: Names of functions that tell time, wait, compare or pass on, and are others now.
+        flags: Settings of torch's that it left changed, a sentence each.
+        threads: Names of Python threads that it left running.
+    """
+
+    replaced: tuple[str, ...]
+    flags: tuple[str, ...]
+    threads: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -420,6 +446,7 @@ Command = (
     | Loop
     | Go
     | Trace
+    | Inspect
     | Release
 )
 Reply = (
@@ -436,6 +463,7 @@ Reply = (
     | Armed
     | Looped
     | Traced
+    | Inspected
     | Released
     | Failed
 )

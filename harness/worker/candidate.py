@@ -19,6 +19,7 @@ from harness.worker import clock
 MODULE_NAME = "solution"
 #: Calls before a CUDA graph is captured.
 WARM_UP_CALLS = 3
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _STRUCTURES = {torch.Tensor: "tensor", torch.nn.Parameter: "tensor", tuple: "tuple", list: "list"}
 
 
@@ -297,7 +298,7 @@ def structure_of(result: Any) -> str:
 
 def describe_output(tensor: Any, device: torch.device) -> OutputTensor:
     """Shape and dtype of one returned item, and what keeps it from being copied."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) not in _TENSORS:
         return OutputTensor((), type(tensor).__name__, False, f"a {type(tensor).__name__}, not a torch.Tensor")
     fault = ""
     if tensor.layout is not torch.strided:
@@ -314,6 +315,8 @@ def store(arena: Arena, region: Region, tensor: torch.Tensor) -> str:
 
 def copied(target: torch.Tensor, tensor: torch.Tensor) -> str:
     """Copy a tensor into another; what is wrong with its form, empty when it was copied."""
+    if type(tensor) not in _TENSORS:  # a subclass may compute when it is copied
+        return f"type {type(tensor).__name__}, not torch.Tensor"
     if tensor.shape != target.shape:
         return f"shape {list(tensor.shape)}, expected {list(target.shape)}"
     if tensor.dtype != target.dtype:

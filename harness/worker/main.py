@@ -33,6 +33,9 @@ from harness.wire.messages import (
     Forward,
     Go,
     Gradients,
+    Inspect,
+    Inspected,
+    Launched,
     Load,
     Loaded,
     LoadReference,
@@ -72,6 +75,8 @@ from harness.worker.candidate import (
     store,
     structure_of,
 )
+from harness.worker.inspection import Inspection
+from harness.worker.operators import counted
 from harness.worker.platforms import Loader, platform_for
 from harness.worker.variants import Variants, forget
 
@@ -93,6 +98,7 @@ _STAGES = {
     Loop: "timed calls",
     Go: "timed calls",
     Trace: "traced calls",
+    Inspect: "inspection",
     Release: "release",
 }
 
@@ -124,6 +130,7 @@ class Worker:
         self._instances: dict[str, Instance] = {}
         self._make: Callable[[], torch.nn.Module] | None = None
         self._reserve: bytearray | None = bytearray(RESERVE_BYTES)
+        self._inspection = Inspection()
 
     def serve(self) -> None:
         """Answer commands until the judge closes the channel."""
@@ -165,6 +172,8 @@ class Worker:
                 return self._go()
             if isinstance(command, Trace):
                 return self._trace(command)
+            if isinstance(command, Inspect):
+                return Inspected(self._inspection.replaced, self._inspection.flags, self._inspection.threads)
             if isinstance(command, LoadReference):
                 return self._load_reference(command)
             return self._release()
@@ -187,6 +196,7 @@ class Worker:
         cpp_extension.load = self._loader.load
         with self._running():
             self._module = import_solution(command.solution)
+        self._inspection.keep_flags()
         return Loaded(self._built(), hasattr(self._module, "get_init_inputs"), parameter_map(self._module))
 
     def _construct(self, command: Construct, descriptor: int) -> Constructed:
@@ -213,6 +223,7 @@ class Worker:
 
             model = make()
             self.platform.synchronize()
+        self._inspection.keep_flags()
         self._instance, self._make = Instance(model, arena), make
         return Constructed(tuple(describe_state(model)), self._built())
 
@@ -225,6 +236,7 @@ class Worker:
         with self._running():
             result = self._instance.forward()
             self.platform.synchronize()
+        self._inspection.restore_flags()
         structure = structure_of(result)
         items = [result] if structure == "tensor" else result if structure in ("tuple", "list") else []
         described: list[OutputTensor] = []
@@ -243,6 +255,7 @@ class Worker:
         with self._running():
             gradients = self._instance.gradients(command)
             self.platform.synchronize()
+        self._inspection.restore_flags()
         wanted = {input_key(position): region for position, region in command.input_gradients}
         wanted.update(command.state_gradients)
         missing, faults = [], {}
@@ -306,12 +319,17 @@ class Worker:
     def _trace(self, command: Trace) -> Traced:
         assert self._instance is not None
         instance, backward = self._instance, command.backward
+        operators: dict[str, dict[str, int]] = {"forward": {}, "backward": {}}
         with self._running():
             instance.set_state()  # copies of ours, which are not the candidate's
             self.platform.synchronize()
-            forward = self.platform.launched(instance.call)
-            behind = self.platform.launched(lambda: instance.gradients(backward)) if backward else []
-        return Traced(forward is not None, tuple(forward or ()), tuple(behind or ()))
+            forward = self.platform.launched(counted(instance.call, operators["forward"]))
+            behind: list[Launched] | None = []
+            if backward:
+                differentiate = counted(lambda: instance.gradients(backward), operators["backward"])
+                behind = self.platform.launched(differentiate)
+        self._inspection.restore_flags()
+        return Traced(forward is not None, tuple(forward or ()), tuple(behind or ()), operators)
 
     def _load_reference(self, command: LoadReference) -> Loaded:
         """Take the problem's own model for the candidate: this worker is the baseline, and trusted."""

@@ -16,6 +16,8 @@ from harness.wire.messages import Launched
 #: The longest name that is passed on: template arguments of libraries run to thousands of characters.
 MAX_NAME_CHARACTERS = 200
 _COPIES = ("Memcpy", "Memset")
+#: In the name of the kernel behind ``torch.cuda._sleep``.
+_MARKER = "spin_kernel"
 
 
 def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launched] | None:
@@ -35,6 +37,7 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
     except RuntimeError:  # no CUPTI, or somebody else uses it
         return None
     try:
+        torch.cuda._sleep(1)  # type: ignore[no-untyped-call]  # tells which stream is the current one
         call()
         torch.cuda.synchronize()
     finally:
@@ -45,15 +48,22 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
     events = [event for event in seen if event.device_type.name == "CUDA"]
     if not events:
         return None
+    events.sort(key=lambda event: float(event.time_range.start))
+    marker = next((event for event in events if _MARKER in event.name), None)
     times: dict[str, list[float]] = {}
-    for event in sorted(events, key=lambda event: event.time_range.start):
+    aside: dict[str, int] = {}
+    for event in events:
+        if event is marker:
+            continue
         times.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3)
+        is_aside = marker is not None and event.device_resource_id != marker.device_resource_id
+        aside[event.name] = aside.get(event.name, 0) + is_aside
     texts = [library.read_bytes() for library in libraries if library.is_file()]
     moved = bytes_moved(_trace(profiler)) if any(name.startswith(_COPIES) for name in times) else {}
     return [
-        Launched(name, len(spent), False, sum(spent), True, moved.get(name))
+        Launched(name, len(spent), False, sum(spent), True, moved.get(name), aside[name])
         if name.startswith(_COPIES)
-        else Launched(short_name(name), len(spent), is_defined(short_name(name), texts), sum(spent))
+        else Launched(short_name(name), len(spent), is_defined(short_name(name), texts), sum(spent), aside=aside[name])
         for name, spent in times.items()
     ]
 

@@ -14,7 +14,7 @@ from harness.judge.handle import Clock
 from harness.judge.tracing import traced
 from harness.records import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
 from harness.report.profile import rows_of
-from harness.wire.messages import REPLIES, Launched, Traced, decode, encode
+from harness.wire.messages import REPLIES, Inspected, Launched, Traced, decode, encode
 from harness.worker import profiling
 
 COPY, FILL = "Memcpy DtoD (Device -> Device)", "Memset (Device)"
@@ -45,14 +45,22 @@ class Profiler:
         pass
 
     def events(self) -> list[Any]:
-        told = (("void add(float*)", 5), (FILL, 1), ("void inner::own<2>(int)", 9), (COPY, 2), (COPY, 4))
+        told = (
+            ("spin_kernel(long)", 1, 7),
+            ("void add(float*)", 5, 7),
+            (FILL, 1, 7),
+            ("void inner::own<2>(int)", 9, 13),
+            (COPY, 2, 7),
+            (COPY, 4, 13),
+        )
         return [
             SimpleNamespace(
                 device_type=SimpleNamespace(name="CUDA"),
                 name=name,
                 time_range=SimpleNamespace(start=number, elapsed_us=lambda spent=spent: spent * 1e3),
+                device_resource_id=stream,
             )
-            for number, (name, spent) in enumerate(told)
+            for number, (name, spent, stream) in enumerate(told)
         ]
 
     def export_chrome_trace(self, path: str) -> None:
@@ -68,13 +76,14 @@ def test_copies_come_with_what_they_moved_where_the_profiler_says_so(
     monkeypatch.setattr(profiling, "profile", Profiler)
     monkeypatch.setattr(Profiler, "trace", trace)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     (tmp_path / "own.so").write_bytes(b"..3ownILi2E..")
     seen = profiling.launched(lambda: None, [tmp_path / "own.so"])
     assert seen == [
         Launched("add", 1, False, 5.0),
         Launched(FILL, 1, False, 1.0, True, moved[0]),
-        Launched("inner::own<2>", 1, True, 9.0),
-        Launched(COPY, 2, False, 6.0, True, moved[1]),
+        Launched("inner::own<2>", 1, True, 9.0, aside=1),
+        Launched(COPY, 2, False, 6.0, True, moved[1], aside=1),
     ]
 
 
@@ -86,9 +95,9 @@ def test_a_sum_without_one_of_its_parts_is_no_sum() -> None:
 
 def fields(*forward: Launched) -> dict[str, Any]:
     """What a record gets of a worker that says this of its forward."""
-    said = decode(encode(Traced(True, forward, ())), REPLIES)
+    said = [decode(encode(reply), REPLIES) for reply in (Traced(True, forward, (), {}), Inspected((), (), ()))]
     setting: Any = SimpleNamespace(leaves=())
-    worker: Any = SimpleNamespace(request=lambda *arguments: said)
+    worker: Any = SimpleNamespace(request=lambda *arguments: said.pop(0))
     return traced(setting, worker, Clock(1.0, 1.0))
 
 
@@ -97,6 +106,7 @@ def test_a_copy_is_no_kernel() -> None:
     assert fields(own, copy) == {
         "kernels": {"forward": (KernelUse("own", 1, True, 3.0),)},
         "copies": {"forward": (CopyUse(COPY, 2, 1.0, 4096),)},
+        "operators": {},
         "findings": (),
     }
     assert fields(own)["copies"] == {}

@@ -1,0 +1,122 @@
+"""What a candidate leaves in its process, and whose operators it runs: enforced, reported, or refused on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(24, 16)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(8, 24)]
+
+def get_init_inputs():
+    return []
+"""
+HONEST = PROBLEM.replace("class Model(", "class ModelNew(").split("def get_inputs")[0]
+#: What is done at import, and at every call; each ends up with the honest result.
+DEEDS = {
+    "honest": ("", "pass"),
+    "time": ("import time\ntime.perf_counter = lambda: 0.0", "pass"),
+    "compare": ("torch.allclose = lambda *a, **k: True", "pass"),
+    "in_a_call": ("", "torch.Tensor.equal = lambda a, b: True"),
+    "the_worker_s": ("import sys\nsys.modules['harness.worker.clock'].timed = lambda *a: (1e-3, 0.0)", "pass"),
+    "put_back": ("import time", "kept = time.time; time.time = lambda: 0.0; time.time = kept"),
+    "thread": ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True, name='idler').start()",
+               "pass"),
+    "ended_thread": ("import threading", "t = threading.Thread(target=int); t.start(); t.join()"),
+    "flag_at_import": ("torch.backends.cuda.matmul.allow_tf32 = True", "pass"),
+    "flag_in_a_call": ("", "torch.set_default_dtype(torch.float64)"),
+    "gradients_off": ("", "torch.backends.cudnn.benchmark = True"),
+    "flag_put_back": ("", "torch.set_num_threads(torch.get_num_threads())"),
+}  # fmt: skip
+REPLACED = {
+    "time": "time.perf_counter",
+    "compare": "torch.allclose",
+    "in_a_call": "torch.Tensor.equal",
+    "the_worker_s": "harness.worker.clock.timed",
+}
+REPORTED = {
+    "thread": ("threads", "idler"),
+    "flag_at_import": ("flags", "torch.backends.cuda.matmul.allow_tf32: False before its import, True after"),
+    "flag_in_a_call": ("flags", "default dtype: torch.float32 before a call, torch.float64 after; it was put back"),
+    "gradients_off": ("flags", "torch.backends.cudnn.benchmark: False before a call, True after; it was put back"),
+}
+HARMLESS = sorted(DEEDS.keys() - REPLACED.keys() - REPORTED.keys())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A problem, and a solution for each deed."""
+    folder = tmp_path_factory.mktemp("deeds")
+    (folder / "problem.py").write_text(PROBLEM)
+    for name, (at_import, in_a_call) in DEEDS.items():
+        body = HONEST.replace("        return", f"        {in_a_call}\n        return")
+        (folder / f"{name}.py").write_text(f"import torch\n{at_import}\n{body}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path, harness: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """The rows of all deeds, from one command."""
+    paths = [folder / f"{name}.py" for name in DEEDS]
+    ran = harness("evaluate", *paths, "--problem", folder / "problem.py", "--device", "cpu", "--json")
+    assert "Traceback" not in ran.err
+    return {Path(row["solution_path"]).stem: row for row in ran.rows}
+
+
+@pytest.mark.parametrize("deed", REPLACED)
+def test_who_replaces_what_tells_time_or_compares_has_cheated(deed: str, rows: dict[str, dict[str, Any]]) -> None:
+    row = rows[deed]
+    assert (row["status"], row["rule"]) == ("CHEATED", "replaced-functions")
+    assert REPLACED[deed] in row["message"]
+
+
+@pytest.mark.parametrize("deed", REPORTED)
+def test_what_honest_code_may_leave_behind_is_reported(deed: str, rows: dict[str, dict[str, Any]]) -> None:
+    kind, words = REPORTED[deed]
+    (finding,) = [finding for finding in rows[deed]["findings"] if finding["kind"] == kind]
+    assert (rows[deed]["status"], finding["level"]) == ("PASSED", "report")
+    assert words in finding["message"]
+
+
+@pytest.mark.parametrize("deed", HARMLESS)
+def test_what_is_put_back_is_not_reported(deed: str, rows: dict[str, dict[str, Any]]) -> None:
+    assert rows[deed]["status"] == "PASSED"
+    assert not {finding["kind"] for finding in rows[deed]["findings"]} & {"threads", "flags"}
+
+
+def test_heavy_operators_are_counted_in_both_directions(rows: dict[str, dict[str, Any]]) -> None:
+    row = rows["honest"]
+    assert row["operators"] == {"forward": {"addmm": 1}, "backward": {"mm": 2}}
+    (finding,) = [finding for finding in row["findings"] if finding["kind"] == "library-operators"]
+    assert finding["message"] == "heavy operators of torch run: forward: addmm; backward: mm"
+
+
+def test_a_user_may_refuse_what_is_only_reported(folder: Path, harness: Callable[..., Any]) -> None:
+    options = ("--problem", folder / "problem.py", "--device", "cpu", "--json", "--refuse", "threads")
+    ran = harness("evaluate", folder / "thread.py", folder / "ended_thread.py", *options)
+    thread, ended = ran.rows
+    assert (thread["status"], thread["rule"]) == ("CHEATED", "threads")
+    assert "refused by --refuse threads" in thread["message"]
+    assert (ended["status"], ended["policy"]["refused"]) == ("PASSED", ["threads"])
+    assert ran.code == 1
+
+
+def test_a_rule_that_nobody_reports_cannot_be_refused(folder: Path, harness: Callable[..., Any]) -> None:
+    ran = harness("evaluate", folder / "thread.py", "--problem", folder / "problem.py", "--refuse", "thread")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no rule of that name is reported. Did you mean 'threads'?" in ran.err
