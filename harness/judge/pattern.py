@@ -79,11 +79,18 @@ def worst_index(received: torch.Tensor, exact: torch.Tensor, error: Slices, unit
     row: tuple[int, ...] = ()
     if error.by_slice:
         row = (int(torch.where(error.maximum > 0, error.maximum / unit, 0.0).argmax()),)
-    mine, theirs = received[row], exact[row]
-    off = (mine - theirs).abs()
-    off = torch.where((mine == theirs) | (mine.isnan() & theirs.isnan()), 0.0, torch.where(off.isnan(), math.inf, off))
-    inner = torch.unravel_index(off.argmax(), theirs.shape) if theirs.dim() else ()
-    return (*row, *(int(position) for position in inner))
+    received, exact = received[row], exact[row]
+    if not exact.dim():
+        return row
+    largest, flat, seen = -1.0, 0, 0
+    for _, mine, theirs in _parts(received, exact):
+        off = (mine - theirs).abs_()
+        off.masked_fill_(off.isnan(), math.inf)
+        off.masked_fill_((mine == theirs) | (mine.isnan() & theirs.isnan()), 0.0)
+        if float(off.max()) > largest:
+            largest, flat = float(off.max()), seen + int(off.argmax())
+        seen += off.numel()
+    return (*row, *(int(at) for at in torch.unravel_index(torch.tensor(flat), exact.shape)))
 
 
 def look(
