@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -68,6 +69,14 @@ class TensorReport:
             element remained.
         rounding: Relative L2 norm of what rounding the operands of products to the problem's class changes; None in
             the class fp32.
+        worst_index: Of a tensor that fails, where its worst element is: the one with the largest error over what it
+            may be off. None where nothing was looked at, like all that follow.
+        received: What the candidate returned there.
+        expected: The float64 reference there.
+        eager: Eager PyTorch's value there; None where that is not known.
+        allowed: How far that element may be off, in the tensor's own unit.
+        wrong: How many elements are off by more than the maximum norm's budget leaves each of them.
+        pattern: Where these are and what they hold, in words; empty where nothing fits (see docs/numerics.md).
     """
 
     name: str
@@ -84,6 +93,25 @@ class TensorReport:
     note: str = ""
     sensitivity: float | None = None
     rounding: float | None = None
+    worst_index: tuple[int, ...] | None = None
+    received: float | None = None
+    expected: float | None = None
+    eager: float | None = None
+    allowed: float | None = None
+    wrong: int | None = None
+    pattern: str = ""
+
+    @property
+    def counted(self) -> str:
+        """How many elements are wrong, in words; empty where they were not counted."""
+        elements = math.prod(self.shape)
+        if self.wrong is None or not elements:
+            return ""
+        if not self.wrong:
+            return f"none of {elements} elements is wrong by itself"
+        percent = 100 * self.wrong / elements
+        share = f"{percent:.1f}" if percent >= 0.1 else f"{percent:.1g}"
+        return f"{self.wrong} of {elements} elements wrong ({share} %)"
 
 
 #: Levels of findings.

@@ -22,12 +22,13 @@ from harness.judge.equivalence import (
     MAX_FACTOR,
     NO_ERROR,
     RELAXED,
+    Allowance,
     Errors,
     Floor,
     Slices,
+    allowed,
     beyond,
     deviation,
-    first_difference,
     joined,
     judge,
     magnitude,
@@ -35,6 +36,7 @@ from harness.judge.equivalence import (
 )
 from harness.judge.kinks import Settled, explained_by, moved_runs
 from harness.judge.operands import WAYS, Rounding, mantissa_bits, operands_floors
+from harness.judge.pattern import Look, look, summary, worst_index
 from harness.judge.reference import Graph, Reference, input_names, unpermuted
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
@@ -42,6 +44,8 @@ from harness.wire.arena import dtype_name
 Parts = list[Slices]
 #: Of a form that depends on values.
 FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
+#: A piece is looked at from this share of its budget on: the whole tensor's may be a little tighter.
+WORTH_A_LOOK = 0.5
 
 
 @dataclass
@@ -53,7 +57,6 @@ class TrialResult:
         kinks: Samples ``redrawn`` and elements ``remaining``, empty where the reference has no kinks.
         outputs: A report per output.
         gradients: A report per leaf that the reference differentiates.
-        words: For a failing tensor, where its largest error is.
         lower_class: For a failing tensor, the lower precision class that it would pass in.
     """
 
@@ -61,7 +64,6 @@ class TrialResult:
     kinks: dict[str, int] = field(default_factory=dict)
     outputs: list[TensorReport] = field(default_factory=list)
     gradients: list[TensorReport] = field(default_factory=list)
-    words: dict[str, str] = field(default_factory=dict)
     lower_class: dict[str, PrecisionClass] = field(default_factory=dict)
 
     @property
@@ -107,7 +109,7 @@ class _Judged:
         shape: Shape of the reference's tensor.
         dtype: Its dtype.
         scale: Largest magnitude of the exact tensor over the cotangents so far.
-        received: The candidate's deviation and the words for its largest error, by cotangent ("" for an output).
+        received: The candidate's deviation and looks at what may be wrong in it, by cotangent ("" for an output).
         others: Deviations of the reference's other evaluations, by kind and cotangent: of eager ones, of exact ones
             whose elements near a kink lie on its other side, and of exact ones with rounded operands of products, in
             each of ``operands.WAYS`` (none in the class fp32).
@@ -117,19 +119,42 @@ class _Judged:
     shape: tuple[int, ...]
     dtype: str
     scale: Slices | None = None
-    received: dict[str, tuple[Slices, str]] = field(default_factory=dict)
+    received: dict[str, tuple[Slices, list[Look]]] = field(default_factory=dict)
     others: dict[str, dict[str, Parts]] = field(default_factory=_by_kind)
     note: tuple[str, str] | None = None
 
 
 @dataclass
 class _Sums:
-    """Sums by tensor, a list over the pieces each; of others by kind, tensor and run; words for the largest error."""
+    """Sums by tensor, a list over the pieces each; of others by kind, tensor and run; looks at pieces beyond budget."""
 
     scale: dict[str, Parts] = field(default_factory=dict)
     received: dict[str, Parts] = field(default_factory=dict)
     others: dict[str, dict[tuple[str, int], Parts]] = field(default_factory=_by_kind)
-    words: dict[str, tuple[float, str]] = field(default_factory=dict)
+    looks: dict[str, list[Look]] = field(default_factory=dict)
+
+    def last(self, kind: str, name: str) -> Parts:
+        """Deviations of the piece at hand in other evaluations, a tensor's."""
+        return [parts[-1] for (tensor, _), parts in self.others[kind].items() if tensor == name]
+
+
+@dataclass
+class _Suspect:
+    """A tensor, or a piece of it, that is beyond the least budget, until eager's error there is known.
+
+    Attributes:
+        received: The candidate's, floating.
+        exact: The float64 reference.
+        scale: The magnitude that its errors are relative to.
+        worst: Index of its worst element.
+        eager: Eager's value there.
+    """
+
+    received: torch.Tensor
+    exact: torch.Tensor
+    scale: Slices
+    worst: tuple[int, ...]
+    eager: float | None = None
 
 
 @dataclass
@@ -143,6 +168,7 @@ class _Tally:
         judged: Where the sums are booked.
         by_rows: Names of what comes in pieces; all else is a parameter's, and a sum over the pieces.
         exact: The exact tensors of the piece at hand.
+        suspects: What is beyond the least budget there.
         sums: Deviations so far.
         totals: Sums of parameters' gradients over the pieces, by kind and number of the evaluation.
     """
@@ -153,6 +179,7 @@ class _Tally:
     judged: dict[str, _Judged]
     by_rows: frozenset[str]
     exact: dict[str, torch.Tensor] = field(default_factory=dict)
+    suspects: dict[str, _Suspect] = field(default_factory=dict)
     sums: _Sums = field(default_factory=_Sums)
     totals: dict[tuple[str, int], dict[str, torch.Tensor]] = field(default_factory=dict)
 
@@ -237,22 +264,27 @@ class Comparison:
             forms = [output.shape for output in graph.outputs]
             for tally in tallies:
                 tally.exact = tally.found("exact", 0, graph, piece)
-                mine = {name: _rows(tally.mine[name], piece) for name in tally.exact if name in tally.mine}
-                self._add(tally.sums, tally.exact, mine, _first_row(piece))
+                self._add(tally, piece)
             del graph
+            self._suspect(tallies, piece)
             for kind, number, other, order, mode in self._others(piece):
                 if [output.shape for output in other.outputs] != forms:
                     raise ProblemError(FORMS_CHANGE)
                 for tally in tallies:
                     with mode:
                         found = tally.found(kind, number, other, piece, order)
-                    _add_other(tally.sums.others[kind], number, tally.exact, found)
+                    _add_other(tally, kind, number, found)
                 del other
+            self._examine(tallies, piece)
         for tally in tallies:
-            totals = tally.totals.pop(("exact", 0), {})
-            self._add(tally.sums, totals, {name: tally.mine[name] for name in totals if name in tally.mine}, 0)
+            tally.exact = tally.totals.pop(("exact", 0), {})
+            self._add(tally, None)
+        self._suspect(tallies, None)
+        for tally in tallies:
             for (kind, number), total in tally.totals.items():
-                _add_other(tally.sums.others[kind], number, totals, total)
+                _add_other(tally, kind, number, total)
+        self._examine(tallies, None)
+        for tally in tallies:
             self._book(tally)
 
     def _tally_of_outputs(self, outputs: Sequence[torch.Tensor]) -> _Tally:
@@ -305,36 +337,85 @@ class Comparison:
         with sdpa_kernel(SDPBackend.MATH):  # elsewhere the products of attention are inside one operator
             return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
 
-    def _add(
-        self, sums: _Sums, exact: Mapping[str, torch.Tensor], mine: Mapping[str, torch.Tensor], first_row: int
-    ) -> None:
+    def _add(self, tally: _Tally, piece: slice | None) -> None:
         """Add a piece's magnitudes and the candidate's deviations from it."""
-        for name, expected in exact.items():
+        for name, expected in tally.exact.items():
             wanted = expected.to(torch.float64)
-            scale = magnitude(wanted)
-            sums.scale.setdefault(name, []).append(scale)
-            if name not in mine:
-                continue
-            part = deviation(_real(mine[name]), wanted)
-            sums.received.setdefault(name, []).append(part)
-            largest = float(part.maximum.max())
-            if largest > sums.words.get(name, (0.0, ""))[0] and not self._fits(part, scale):
-                sums.words[name] = (largest, first_difference(mine[name], wanted, first_row))
+            tally.sums.scale.setdefault(name, []).append(magnitude(wanted))
+            if name in tally.mine:
+                part = deviation(_real(_rows(tally.mine[name], piece)), wanted)
+                tally.sums.received.setdefault(name, []).append(part)
+
+    def _suspect(self, tallies: Sequence[_Tally], piece: slice | None) -> None:
+        """Note what is beyond the least budget, and its worst element: eager's value there is picked up later."""
+        least = self._floors("float32", [])
+        for tally in tallies:
+            for name in tally.exact.keys() & tally.mine.keys():
+                error, scale = tally.sums.received[name][-1], _scale(tally, tallies, name, piece)
+                if judge(relative(error, scale), NO_ERROR, *least).ok:
+                    continue
+                received = _real(_rows(tally.mine[name], piece))
+                exact = tally.exact[name].to(torch.float64)
+                worst = worst_index(received, exact, error, allowed(scale, NO_ERROR, *least).maximum)
+                tally.suspects[name] = _Suspect(received, exact, scale, worst)
+
+    def _examine(self, tallies: Sequence[_Tally], piece: slice | None) -> None:
+        """Look at what is beyond its budget, now that the other evaluations of the piece are in."""
+        for tally in tallies:
+            for name, one in tally.suspects.items():
+                allowance = self._allowance(tally, tallies, name, one.scale)
+                if allowance is None:
+                    continue
+                worst = worst_index(one.received, one.exact, tally.sums.received[name][-1], allowance.maximum)
+                eager = one.eager if worst == one.worst else None
+                first_row = None if piece is None else piece.start
+                seen = look(one.received, one.exact, allowance, worst, eager, first_row)
+                tally.sums.looks.setdefault(name, []).append(seen)
+            tally.suspects.clear()
+
+    def _allowance(self, tally: _Tally, tallies: Sequence[_Tally], name: str, scale: Slices) -> Allowance | None:
+        """What the budgets leave an element of the piece at hand; None where the piece is well within them."""
+        judged = tally.judged[name]
+        error, flips = tally.sums.received[name][-1], _flips(tally, name)
+        if not _is_floating(judged.dtype):
+            equal = torch.zeros_like(error.maximum)
+            return Allowance(equal, equal) if bool((error.maximum > 0).any()) else None
+        same = [other for other in tallies if other.judged is tally.judged]
+        eager = [_unexplained(part, _flips(other, name)) for other in same for part in other.sums.last("eager", name)]
+        if scale.rms == 0 and tally.name:
+            bound = torch.full_like(error.maximum, self._bound_of_zero(eager))
+            return Allowance(bound, bound) if float(error.maximum.max()) > float(bound[0]) else None
+        yardstick = _yardstick(eager, scale)
+        if judged.scale is not None:  # cotangents that were compared before
+            before = [part for parts in judged.others["eager"].values() for part in parts]
+            yardstick = yardstick.worst(_yardstick(before, judged.scale))
+        effects = [_finite(relative(part, scale)) for part in tally.sums.last("rounded", name)]
+        floors = self._floors(judged.dtype, effects)
+        if judge(relative(_unexplained(error, flips), scale), yardstick, *floors).share <= WORTH_A_LOOK:
+            return None
+        allowance = allowed(scale, yardstick, *floors)
+        if flips is None:
+            return allowance
+        return Allowance(allowance.maximum + _known(flips.maximum), allowance.l2 + _known(flips.slice_rms))
+
+    def _bound_of_zero(self, eager: Parts) -> float:
+        """What an element of a gradient that is zero for every cotangent may be off."""
+        # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
+        theirs = max((float(part.maximum.max()) for part in eager), default=0.0)
+        least = (RELAXED if self._is_relaxed else FLOORS)[self._precision].maximum
+        return max(MAX_FACTOR * theirs if math.isfinite(theirs) else 0.0, least)
 
     def _book(self, tally: _Tally) -> None:
         """Join the pieces and book them on their tensors."""
         judged, sums = tally.judged, tally.sums
         for name, parts in sums.received.items():
-            judged[name].received[tally.name] = (joined(parts), sums.words.get(name, (0.0, ""))[1])
+            judged[name].received[tally.name] = (joined(parts), sums.looks.get(name, []))
         for kind, others in sums.others.items():
             for (name, _), parts in others.items():
                 judged[name].others[kind].setdefault(tally.name, []).append(joined(parts))
         for name, parts in sums.scale.items():
             whole, before = joined(parts), judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
-
-    def _fits(self, part: Slices, scale: Slices) -> bool:
-        return judge(relative(part, scale), NO_ERROR, *self._floors("float32", [])).ok
 
     def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[Floor, Floor]:
         """The least budgets of a tensor and of its slices: of its class, or from what its class may round."""
@@ -359,7 +440,6 @@ class Comparison:
         blank = TensorReport(name, judged.shape, judged.dtype, False, trial=self._trial)
         if judged.note is not None:
             note, cotangent = judged.note
-            self._result.words[name] = note
             return replace(blank, note=note, cotangent=cotangent)
         if judged.scale is None:
             raise ProblemError(f"the reference differentiates {name} in one draw and not in another")
@@ -372,11 +452,9 @@ class Comparison:
         eager = [
             _unexplained(part, explained.get(run)) for run, parts in judged.others["eager"].items() for part in parts
         ]
-        yardstick = NO_ERROR
-        for part in eager:
-            yardstick = yardstick.worst(_finite(relative(part, judged.scale)))
+        yardstick = _yardstick(eager, judged.scale)
         worst: TensorReport | None = None
-        for cotangent, (error, words) in judged.received.items():
+        for cotangent, (error, looks) in judged.received.items():
             flips = explained.get(cotangent)
             form = replace(
                 blank,
@@ -391,9 +469,7 @@ class Comparison:
             left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
             report = self._judge(form, judged, left, eager, yardstick, self._floors(judged.dtype, effects))
             if worst is None or badness(report) > badness(worst):
-                worst = report
-                if not report.ok:
-                    self._result.words[name] = words
+                worst = report if report.ok else replace(report, **summary(looks, judged.shape))
         assert worst is not None
         return worst
 
@@ -410,12 +486,8 @@ class Comparison:
         errors = relative(error, judged.scale)
         largest = float(error.maximum.max())
         if judged.scale.rms == 0 and blank.cotangent:
-            # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
-            theirs = max((float(part.maximum.max()) for part in eager), default=0.0)
-            least = (RELAXED if self._is_relaxed else FLOORS)[self._precision].maximum
-            bound = max(MAX_FACTOR * theirs if math.isfinite(theirs) else 0.0, least)
             note = "the reference's gradient is zero for every cotangent: it says little"
-            return replace(blank, ok=largest <= bound, note=note)
+            return replace(blank, ok=largest <= self._bound_of_zero(eager), note=note)
         if not _is_floating(judged.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
         verdict = judge(errors, yardstick, *floors)
@@ -450,17 +522,44 @@ def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tenso
         raise ProblemError(FORMS_CHANGE)
 
 
-def _add_other(
-    sums: dict[tuple[str, int], Parts],
-    number: int,
-    exact: Mapping[str, torch.Tensor],
-    found: Mapping[str, torch.Tensor],
-) -> None:
-    """Add the deviations of another run of the reference."""
+def _add_other(tally: _Tally, kind: str, number: int, found: Mapping[str, torch.Tensor]) -> None:
+    """Add the deviations of another run of the reference; of the first eager one also what suspects need."""
     for name, tensor in found.items():
-        if name in exact and tensor.shape == exact[name].shape:
-            part = deviation(_real(tensor.detach()), exact[name].to(torch.float64))
-            sums.setdefault((name, number), []).append(part)
+        if name in tally.exact and tensor.shape == tally.exact[name].shape:
+            part = deviation(_real(tensor.detach()), tally.exact[name].to(torch.float64))
+            tally.sums.others[kind].setdefault((name, number), []).append(part)
+            if (kind, number) == ("eager", 0) and name in tally.suspects:
+                tally.suspects[name].eager = float(tensor[tally.suspects[name].worst])
+
+
+def _scale(tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | None) -> Slices:
+    """A tensor's magnitude in the piece at hand: of a gradient the largest over the cotangents so far."""
+    scale = tally.sums.scale[name][-1]
+    for other in tallies:
+        if other.judged is tally.judged and name in other.exact:
+            scale = scale.larger(other.sums.scale[name][-1])
+    before = tally.judged[name].scale
+    if before is not None and before.elements == scale.elements:
+        scale = scale.larger(before.rows(0 if piece is None else piece.start, scale.squares.numel()))
+    return scale
+
+
+def _flips(tally: _Tally, name: str) -> Slices | None:
+    """What flips at kinks explain in the piece at hand; None where there are none."""
+    moved = tally.sums.last("moved", name)
+    return explained_by(moved) if moved else None
+
+
+def _yardstick(eager: Parts, scale: Slices) -> Errors:
+    """The largest of eager's errors."""
+    worst = NO_ERROR
+    for part in eager:
+        worst = worst.worst(_finite(relative(part, scale)))
+    return worst
+
+
+def _known(sums: torch.Tensor) -> torch.Tensor:
+    return torch.where(sums.isfinite(), sums, 0.0)
 
 
 def _unexplained(error: Slices, flips: Slices | None) -> Slices:
@@ -474,10 +573,6 @@ def _rows(tensor: torch.Tensor, piece: slice | None) -> torch.Tensor:
 
 def _ordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
     return tensor if order is None else tensor[order.to(tensor.device)]
-
-
-def _first_row(piece: slice | None) -> int:
-    return 0 if piece is None else int(piece.start)
 
 
 def _is_floating(dtype: str) -> bool:

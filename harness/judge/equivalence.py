@@ -90,6 +90,11 @@ class Slices:
         """Root mean square over each slice, shape (n,)."""
         return (self.squares / max(self.elements, 1)).sqrt()
 
+    def rows(self, first: int, count: int) -> Slices:
+        """The sums of ``count`` slices from ``first`` on, or of all where it is one slice."""
+        piece = slice(first, first + count) if self.by_slice else slice(None)
+        return Slices(self.squares[piece], self.maximum[piece], self.elements, self.by_slice)
+
     def larger(self, other: Slices) -> Slices:
         """The larger sums of the two, slice by slice: a gradient is scaled by its largest RMS over cotangents."""
         return Slices(
@@ -232,41 +237,48 @@ def _tightest(
 ) -> _Pair:
     pairs = []
     for (error, eager_error), floor in zip((whole, by_slice), floors, strict=True):
-        # An eager run that is itself not finite gives no yardstick: the floor stays.
-        budget = max(factor * eager_error, floor) if math.isfinite(eager_error) else floor
+        budget = _budget(factor, eager_error, floor)
         pairs.append(_Pair(error, budget, error / budget if math.isfinite(error) else math.inf))
     return pairs[0] if pairs[0].share >= pairs[1].share else pairs[1]
 
 
-def first_difference(received: torch.Tensor, exact: torch.Tensor, first_row: int = 0) -> str:
-    """Where the largest error is, in words; for a person who has to find the bug.
+class Allowance(NamedTuple):
+    """What the budgets leave one element, by slice: absolute, in the tensor's own unit, float64 of shape (n,).
+
+    Attributes:
+        maximum: The largest error that the maximum norm allows.
+        l2: The error that the L2 norm would allow if all of a slice's elements had it.
+    """
+
+    maximum: torch.Tensor
+    l2: torch.Tensor
+
+
+def allowed(scale: Slices, eager: Errors, floor: Floor, slice_floor: Floor | None = None) -> Allowance:
+    """What ``judge`` leaves one element under the same budgets.
 
     Args:
-        received: The tensor, or a piece of it.
-        exact: The float64 reference of the same shape.
-        first_row: Index along dimension 0 that the piece begins at.
+        scale: The reference's own sums.
+        eager: Eager's errors.
+        floor: The least budget.
+        slice_floor: That of slices, where it is another.
     """
-    received = received.to(torch.float64)
-    same_nan = torch.isnan(received) & torch.isnan(exact)
-    error = torch.where(same_nan | (received == exact), 0.0, (received - exact).abs())
-    error = torch.where(torch.isnan(error), math.inf, error)
-    flat = int(error.argmax())
-    index = _unravel(flat, exact.shape)
-    index = (index[0] + first_row, *index[1:]) if index else index
-    unfinished = int((~torch.isfinite(received) & torch.isfinite(exact)).sum())
-    got, wanted = float(received.flatten()[flat]), float(exact.flatten()[flat])
-    words = f"largest error at {list(index)}: got {got:.6g}, expected {wanted:.6g}"
-    if unfinished:
-        words += f"; {unfinished} of {exact.numel()} elements are NaN or infinite where the reference is finite"
-    return words
+    of_slices = slice_floor or floor
+    slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
+
+    def one(factor: float, whole: tuple[float, float], by_slice: tuple[float, float]) -> torch.Tensor:
+        limit = torch.full_like(slice_rms, _budget(factor, *whole) * scale.rms)
+        return torch.minimum(limit, _budget(factor, *by_slice) * slice_rms) if scale.by_slice else limit
+
+    return Allowance(
+        one(MAX_FACTOR, (eager.maximum, floor.maximum), (eager.slice_maximum, of_slices.maximum)),
+        one(L2_FACTOR, (eager.l2, floor.l2), (eager.slice_l2, of_slices.l2)),
+    )
 
 
-def _unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    index = []
-    for extent in reversed(shape):
-        index.append(flat % extent)
-        flat //= extent
-    return tuple(reversed(index))
+def _budget(factor: float, eager_error: float, floor: float) -> float:
+    # An eager run that is itself not finite gives no yardstick: the floor stays.
+    return max(factor * eager_error, floor) if math.isfinite(eager_error) else floor
 
 
 def _ratio(error: float, scale: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from harness.judge.comparison import TrialResult, badness
 from harness.records import TensorReport
 
@@ -21,22 +23,34 @@ def worst_reports(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]
 
 
 def explained(report: TensorReport, result: TrialResult) -> str:
-    """A failing tensor's line of the message."""
+    """A failing tensor's lines of the message."""
     where = f" under the {report.cotangent!r} cotangent" if report.cotangent else ""
     kind = "gradient of " if report.cotangent else ""
-    words = result.words.get(report.name, report.note)
-    if report.share is None:
-        return f"{kind}{report.name}{where}: {'; '.join(dict.fromkeys(filter(None, (report.note, words))))}"
     lower = result.lower_class.get(report.name)
-    precision = ""
-    if lower:
-        precision = f"; its precision is of class {lower}, which this problem does not allow"
-    elif report.rounding is not None:
-        precision = (
-            f"; rounding the operands of products to the problem's class changes {report.rounding:.1e} of it: "
-            "the error has another cause"
+    more = ""
+    if report.share is None:
+        first = report.note
+    else:
+        first = (
+            f"relative L2 error {report.l2_error:.2e} (budget {report.l2_budget:.2e}), "
+            f"maximum error {report.max_error:.2e} (budget {report.max_budget:.2e})"
         )
-    return (
-        f"{kind}{report.name}{where}: relative L2 error {report.l2_error:.2e} (budget {report.l2_budget:.2e}), "
-        f"maximum error {report.max_error:.2e} (budget {report.max_budget:.2e}){precision}; {words}"
-    )
+        if lower:
+            more = f"; its precision is of class {lower}, which this problem does not allow"
+        elif report.rounding is not None:
+            more = (
+                f"; rounding the operands of products to the problem's class changes {report.rounding:.1e} of it: "
+                "the error has another cause"
+            )
+    return "\n".join([f"{kind}{report.name}{where}: {first}{more}", *(f"  {line}" for line in _found(report))])
+
+
+def _found(report: TensorReport) -> Iterator[str]:
+    """Lines about the worst element and the wrong ones, where they were looked at."""
+    if report.received is None or report.expected is None:
+        return
+    at = f" at {list(report.worst_index)}" if report.worst_index else ""
+    eager = "" if report.eager is None else f", eager {report.eager:.6g}"
+    values = f"received {report.received:.6g}, expected {report.expected:.6g}{eager}"
+    yield f"worst{at}: {values} (may be off by {report.allowed:.2g})"
+    yield report.counted + (f": {report.pattern}" if report.pattern else "")

@@ -110,6 +110,7 @@ def _tensor(report: TensorReport, name: str) -> str:
     where = [f"trial {report.trial}"] if report.trial is not None else []
     where += [f"cotangent {report.cotangent}"] if report.cotangent else []
     words += f" ({', '.join(where)})" if where else ""
+    words += f"; {report.counted}" if report.counted else ""
     return words + (f"; {printable(report.note)}" if report.note else "")
 
 
