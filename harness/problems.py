@@ -15,18 +15,20 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
 from harness.files import read_source
-from harness.records import PrecisionClass
+from harness.records import FurtherDraw, PrecisionClass
 from harness.streams import printing_to_stderr
 from harness.text import one_line, words_of
 
 CUSTOM_CASE = "custom"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
+#: Names that say something about the file; no constants that a case sets.
+_DECLARATIONS = ("CASES", "PRECISION", "DRAWS")
 _OVERRIDES = "__case_constants__"
 #: What the parser raises: the last two for text that is nested too deeply.
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -44,6 +46,7 @@ class Problem:
         constants: Names assigned at module level, outside functions and classes.
         cases: Settings of those constants by case name; ``full`` with no settings where the file declares none.
         precision: The precision class that the file allows.
+        draws: The further draws that its inputs allow, each once.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Problem:
     constants: frozenset[str]
     cases: dict[str, dict[str, Any]]
     precision: PrecisionClass
+    draws: tuple[FurtherDraw, ...] = ()
 
     def case(self, name: str) -> dict[str, Any]:
         """The settings of a case.
@@ -72,7 +76,7 @@ class Problem:
         """
         for name in constants:
             if name not in self.constants:
-                hint = suggestion(name, self.constants - {"CASES", "PRECISION"})
+                hint = suggestion(name, self.constants.difference(_DECLARATIONS))
                 raise UsageError(f"{where}: {self.path.name} has no constant {name!r}.{hint}")
 
 
@@ -118,7 +122,7 @@ def read_problem(path: Path) -> Problem:
         cases={"full": {}},
         precision=PrecisionClass.FP32,
     )
-    declared = _declared(problem, tree, ("CASES", "PRECISION"))
+    declared = _declared(problem, tree, _DECLARATIONS)
     cases = _checked_cases(problem, declared.get("CASES", problem.cases))
     precision = declared.get("PRECISION", PrecisionClass.FP32.value)
     try:
@@ -126,7 +130,8 @@ def read_problem(path: Path) -> Problem:
     except ValueError:
         known = ", ".join(PrecisionClass)
         raise ProblemError(f"{path}: PRECISION is {precision!r}; it must be one of {known}") from None
-    return Problem(problem.name, path, source, problem.digest, problem.constants, cases, allowed)
+    draws = _checked_draws(problem, declared.get("DRAWS", []))
+    return replace(problem, cases=cases, precision=allowed, draws=draws)
 
 
 def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
@@ -288,9 +293,22 @@ def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
             raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
         for key in settings:
             if key not in problem.constants:
-                hint = suggestion(key, problem.constants - {"CASES", "PRECISION"})
+                hint = suggestion(key, problem.constants.difference(_DECLARATIONS))
                 raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
     return dict(cases)
+
+
+def _checked_draws(problem: Problem, draws: Any) -> tuple[FurtherDraw, ...]:
+    form = f"{problem.path}: DRAWS must be a list of names of further draws, as in ['shifted', 'scaled']"
+    if not isinstance(draws, list | tuple):
+        raise ProblemError(f"{form}, not {type(draws).__name__}")
+    known = [str(name) for name in FurtherDraw]
+    for name in draws:
+        if not isinstance(name, str):
+            raise ProblemError(f"{form}; {name!r} is no name")
+        if name not in known:
+            raise ProblemError(f"{form}; there is no {name!r}.{suggestion(name, known)}")
+    return tuple(FurtherDraw(name) for name in dict.fromkeys(draws))
 
 
 def _assigned_names(tree: ast.Module) -> set[str]:

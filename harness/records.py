@@ -46,6 +46,15 @@ class PrecisionClass(enum.StrEnum):
     SEVEN_BIT = "7-bit"
 
 
+class FurtherDraw(enum.StrEnum):
+    """Draws beside the ordinary ones that a problem may declare (see docs/numerics.md)."""
+
+    SHIFTED = "shifted"
+    SCALED = "scaled"
+    SMALL_VARIANCE = "small_variance"
+    HEAVY_TAILED = "heavy_tailed"
+
+
 @dataclass(frozen=True)
 class TensorReport:
     """Error of one tensor against the float64 reference, with the budget it had.
@@ -233,8 +242,9 @@ class EvaluationRecord:
         run_s: Seconds that the candidate ran on this case.
         total_s: Seconds from command to verdict, references included.
         stages_s: Of these the seconds of each stage, in their order: ``inputs`` (drawing, the reference's form),
-            ``worker`` (starting it, building, constructing), ``trials``, ``baselines`` (making and compiling them),
-            ``series``, ``certificate``, ``memory``, ``kernels`` (the profiler), ``short calls``; those that were.
+            ``worker`` (starting it, building, constructing), ``trials``, ``further draws``, ``baselines`` (making and
+            compiling them), ``series``, ``certificate``, ``memory``, ``kernels`` (the profiler), ``short calls``; those
+            that were.
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
@@ -254,6 +264,9 @@ class EvaluationRecord:
             candidate's C++ calls among them; its process's word. A direction without any is missing.
         confinement: Each layer that confined the candidate's process, and why it was missing (empty where it held);
             empty where no process started. See docs/confinement.md.
+        further_draws: The problem's further draws that were run after the trials, by name, and how each ended:
+            ``passed`` or ``failed`` with the worst tensor and the share of its budget, or ``left out`` and why. They
+            change no verdict. Empty where the problem declares none, and where the candidate did not pass before.
     """
 
     problem: str
@@ -303,6 +316,7 @@ class EvaluationRecord:
     copies: dict[str, tuple[CopyUse, ...]] = field(default_factory=dict)
     operators: dict[str, dict[str, int]] = field(default_factory=dict)
     confinement: dict[str, str] = field(default_factory=dict)
+    further_draws: dict[str, str] = field(default_factory=dict)
 
     @property
     def unconfined(self) -> dict[str, str]:

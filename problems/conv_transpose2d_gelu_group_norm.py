@@ -16,6 +16,8 @@ num_groups = 8
 # cuDNN rounds the operands of a float32 convolution to TF32 unless it is told not to.
 PRECISION = "10-bit"
 
+DRAWS = ["shifted", "scaled", "small_variance", "heavy_tailed"]
+
 CASES = {
     "full": {},
     "cpu": {"batch_size": 2, "in_channels": 12, "out_channels": 16, "height": 30, "width": 70, "num_groups": 4},

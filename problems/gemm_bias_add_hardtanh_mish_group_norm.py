@@ -9,6 +9,9 @@ out_features = 8192
 bias_shape = (out_features,)
 num_groups = 256
 
+# Of larger inputs Hardtanh would leave nothing but its edges.
+DRAWS = ["small_variance"]
+
 CASES = {
     "full": {},
     "cpu": {"batch_size": 64, "in_features": 256, "out_features": 512, "num_groups": 16},

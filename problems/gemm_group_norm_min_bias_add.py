@@ -13,6 +13,9 @@ out_features = 8192
 num_groups = 512
 bias_shape = (1, out_features, 1, 1)
 
+# Shifted inputs, or small ones beside the layer's bias, give every sample the same least feature.
+DRAWS = ["scaled", "heavy_tailed"]
+
 CASES = {
     "full": {},
     "cpu": {"batch_size": 64, "in_features": 256, "out_features": 512, "num_groups": 32},

@@ -12,6 +12,9 @@ dim2 = 512
 shape = (batch_size, features, dim1, dim2)
 scale = 1.0  # width of the uniform draw; a narrow one makes an ignored eps visible
 
+# Anything may come into a normalisation.
+DRAWS = ["shifted", "scaled", "small_variance", "heavy_tailed"]
+
 CASES = {
     "full": {},
     "cpu": {"batch_size": 4, "dim1": 64, "dim2": 64},

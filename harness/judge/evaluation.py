@@ -23,6 +23,7 @@ from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.explanation import explained, summed_kinks, worst_reports
 from harness.judge.fitting import free_memory, shortage
+from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
@@ -217,6 +218,12 @@ class CandidateJudge:
             self._stages.enter("trials")
             results = self._trials(setting, worker, clock, module, args, first, case, trials)
             fields = self._summary(results)
+            further = Further({}, ())
+            if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS:
+                self._stages.enter("further draws")
+                evidence_clock = Clock(*self._policy.limits)
+                source = Source(problem, module, args, self._device)
+                further = further_trials(setting, worker, evidence_clock, source, trials, self._progress)
             if fields["status"] is Status.PASSED and conditions is not None:
                 told = self._encoded(constants)
                 plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
@@ -245,7 +252,8 @@ class CandidateJudge:
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
                 fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
-            return fields
+            findings = (*further.findings, *fields.get("findings", ()))
+            return {**fields, "findings": findings, "further_draws": further.ends}
 
     def _shape(
         self, reference: Reference, first: Draw, case: str, watcher: Watcher

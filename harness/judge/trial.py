@@ -7,6 +7,7 @@ before that, to choose the inputs; that stays in the judge's process, and nothin
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,9 +89,24 @@ def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
 
 
 def run_trial(
-    setting: Setting, worker: WorkerHandle, clock: Clock, drawn: Draw | Settled, trial: int, thread_order: str
+    setting: Setting,
+    worker: WorkerHandle,
+    clock: Clock,
+    drawn: Draw | Settled,
+    trial: int,
+    thread_order: str,
+    normal_only: bool = False,
 ) -> TrialResult:
     """Run one trial on what ``settle`` gave.
+
+    Args:
+        setting: The case's setting.
+        worker: The candidate's.
+        clock: The seconds that it may still use.
+        drawn: What it is given.
+        trial: The trial's number; seeds derive from it.
+        thread_order: The order in which the emulator runs threads.
+        normal_only: Judge gradients under the normal cotangent alone.
 
     Raises:
         CandidateStopped: The candidate did not get as far as values to compare.
@@ -112,7 +128,8 @@ def run_trial(
     answers: list[Answer] = []
     if setting.leaves:
         # "The output itself" is what the candidate returned: expected values stay with the judge.
-        for name, cotangent in cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent")):
+        seeded = cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent"))
+        for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):  # the normal one is the first
             gradients = _backward(setting, worker, clock, draw, cotangent)
             answers.append(Answer(name, cotangent, gradients))
             # What is compared together takes one evaluation of the reference, as long as there is room to keep it.

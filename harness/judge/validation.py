@@ -7,6 +7,7 @@ this process; whatever it raises is a finding.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from harness.judge.draws import Draw, cotangents, derive_seed, draw, init_args
 from harness.judge.equivalence import FLOORS, NO_ERROR, Errors, Slices, deviation, joined, judge, magnitude, relative
 from harness.judge.exchange import Exchange, Form
 from harness.judge.fitting import Size, free_memory, size_of, why_not
+from harness.judge.further_draws import Source, declared_draws
 from harness.judge.reference import EXACT_SHARE, Graph, Reference, input_names
 from harness.memory import size_text
 from harness.problems import Problem, ProblemModule, failure, fault_of
@@ -123,6 +125,7 @@ class _Case:
             "repeat": self._repeat,
             "exact": self._exact,
             "draws": self._other_draws,
+            "further": self._further_draws,
         }
         for name, step in steps.items():
             try:
@@ -294,6 +297,10 @@ class _Case:
                 yield _Found(False, f"{name} is the same for every draw: a constant would pass, so it proves nothing")
         if not any(would_pass.values()):
             yield _Found(True, "other draws give the same form, and other outputs")
+
+    def _further_draws(self) -> Iterator[_Found]:
+        source = Source(self._problem, self._module, self._args, self._device)
+        yield from itertools.starmap(_Found, declared_draws(source, self._reference, self._seed))
 
     def _draw(self, number: int) -> Draw:
         seed = derive_seed(_SECRET, "draw", number)

@@ -21,6 +21,9 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
     if record.samples:
         yield "\n".join(["speed", *(f"  {line}" for line in speed_lines(record))])
+    if record.further_draws:
+        ends = (f"  {name}: {printable(end)}" for name, end in record.further_draws.items())
+        yield "\n".join(["further draws (evidence, no verdict)", *ends])
     if record.kernels or record.operators:
         yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
     for finding in record.findings:

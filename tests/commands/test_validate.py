@@ -193,7 +193,7 @@ def test_the_shipped_problem_is_fine_line_by_line(harness: Harness) -> None:
     assert (ran.code, ran.err) == (0, ""), ran.out
     lines = [line.split(maxsplit=3) for line in ran.out.splitlines()]
     assert lines[0] == ["ok", "structure", "Model,", "get_inputs, get_init_inputs; 9 cases; precision fp32"]
-    names = ["body", "memory", "model", "inputs", "seeds", "forward", "repeat", "exact", "draws"]
+    names = ["body", "memory", "model", "inputs", "seeds", "forward", "repeat", "exact", "draws", "further"]
     assert [line[:3] for line in lines[1:-1]] == [["ok", case, name] for case in ("odd", "instance") for name in names]
     assert lines[1][3] == "runs with batch_size=3, features=15, num_groups=5, dim1=13, dim2=7"
     assert lines[2][3].startswith("8,220 elements; at the peak about 1.3 MiB on the CPU")
