@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ from harness.judge.trial import (
 from harness.judge.watching import Watcher, Watching
 from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status
+from harness.scanning.scan import scan
 from harness.solutions import Candidate
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
@@ -157,6 +159,7 @@ class CandidateJudge:
             stages_s=self._stages.leave(),
             log=log,
             confinement=confinement,
+            findings=(*record.findings, *self._scanned),
         )
 
     def _refused(self, record: EvaluationRecord) -> EvaluationRecord:
@@ -168,6 +171,11 @@ class CandidateJudge:
                     told = "\n".join(filter(None, (message, record.message)))
                     return replace(record, status=Status.CHEATED, rule=finding.kind, message=told)
         return record
+
+    @functools.cached_property
+    def _scanned(self) -> tuple[Finding, ...]:
+        """What stands in the solution's text; the same in every case."""
+        return scan(self._candidate.solution.source)
 
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""

@@ -10,12 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.baselines import EAGER
-from harness.records import EvaluationRecord, Status, TensorReport
+from harness.records import REPORT, EvaluationRecord, Finding, Status, TensorReport
 from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.rules import NO_OWN_KERNEL
+from harness.scanning.rules import RULES
 from harness.text import one_line, printable
 
 _PLAIN_WIDTH = 160
+_MOST_LINES = 5
 
 
 def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
@@ -73,16 +75,52 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         elif record.message:
             console.print(f"\n[bold]{escape(one_line(record.solution))}[/bold] {record.case}: {record.status}")
             console.print(escape(printable(record.message)))
-            for finding in record.findings:
+            for finding in _told_in_full(record):
                 console.print(escape(printable(f"  {finding.kind}: {finding.message}")))
+    for line in scan_lines(records):
+        console.print(escape(line))
+
+
+def _told_in_full(record: EvaluationRecord) -> list[Finding]:
+    """A record's findings but for those of the static scan, which are many and tell little by themselves."""
+    return [finding for finding in record.findings if not _is_scanned(finding)]
+
+
+def _is_scanned(finding: Finding) -> bool:
+    return finding.level == REPORT and finding.kind in RULES
+
+
+def scan_lines(records: Sequence[EvaluationRecord]) -> list[str]:
+    """For each solution, all of its cases together, what the static scan saw in its text: rules and lines."""
+    lines: dict[str, str] = {}
+    for record in records:
+        places: dict[str, list[int]] = {}
+        for finding in record.findings:
+            if _is_scanned(finding):
+                places.setdefault(finding.kind, []).extend([finding.line] if finding.line else [])
+        words = [kind + _places_text(found) for kind, found in places.items()]
+        if words:
+            shown = f"show {record.record}" if record.record else "show"
+            told = f"scan of {record.solution}: {', '.join(words)}"
+            lines.setdefault(one_line(told), shown)
+    return [f"{told}: see `{shown}`" for told, shown in lines.items()]
+
+
+def _places_text(lines: Sequence[int]) -> str:
+    """Lines in brackets, the first few: `` (lines 3, 8, 12 ...)``."""
+    if not lines:
+        return ""
+    more = " ..." if len(lines) > _MOST_LINES else ""
+    return f" (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:_MOST_LINES]))}{more})"
 
 
 def finding_lines(record: EvaluationRecord) -> list[str]:
     """What was found of a candidate that passed: in full where no kernel of its own ran, else by name in one line."""
     where = f"{record.solution} {record.case}"
-    told = [finding for finding in record.findings if finding.kind == NO_OWN_KERNEL]
+    found = _told_in_full(record)
+    told = [finding for finding in found if finding.kind == NO_OWN_KERNEL]
     lines = [f"{where}: {finding.kind}: {finding.message}; {finding.remedy}" for finding in told]
-    others = dict.fromkeys(finding.kind for finding in record.findings if finding.kind != NO_OWN_KERNEL)
+    others = dict.fromkeys(finding.kind for finding in found if finding.kind != NO_OWN_KERNEL)
     return [*lines, f"{where}: reported: {', '.join(others)} (see `show`)"] if others else lines
 
 

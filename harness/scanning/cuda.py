@@ -1,0 +1,257 @@
+"""The rules about C++ and CUDA: on tokens, the bodies of macros included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from harness.emulator.lexer import Kind, tokenize
+from harness.scanning.literals import Located
+from harness.scanning.rules import Hit
+
+#: Of all sources together, each text once.
+MOST_CHARACTERS = 1 << 19
+#: An unclosed raw string makes the lexer look through the rest of the text, an unclosed quote in a preprocessor line
+#: through the rest of that line, as often as one begins: so many characters in all.
+_MOST_LOOKED_AT = 20_000_000
+
+
+class Piece(NamedTuple):
+    """A token that says something.
+
+    Attributes:
+        kind: What it is.
+        text: Its text.
+        line: The solution's line.
+        in_macro: Whether it stands in a macro's body.
+    """
+
+    kind: Kind
+    text: str
+    line: int
+    in_macro: bool
+
+
+_INCLUDE = re.compile(r"#\s*include(?:_next)?\s*(?:[<\"]([^>\"\n]*)|(\S+))")
+_DEFINE = re.compile(r"#\s*define\s+\w+(?:\([^)\n]{0,2000}\))?")
+
+
+def pieces(source: Located) -> Iterator[Piece]:
+    """The tokens of a text without blanks and comments; a preprocessor line, then the tokens of its macro."""
+    row = 0
+    for token in tokenize(source.text):
+        line = source.lines[row]
+        if token.is_code:
+            yield Piece(token.kind, token.text, line, False)
+        elif token.kind is Kind.DIRECTIVE:
+            yield Piece(token.kind, token.text, line, False)
+            if head := _DEFINE.match(token.text):
+                inner = row + head.group(0).count("\n")
+                for one in tokenize(token.text[head.end() :], directives=False):
+                    if one.is_code:
+                        yield Piece(one.kind, one.text, source.lines[inner], True)
+                    inner += one.text.count("\n")
+        row += token.text.count("\n")
+
+
+def too_long(text: str) -> bool:
+    """Whether a text is more than the scan reads, or would keep the lexer busy for long."""
+    raw_strings = text.count('R"') * len(text)
+    lines = text.replace("\\\n", "").replace("\\\r\n", "").split("\n")
+    quotes = sum(len(line) * (line.count('"') + line.count("'")) for line in lines)
+    return len(text) > MOST_CHARACTERS or raw_strings + quotes > _MOST_LOOKED_AT
+
+
+class _Kernels(NamedTuple):
+    """What is known of kernels over all sources: where they are defined, and how often each name stands anywhere."""
+
+    defined: dict[str, int]
+    mentions: dict[str, int]
+
+
+def cuda_hits(sources: Sequence[Located], named: Callable[[str], bool]) -> Iterator[Hit]:
+    """What the rules see in the C++ and CUDA texts of a solution.
+
+    Args:
+        sources: The texts.
+        named: Whether a Python string of the solution is that name.
+    """
+    kernels = _Kernels({}, {})
+    for source in sources:
+        tokens = list(pieces(source))
+        for index, piece in enumerate(tokens):
+            yield from _token_hits(tokens, index, piece)
+        yield from _body_hits(tokens, kernels)
+    for name, line in kernels.defined.items():
+        if not kernels.mentions.get(name) and not named(name):
+            yield Hit(line, "unlaunched-kernel", name)
+
+
+def _token_hits(tokens: Sequence[Piece], index: int, piece: Piece) -> Iterator[Hit]:
+    if piece.kind is Kind.NAME:
+        if rule := _NAMES.get(piece.text, "") or _family(piece.text):
+            yield Hit(piece.line, rule, piece.text)
+        elif piece.text in _CALLS and _is_free_call(tokens, index):
+            yield Hit(piece.line, _CALLS[piece.text], f"{piece.text}(...)")
+        elif _text(tokens, index - 1) == "::":
+            name = f"{_text(tokens, index - 2)}::{piece.text}"
+            if name in _QUALIFIED:
+                yield Hit(piece.line, _QUALIFIED[name], name)
+        elif piece.text == "half" and _is_type(tokens, index):
+            yield Hit(piece.line, "low-precision", "half")
+    elif piece.kind is Kind.STRING:
+        for words, rule in _ASSEMBLY:
+            if words in piece.text and _is_assembly(tokens, index):
+                yield Hit(piece.line, rule, words)
+    elif piece.kind is Kind.DIRECTIVE:
+        yield from _directive_hits(piece)
+    elif piece.text == "##" and _text(tokens, index + 1) != "__VA_ARGS__":
+        yield Hit(piece.line, "token-pasting", f"{_text(tokens, index - 1)} ## {_text(tokens, index + 1)}")
+
+
+def _family(name: str) -> str:
+    """The rule for all names that begin in some way; empty where there is none."""
+    if not name.startswith(tuple(_FAMILIES)):
+        return ""
+    return next(rule for prefix, rule in _FAMILIES.items() if name.startswith(prefix))
+
+
+def _directive_hits(piece: Piece) -> Iterator[Hit]:
+    if include := _INCLUDE.match(piece.text):
+        path = include.group(1)
+        if path is None or path.startswith("/") or ".." in path or ":" in path:
+            yield Hit(piece.line, "include-path", f"#include {path or include.group(2)}")
+        elif path in _LOW_PRECISION_HEADERS:
+            yield Hit(piece.line, "low-precision", f"#include <{path}>")
+
+
+def _body_hits(tokens: Sequence[Piece], kernels: _Kernels) -> Iterator[Hit]:
+    """What is seen in the bodies of device functions, in one walk over the text."""
+    depth = 0
+    pending: Piece | None = None  # the __global__ or __device__ whose body has not begun, then the function's name
+    is_kernel = False
+    name = ""
+    body = None  # depth of the device function's body that we are in
+    for index, piece in enumerate(tokens):
+        text = piece.text
+        if piece.kind is Kind.NAME and not (is_kernel and pending and not name and _names_kernel(tokens, index)):
+            kernels.mentions[text] = kernels.mentions.get(text, 0) + 1
+        if piece.in_macro or piece.kind is Kind.DIRECTIVE:
+            continue
+        if text in ("__global__", "__device__") and body is None:
+            is_kernel = text == "__global__" or (pending is not None and is_kernel)
+            pending, name = piece, ""
+        elif pending and not name and _names_kernel(tokens, index):
+            pending, name = piece, text
+        elif text == "{":
+            depth += 1
+            if pending and body is None:
+                body = depth
+                if is_kernel and name:
+                    kernels.defined.setdefault(name, pending.line)
+                    if _text(tokens, index + 1) == "}":
+                        yield Hit(pending.line, "empty-kernel", name)
+                pending, is_kernel = None, False
+        elif text == "}":
+            if body == depth:
+                body = None
+            depth -= 1
+        elif text == ";" and pending:
+            pending, is_kernel = None, False
+        elif text == "printf" and body is not None:
+            yield Hit(piece.line, "device-printing", "printf(...)")
+
+
+def _names_kernel(tokens: Sequence[Piece], index: int) -> bool:
+    """Whether a token is the name of the function that is being declared: a name, and its parameters follow."""
+    piece = tokens[index]
+    return piece.kind is Kind.NAME and piece.text not in _ATTRIBUTES and _text(tokens, index + 1) == "("
+
+
+def _text(tokens: Sequence[Piece], index: int) -> str:
+    return tokens[index].text if 0 <= index < len(tokens) else ""
+
+
+def _is_free_call(tokens: Sequence[Piece], index: int) -> bool:
+    """Whether a name is called as a function of the system's: no member, no declaration of the solution's own."""
+    if _text(tokens, index + 1) != "(":
+        return False
+    before = _text(tokens, index - 1)
+    if before == "::":
+        return _text(tokens, index - 2) == "std" or tokens[index - 2].kind is not Kind.NAME
+    if before in (".", "->", "*", "&", ">"):
+        return False
+    return index == 0 or tokens[index - 1].kind is not Kind.NAME or before in ("return", "else", "do", "throw")
+
+
+def _is_type(tokens: Sequence[Piece], index: int) -> bool:
+    """Whether ``half`` is the type and no variable of that name."""
+    after = tokens[index + 1] if index + 1 < len(tokens) else None
+    if after is None or _text(tokens, index - 1) in (".", "->", "::"):
+        return False
+    return (
+        after.kind is Kind.NAME
+        or _text(tokens, index - 1) == "const"
+        or (_text(tokens, index - 1) == "<" and after.text in (">", ","))
+    )
+
+
+def _is_assembly(tokens: Sequence[Piece], index: int) -> bool:
+    """Whether a string stands in an ``asm`` statement, a few tokens behind it."""
+    return any(tokens[one].text in _ASM for one in range(max(0, index - 40), index))
+
+
+_ASM = ("asm", "__asm__", "__asm")
+_ATTRIBUTES = ("__launch_bounds__", "__attribute__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__align__")
+_LOW_PRECISION_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_fp4.h", "cuda_fp6.h", "mma.h")
+
+_NAMES_OF = {
+    "inline-assembly": _ASM,
+    "low-precision": ("__half", "__half2", "half2", "__nv_bfloat16", "__nv_bfloat162", "nv_bfloat16", "nv_bfloat162",
+                      "wmma", "__float_to_tf32"),
+    "streams": ("getStreamFromPool", "getStreamFromExternal", "cudaStreamNonBlocking", "cudaStreamPerThread",
+                "cuStreamCreate", "cuStreamCreateWithPriority"),
+    "graphs": ("cudaStreamBeginCapture", "cudaGraphLaunch", "CUDAGraph"),
+    "shared-device-memory": ("cudaMallocManaged", "cudaHostRegister", "cudaMallocHost", "cudaHostAlloc", "__managed__",
+                             "cudaMemcpyPeer", "cudaMemcpyPeerAsync", "cudaDeviceEnablePeerAccess",
+                             "cuMemAllocManaged", "cuMemImportFromShareableHandle"),
+    "device-clock": ("clock64", "globaltimer", "__globaltimer"),
+    "device-sleep": ("__nanosleep",),
+    "l2-persistence": ("accessPolicyWindow", "cudaLimitPersistingL2CacheSize", "cudaAccessPropertyPersisting"),
+    "threads": ("pthread_create",),
+    "host-files": ("ifstream", "ofstream", "fstream"),
+}  # fmt: skip
+_FAMILIES = {
+    "cudaStreamCreate": "streams",
+    "cudaIpc": "shared-device-memory",
+    "cuIpc": "shared-device-memory",
+    "__nv_fp8": "low-precision",
+    "__nv_fp4": "low-precision",
+}
+_QUALIFIED = {
+    **{f"std::{name}": "threads" for name in ("thread", "jthread", "async")},
+    **{f"{space}::{name}": "low-precision" for space in ("at", "c10", "torch") for name in ("Half", "BFloat16")},
+}
+_CALLS_OF = {
+    "processes": ("system", "popen", "fork", "vfork", "execl", "execle", "execlp", "execv", "execve", "execvp",
+                  "execvpe", "posix_spawn", "posix_spawnp", "kill", "ptrace", "_exit"),
+    "foreign-functions": ("dlopen", "dlsym", "dlmopen"),
+    "host-files": ("open", "openat", "fopen", "freopen", "mmap", "shm_open", "memfd_create"),
+    "introspection": ("process_vm_readv", "process_vm_writev"),
+    "network": ("socket", "connect", "sendto"),
+    "handlers": ("signal", "sigaction", "atexit"),
+    "environment": ("setenv", "putenv", "unsetenv"),
+    "device-clock": ("clock",),
+}  # fmt: skip
+_NAMES = {name: rule for rule, names in _NAMES_OF.items() for name in names}
+_CALLS = {name: rule for rule, names in _CALLS_OF.items() for name in names}
+_ASSEMBLY = (
+    ("globaltimer", "device-clock"),
+    ("%clock", "device-clock"),
+    ("nanosleep", "device-sleep"),
+    ("evict_last", "l2-persistence"),
+    (".tf32", "low-precision"),
+    (".bf16", "low-precision"),
+    (".f16", "low-precision"),
+)

@@ -1,0 +1,98 @@
+"""The static scan: what stands in a solution's text that a reader of its record should know."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Iterator
+
+from harness.records import REPORT, Finding
+from harness.scanning import cuda, python, torch_use
+from harness.scanning.hot_path import HotPath
+from harness.scanning.literals import Literals, Located, is_empty, sources
+from harness.scanning.program import Program, inside, literal, parsed
+from harness.scanning.rules import RULES, Hit
+from harness.text import one_line, shortened
+
+#: Longer texts and larger trees are not scanned, so that none takes more than seconds.
+MOST_CHARACTERS, MOST_NODES = 1 << 18, 100_000
+#: Before Python 3.12 the parser looks through a whole f-string for each of its fields.
+_MOST_LOOKED_AT = 2_000_000_000
+MOST_FINDINGS = 50
+_MOST_SEEN = 80
+
+
+def scan(text: str) -> tuple[Finding, ...]:
+    """What the rules see in a solution; nothing is run, and a text that is no Python gives nothing.
+
+    A function of the text alone. It never raises; texts too large to be read in seconds give ``not-scanned``.
+
+    Args:
+        text: The solution's source.
+
+    Returns:
+        Findings of level ``report``, in the order of the lines: one for each rule and line, ``MOST_FINDINGS`` at most;
+        where there are more, each rule keeps its first.
+    """
+    return tuple(_finding(hit) for hit in _chosen(_hits(text)))
+
+
+def _hits(text: str) -> Iterator[Hit]:
+    if len(text) > MOST_CHARACTERS:
+        yield Hit(None, "not-scanned", f"{len(text):,} characters, and {MOST_CHARACTERS:,} are the most that is read")
+        return
+    if text.count("{") * len(text) > _MOST_LOOKED_AT:
+        yield Hit(None, "not-scanned", f"{text.count('{'):,} braces")
+        return
+    tree = parsed(text)
+    if tree is None:
+        return
+    if sum(1 for _ in itertools.islice(inside(tree), MOST_NODES + 1)) > MOST_NODES:
+        yield Hit(None, "not-scanned", f"more than {MOST_NODES:,} names, numbers and expressions")
+        return
+    program = Program(tree)
+    for detector in (*python.DETECTORS, *torch_use.detectors(HotPath(program))):
+        for node in program.of(*detector.types):
+            for place, seen in detector.look(program, node):
+                yield Hit(getattr(place, "lineno", None), detector.rule, seen)
+    yield from _source_hits(program, Literals(program, text))
+
+
+def _source_hits(program: Program, literals: Literals) -> Iterator[Hit]:
+    """What is seen in the sources that a program gives to a compiler."""
+    texts: dict[str, Located] = {}
+    room = cuda.MOST_CHARACTERS
+    for source in sources(program, literals):
+        located = source.located
+        if source.what and not located.text.strip() and not is_empty(source.node):
+            yield Hit(source.node.lineno, "unread-source", source.what)
+        if located.text not in texts:
+            if cuda.too_long(located.text) or len(located.text) > room:
+                yield Hit(source.node.lineno, "not-scanned", source.what or "a C++ source")
+                continue
+            room -= len(located.text)
+            texts[located.text] = located
+    if literals.is_cut:
+        yield Hit(None, "not-scanned", "sources that are made of too many pieces")
+    names = {value for node in program.of(ast.Constant) if (value := literal(node)) and len(value) < 200}
+    yield from cuda.cuda_hits(list(texts.values()), names.__contains__)
+
+
+def _chosen(hits: Iterable[Hit]) -> list[Hit]:
+    """One hit for each rule and line; where they are too many, the first of each rule and then the first of all."""
+    places: dict[tuple[int | None, str], Hit] = {}
+    for hit in hits:
+        places.setdefault((hit.line, hit.rule), hit)
+    order = list(RULES)
+    found = sorted(places.values(), key=lambda hit: (hit.line or 0, order.index(hit.rule)))
+    first: dict[str, Hit] = {}
+    for hit in found:
+        first.setdefault(hit.rule, hit)
+    kept = set(list(dict.fromkeys([*first.values(), *found]))[:MOST_FINDINGS])
+    return [hit for hit in found if hit in kept]
+
+
+def _finding(hit: Hit) -> Finding:
+    rule = RULES[hit.rule]
+    seen = one_line(shortened(hit.seen, _MOST_SEEN))
+    return Finding(rule.name, None, hit.line, (), rule.remedy, f"{seen}: {rule.what}", REPORT)
