@@ -6,6 +6,7 @@ An answer passes where it passes in every trial; here two stand for all. docs/nu
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,7 +15,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.judge.checks import Found
-from harness.judge.comparison import Answer, Comparison
+from harness.judge.comparison import Answer, Comparison, badness
 from harness.judge.draws import Draw, cotangents
 from harness.judge.equivalence import magnitude
 from harness.judge.kinks import Kinks, Settled
@@ -87,7 +88,7 @@ class _Wrong(NamedTuple):
     outputs: Mapping[int, torch.Tensor]
 
 
-class _Passed(NamedTuple):
+class _Judged(NamedTuple):
     """What an output's wrong answer is, and what the judge said of it."""
 
     what: str
@@ -104,7 +105,15 @@ def answers(trials: Trials) -> Iterator[Found]:
             yield Found(
                 False, f"eager's own answer would fail as {output_words(place, len(reports))}: {figures(report)}"
             )
-    yield from _told(trials, _wrong_answers, "zeros, a constant, the inputs, other draws and other samples", False)
+    judged, passed = _judged_answers(trials, _wrong_answers, jointly=False)
+    for what, place, report in passed:
+        yield Found(False, f"{what} would pass as {output_words(place, len(reports))}: {figures(report)}")
+    if judged and not passed:
+        yield Found(
+            True,
+            "zeros, a constant, the inputs, other draws' answers and other samples' fail; the closest, "
+            f"{_closest(judged)}",
+        )
 
 
 def precision_class(trials: Trials) -> Iterator[Found]:
@@ -117,15 +126,23 @@ def precision_class(trials: Trials) -> Iterator[Found]:
         return
 
     def coarse(trials: Trials, number: int, draw: Draw, right: Outputs) -> Iterator[_Wrong]:
+        floating = [place for place, output in enumerate(right) if output.is_floating_point()]
         rounded = _by_rounded_products(trials, draw, bits)
         if rounded is not None:
-            yield _Wrong(
-                f"products of operands rounded to {lower[0]}",
-                {place: output.to(right[place].dtype) for place, output in enumerate(rounded)},
-            )
-        yield _Wrong(f"the answer stored in {lower[0]}", dict(enumerate(cut_inputs(right, bits))))
+            what = f"what products of operands rounded to {lower[0]} give"
+            yield _Wrong(what, {place: rounded[place].to(right[place].dtype) for place in floating})
+        stored = cut_inputs(right, bits)
+        yield _Wrong(f"the answer stored in {lower[0]}", {place: stored[place] for place in floating})
 
-    yield from _told(trials, coarse, f"answers of class {lower[0]}", None)
+    reports, passed = _judged_answers(trials, coarse, jointly=True)
+    if not reports:
+        yield Found(True, "no output is a floating tensor: there is no class to tell")
+    eager = trials.comparison(*trials.settled(0))[1]
+    for what, place, report in passed:
+        own = f"eager's own has {eager[place].l2_error or 0:.1e}"
+        yield Found(None, f"{what} would pass: {figures(report)}, {own}: the class cannot be told")
+    if reports and not passed:
+        yield Found(True, f"answers of class {lower[0]} fail; the closest, {_closest(reports)}")
 
 
 def gradients(trials: Trials, told: Collection[str]) -> Iterator[Found]:
@@ -179,38 +196,53 @@ def output_words(place: int, count: int) -> str:
 _Source = Callable[[Trials, int, Draw, Outputs], Iterator[_Wrong]]
 
 
-def _told(trials: Trials, source: _Source, all_of_them: str, ok: bool | None) -> Iterator[Found]:
-    """Tell of the wrong answers that would pass, as refused or as worth knowing; else of the one that comes closest."""
-    reports = _reports(trials, source, 0, None)
-    passed = [one for one in reports if one.report.ok]
+def _judged_answers(trials: Trials, source: _Source, jointly: bool) -> tuple[list[_Judged], list[_Judged]]:
+    """What the judge says of wrong answers, and which of them would pass in every trial.
+
+    Args:
+        trials: What to judge by.
+        source: Makes the wrong answers.
+        jointly: Whether one passes only with all of its outputs, and is then told once, by its worst.
+    """
+    first = _reports(trials, source, 0, None)
+    passed = _passing(first, jointly)
     if passed:
-        again = {one[:2] for one in _reports(trials, source, 1, {one[:2] for one in passed}) if one.report.ok}
-        passed = [one for one in passed if one[:2] in again]
-    count = len(trials.outputs(trials.draws[0]))
-    for what, place, report in passed:
-        yield Found(ok, f"{what} would pass as {output_words(place, count)}: {figures(report)}")
-    if passed:
-        return
-    closest = min(reports, key=lambda one: one.report.share if one.report.share is not None else float("inf"))
-    yield Found(True, f"{all_of_them} fail; the closest, {closest.what}, has {figures(closest.report)}")
+        again = {one.what for one in passed}
+        kept = {one[:2] for one in _passing(_reports(trials, source, 1, again), jointly)}
+        names = {what for what, _ in kept}
+        passed = [one for one in passed if (one.what in names if jointly else one[:2] in kept)]
+    return first, passed
 
 
-def _reports(trials: Trials, source: _Source, number: int, wanted: Collection[tuple[str, int]] | None) -> list[_Passed]:
-    """What the judge says of the wrong answers in a trial: all of them, or some by name and place."""
+def _passing(reports: Sequence[_Judged], jointly: bool) -> list[_Judged]:
+    if not jointly:
+        return [one for one in reports if one.report.ok]
+    worst: dict[str, _Judged] = {}
+    for one in reports:
+        if one.what not in worst or badness(one.report) > badness(worst[one.what].report):
+            worst[one.what] = one
+    return [one for one in worst.values() if one.report.ok]
+
+
+def _closest(reports: Sequence[_Judged]) -> str:
+    """The answer whose errors are nearest to their budgets, in words."""
+    least = min(reports, key=lambda one: one.report.share if one.report.share is not None else math.inf)
+    return f"{least.what}, has {figures(least.report)}"
+
+
+def _reports(trials: Trials, source: _Source, number: int, wanted: Collection[str] | None) -> list[_Judged]:
+    """What the judge says of the wrong answers in a trial: all of them, or some by name."""
     draw, settled = trials.settled(number)
     right = trials.outputs(draw)
     comparison, _ = trials.comparison(draw, settled)
     found = []
     for wrong in source(trials, number, draw, right):
-        places = [
-            place
-            for place in wrong.outputs
-            if right[place].numel() and (wanted is None or (wrong.what, place) in wanted)
-        ]
-        if places:
-            outputs = [wrong.outputs.get(place, output) for place, output in enumerate(right)]
-            reports = comparison.of_other_outputs(outputs)
-            found += [_Passed(wrong.what, place, reports[place]) for place in places]
+        places = [place for place in wrong.outputs if right[place].numel()]
+        if places and (wanted is None or wrong.what in wanted):
+            reports = comparison.of_other_outputs(
+                [wrong.outputs.get(place, output) for place, output in enumerate(right)]
+            )
+            found += [_Judged(wrong.what, place, reports[place]) for place in places]
     return found
 
 
@@ -298,7 +330,7 @@ def _sizes(graph: Graph, first: Mapping[str, torch.Tensor | None], told: Collect
     scale = max(magnitude(output.detach()).rms for output in graph.outputs if output.requires_grad)
     least, most = GRADIENT_RANGE
     for name, gradient in first.items():
-        if gradient is None or name in told or not scale:
+        if gradient is None or name in told or not scale or not bool(torch.isfinite(gradient).all()):
             continue
         size = magnitude(gradient).rms
         ratio = size * (magnitude(graph.leaves[name].detach()).rms or 1.0) / scale
