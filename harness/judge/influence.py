@@ -33,18 +33,20 @@ def variation(problem: Problem, trials: Trials) -> Iterator[Found]:
     Raises:
         ProblemError: The form changes from draw to draw.
     """
-    first, others = trials.outputs(trials.draws[0]), []
+    first = trials.outputs(trials.draws[0])
+    over_draws = [0.0] * len(first)
     for draw in trials.draws[1:]:
-        others.append(trials.outputs(draw))
-        if [output.shape for output in others[-1]] != [output.shape for output in first]:
+        other = trials.outputs(draw)
+        if [output.shape for output in other] != [output.shape for output in first]:
             raise ProblemError(f"{problem.path}: {FORMS_CHANGE}")
+        over_draws = list(map(max, over_draws, map(_spread, other, first)))
     independent = trials.forward.samples_are_independent(trials.draws[0], trials.seed)
     least: dict[str, float] = {}
     fine = True
     for place, output in enumerate(first):
         if not output.numel():
             continue
-        over = {"draws": max(_spread(other[place], output) for other in others)}
+        over = {"draws": over_draws[place]}
         if independent:
             over["the batch"] = _spread(output[:1].expand_as(output), output)
         for kind, value in over.items():
@@ -64,7 +66,7 @@ def influence(trials: Trials) -> Iterator[Found]:
     other = _few(trials, trials.draws[1])
     model, others = copy.deepcopy(draw.model), dict(other.model.named_parameters())
     generator = torch.Generator().manual_seed(derive_seed(str(trials.seed), "influence"))
-    comparison, _ = trials.comparison(draw, None)
+    comparison, _ = trials.comparison(draw)
     changes: dict[str, float] = {}
     fine = True
     for name, changed in _changed_draws(draw, other, model, others, generator):
@@ -150,6 +152,8 @@ def _few(trials: Trials, draw: Draw) -> Draw:
 
 
 def _spread(other: torch.Tensor, output: torch.Tensor) -> float:
+    if not output.numel():
+        return 0.0
     if not output.is_floating_point():
         return float((other != output).double().mean())
     # A difference of two has twice the variance of one.

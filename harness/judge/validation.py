@@ -1,5 +1,6 @@
 """Is a problem sound: does its reference run, repeat itself, and tell a right answer from a wrong one?
 
+What is asked last, with wrong answers and other draws, is in ``fitness`` and ``influence``.
 Every case is drawn and evaluated as a judged one is, by the same code. The problem's own code is trusted and runs in
 this process; whatever it raises is a finding.
 """
@@ -156,14 +157,16 @@ class _Case:
 
     def _memory(self) -> Iterator[Found]:
         size = size_of(self._problem, self._constants)
-        on_cpu = self._device.type == "cpu"
-        reason = why_not(size, free_memory(self._device)) if on_cpu and not self._forced else None
+        on_cpu, free = self._device.type == "cpu", free_memory(self._device)
+        reason = why_not(size, free) if on_cpu and not self._forced else None
         if reason is not None:
             self.fits = False
             yield Found(None, f"left out on the CPU: {reason}; force it with --case {self._name}")
             raise _Stop
         if size is None:
             yield Found(None, "unknown: the reference does not run on torch's meta device, where nothing is allocated")
+        elif not on_cpu and size.device_bytes > free:
+            yield Found(None, f"{_size_words(size)}, of which {size_text(free)} are free: it may not fit")
         else:
             yield Found(True, _size_words(size))
 
@@ -280,6 +283,7 @@ class _Case:
         yield from self._gradient_words(leaves, unused)
         if nothing:
             raise _Stop
+        del self._graph  # what follows needs the room
 
     def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[Found]:
         if not leaves:

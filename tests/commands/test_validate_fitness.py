@@ -176,7 +176,8 @@ def test_refusals_alone_end_the_program_with_2(validated: Any, harness: Harness,
     assert validated.code == 2
     assert validated.err == ""
     path = tmp_path / "noted.py"
-    path.write_text(f"{UNFIT}\nCASES = {{'noted': {{'flaw': 'barely varies'}}}}\n")
+    path.write_text(f"{UNFIT}\nPRECISION = '7-bit'\nCASES = {{'noted': {{'flaw': 'barely varies'}}}}\n")
     noted = harness("validate", path, "--device", "cpu")
     assert (noted.code, noted.err) == (0, "")
     assert "barely varies over draws" in noted.out
+    assert "7-bit is the lowest class" in noted.out
