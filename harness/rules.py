@@ -11,7 +11,7 @@ PROTOCOL, INPUT_MUTATION, LATE_WRITE, CLOCK = "protocol", "input_mutation", "lat
 REPLACED_FUNCTIONS = "replaced-functions"
 #: Reported: honest solutions do this too, for reasons of their own.
 NO_OWN_KERNEL, LIBRARY_OPERATORS, OTHER_STREAMS = "no-own-kernel", "library-operators", "other-streams"
-THREADS, FLAGS = "threads", "flags"
+THREADS, FLAGS = "live-threads", "flags"
 
 ENFORCED = {
     PROTOCOL: "a worker's message that is none of the closed schema, or comes out of turn",

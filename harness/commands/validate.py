@@ -26,10 +26,10 @@ _WORDS = {True: "ok", False: "FAILED", None: "note"}
 @option("root")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no lines.")
 def command(problem: str, device: str, cases: tuple[str, ...], root: str | None, as_json: bool) -> int:
-    """Check a problem: structure, every case, determinism of its reference.
+    """Check a problem: does every case run and repeat itself, and would wrong answers fail?
 
-    PROBLEM is a name or the path of a file. Each case is drawn and evaluated as a judged one is. What is FAILED ends
-    the program with 2; a note is worth knowing and no fault.
+    PROBLEM is a name or the path of a file. Each case is drawn and evaluated as a judged one is, and wrong answers are
+    judged as a candidate's are. What is FAILED ends the program with 2; a note is worth knowing and no fault.
 
     \b
     Examples:

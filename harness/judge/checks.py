@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.errors import ProblemError
 
@@ -24,6 +25,13 @@ class Check:
     ok: bool | None
     found: str
     case: str | None = None
+
+
+class Found(NamedTuple):
+    """A check's outcome before it has its name; see ``Check``."""
+
+    ok: bool | None
+    words: str
 
 
 def bad_structure(error: ProblemError) -> Check:

@@ -312,6 +312,24 @@ class Comparison:
             self._result.gradients.append(self._report(name, judged))
         return self._result
 
+    def of_other_outputs(self, outputs: Sequence[torch.Tensor]) -> list[TensorReport]:
+        """The reports that other outputs would have had; of the evaluations only the exact one is made again.
+
+        Args:
+            outputs: Of the form of those that were added before.
+
+        Raises:
+            ProblemError: The reference does not run.
+        """
+        judged = {name: replace(one, received={}) for name, one in self._outputs.items()}
+        tally = _Tally("", None, dict(zip(judged, outputs, strict=True)), judged, frozenset(judged))
+        for piece in self._exact.pieces:
+            tally.exact = tally.found("exact", 0, self._exact.graph(piece), piece)
+            mine = {name: _rows(tensor, piece) for name, tensor in tally.mine.items()}
+            self._add(tally.sums, tally.exact, mine, _first_row(piece))
+        self._book(tally)
+        return [self._report(name, one) for name, one in judged.items()]
+
     def _others(
         self, piece: slice | None
     ) -> Iterator[tuple[str, int, Graph, torch.Tensor | None, contextlib.AbstractContextManager[object]]]:

@@ -1,5 +1,6 @@
 """Is a problem sound: does its reference run, repeat itself, and tell a right answer from a wrong one?
 
+What is asked last, with wrong answers and other draws, is in ``fitness`` and ``influence``.
 Every case is drawn and evaluated as a judged one is, by the same code. The problem's own code is trusted and runs in
 this process; whatever it raises is a finding.
 """
@@ -9,20 +10,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from harness import problems
 from harness.errors import HarnessError, ProblemError
 from harness.excerpt import hidden_constants
-from harness.judge.checks import STRUCTURE, Check, bad_structure
-from harness.judge.draws import Draw, cotangents, derive_seed, draw, init_args
+from harness.judge.checks import STRUCTURE, Check, Found, bad_structure
+from harness.judge.draws import Draw, cotangents, derive_seed, draw, draw_inputs, init_args
 from harness.judge.equivalence import FLOORS, NO_ERROR, Errors, Slices, deviation, joined, judge, magnitude, relative
 from harness.judge.exchange import Exchange, Form
-from harness.judge.fitting import Size, free_memory, size_of, why_not
+from harness.judge.fitness import Trials, answers, gradients, precision_class
+from harness.judge.fitting import Size, free_memory, shortage, size_of, why_not
 from harness.judge.further_draws import Source, declared_draws
+from harness.judge.influence import influence, variation
+from harness.judge.kinks import Kinks
 from harness.judge.reference import EXACT_SHARE, Graph, Reference, input_names
+from harness.judge.watching import Watcher, Watching
 from harness.memory import size_text
 from harness.problems import Problem, ProblemModule, failure, fault_of
 from harness.wire.arena import dtype_name
@@ -31,13 +36,6 @@ from harness.wire.arena import dtype_name
 _SECRET = "validate"
 #: A gradient below this share of the largest one is what float64 rounding leaves of zero.
 _ROUNDING = 1e-12
-
-
-class _Found(NamedTuple):
-    """A check's outcome before it has its name."""
-
-    ok: bool | None
-    words: str
 
 
 def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> Iterator[Check]:
@@ -102,6 +100,7 @@ class _Case:
     _args: list[Any]
     _draws: list[Draw]
     _graph: Graph
+    _trials: Trials
 
     def __init__(self, problem: Problem, name: str, constants: dict[str, Any], device: torch.device, forced: bool):
         self.fits = True
@@ -111,11 +110,13 @@ class _Case:
         self._device = device
         self._forced = forced
         self._seed = derive_seed(_SECRET, "forward")
-        self._reference = Reference(problem, True, free_memory(device) // EXACT_SHARE, device)
+        memory = free_memory(device) // EXACT_SHARE
+        self._reference, self._without_graphs = (Reference(problem, graphs, memory, device) for graphs in (True, False))
+        self._vacuous: set[str] = set()
 
     def checks(self) -> Iterator[Check]:
         """Run the checks until one finds that the case cannot go on."""
-        steps: dict[str, Callable[[], Iterator[_Found]]] = {
+        steps: dict[str, Callable[[], Iterator[Found]]] = {
             "body": self._body,
             "memory": self._memory,
             "model": self._model,
@@ -124,7 +125,11 @@ class _Case:
             "forward": self._forward,
             "repeat": self._repeat,
             "exact": self._exact,
-            "draws": self._other_draws,
+            "draws": lambda: variation(self._problem, self._trials),
+            "answers": lambda: answers(self._trials),
+            "influence": lambda: influence(self._trials),
+            "class": lambda: precision_class(self._trials),
+            "gradients": lambda: gradients(self._trials, self._vacuous),
             "further": self._further_draws,
         }
         for name, step in steps.items():
@@ -135,7 +140,8 @@ class _Case:
                 return
             except torch.OutOfMemoryError as error:
                 self.fits = False
-                yield Check(name, None, f"does not fit the memory of {self._device}: {error}")
+                words = shortage(self._problem, self._name, self._constants, self._device, error)
+                yield Check(name, None, f"does not fit: {words}")
                 return
             except HarnessError as error:
                 yield Check(name, False, str(error))
@@ -147,71 +153,79 @@ class _Case:
                 yield Check(name, False, str(fault))
                 return
 
-    def _body(self) -> Iterator[_Found]:
+    def _body(self) -> Iterator[Found]:
         self._module = problems.load(self._problem, self._constants)
         settings = ", ".join(f"{name}={value!r}" for name, value in self._constants.items())
-        yield _Found(True, f"runs with {settings}" if settings else "runs as it is written")
+        yield Found(True, f"runs with {settings}" if settings else "runs as it is written")
 
-    def _memory(self) -> Iterator[_Found]:
+    def _memory(self) -> Iterator[Found]:
         size = size_of(self._problem, self._constants)
-        on_cpu = self._device.type == "cpu"
-        reason = why_not(size, free_memory(self._device)) if on_cpu and not self._forced else None
+        on_cpu, free = self._device.type == "cpu", free_memory(self._device)
+        reason = why_not(size, free) if on_cpu and not self._forced else None
         if reason is not None:
             self.fits = False
-            yield _Found(None, f"left out on the CPU: {reason}; force it with --case {self._name}")
+            yield Found(None, f"left out on the CPU: {reason}; force it with --case {self._name}")
             raise _Stop
         if size is None:
-            yield _Found(None, "unknown: the reference does not run on torch's meta device, where nothing is allocated")
+            yield Found(None, "unknown: the reference does not run on torch's meta device, where nothing is allocated")
+        elif not on_cpu and size.device_bytes > free:
+            yield Found(None, f"{_size_words(size)}, of which {size_text(free)} are free: it may not fit")
         else:
-            yield _Found(True, _size_words(size))
+            yield Found(True, _size_words(size))
 
-    def _model(self) -> Iterator[_Found]:
+    def _model(self) -> Iterator[Found]:
         self._args = init_args(self._problem, self._module, derive_seed(_SECRET, "init"))
         self._draws = [self._draw(0)]
         state = self._draws[0].state
         tensors = ", ".join(f"{tensor.name} {_form(tensor.shape, tensor.dtype)}" for tensor in state)
-        yield _Found(True, f"constructs; {tensors or 'no parameters or buffers'}")
+        yield Found(True, f"constructs; {tensors or 'no parameters or buffers'}")
 
-    def _inputs(self) -> Iterator[_Found]:
+    def _inputs(self) -> Iterator[Found]:
         inputs = self._draws[0].inputs
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         if not tensors:
-            yield _Found(False, "get_inputs() gives no tensor: there is nothing that a kernel could be given")
+            yield Found(False, "get_inputs() gives no tensor: there is nothing that a kernel could be given")
             raise _Stop
-        yield _Found(True, ", ".join(_value_words(value) for value in inputs))
+        yield Found(True, ", ".join(_value_words(value) for value in inputs))
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-            yield _Found(None, "some inputs are NaN or infinite")
+            yield Found(None, "some inputs are NaN or infinite")
 
-    def _seeds(self) -> Iterator[_Found]:
+    def _seeds(self) -> Iterator[Found]:
         again, other = self._draw(0), self._draw(1)
         first = self._draws[0]
         if not (_same_inputs(first, again) and _same_parameters(first, again)):
-            yield _Found(
+            yield Found(
                 False,
                 "the same seed gives other inputs or parameters: draw with torch or random, not from the time, the "
                 "system or a generator of your own",
             )
         else:
-            yield _Found(True, "the same seed gives the same draw")
+            yield Found(True, "the same seed gives the same draw")
         if _same_inputs(first, other):
-            yield _Found(None, "inputs are the same for every seed: a candidate may know them by heart")
+            yield Found(None, "inputs are the same for every seed: a candidate may know them by heart")
         self._draws.append(other)
 
-    def _forward(self) -> Iterator[_Found]:
-        self._graph = self._reference.eager(self._draws[0], self._seed)
+    def _forward(self) -> Iterator[Found]:
+        watcher = Watcher()
+        self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
         outputs = self._graph.outputs
         if any(output.is_complex() for output in outputs):
-            yield _Found(False, "the reference returns complex numbers, which cannot be judged yet")
+            yield Found(False, "the reference returns complex numbers, which cannot be judged yet")
             raise _Stop
         self._check_crossing()
         forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
-        yield _Found(True, f"returns {'a sequence: ' if self._graph.is_sequence else ''}{forms}")
+        yield Found(True, f"returns {'a sequence: ' if self._graph.is_sequence else ''}{forms}")
+        self._draws.append(self._draw(2))
+        kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
+        self._trials = Trials(
+            self._reference, self._without_graphs, self._problem.precision, self._draws, self._seed, kinks
+        )
         for name, output in zip(self._names(), outputs, strict=True):
             broken = output.numel() - int(torch.isfinite(output).sum())
             if 0 < broken < output.numel():
-                yield _Found(None, f"{name}: {broken} of {output.numel()} elements are NaN or infinite")
+                yield Found(None, f"{name}: {broken} of {output.numel()} elements are NaN or infinite")
 
-    def _repeat(self) -> Iterator[_Found]:
+    def _repeat(self) -> Iterator[Found]:
         """Evaluate the same thing twice; what remains of rounding may differ, no more."""
         again = self._reference.eager(self._draws[0], self._seed)
         pairs = dict(zip(self._names(), zip(self._graph.outputs, again.outputs, strict=True), strict=True))
@@ -225,17 +239,21 @@ class _Case:
                 if one is not None and (other := second[name]) is not None
             }
         differing = {name: pair for name, pair in pairs.items() if not _same(*pair)}
+        forgets = False
         for name, (one, other) in differing.items():
             exact = one.detach().to(torch.float64)
             errors = relative(deviation(other.detach().to(torch.float64), exact), magnitude(exact))
             fine = self._passes(errors)
             why = "the order of sums, which the budget allows" if fine else "the reference does not repeat itself"
             words = f"{name} differs from run to run by {errors.l2:.1e} (relative L2): {why}"
-            yield _Found(None if fine else False, words)
+            yield Found(None if fine else False, words)
+            forgets |= not fine
+        if forgets:
+            raise _Stop  # nothing can be judged by it
         if not differing:
-            yield _Found(True, "a second run gives the same bits, outputs and gradients")
+            yield Found(True, "a second run gives the same bits, outputs and gradients")
 
-    def _exact(self) -> Iterator[_Found]:
+    def _exact(self) -> Iterator[Found]:
         """Evaluate in float64, as it is judged; zero outputs and gradients prove nothing."""
         exact = self._reference.exact(self._draws[0], self._seed)
         scales: dict[str, list[Slices]] = {name: [] for name in self._names()}
@@ -261,50 +279,38 @@ class _Case:
         for name, sums in parameters.items():
             leaves[name] = {cotangent: [magnitude(total)] for cotangent, total in sums.items()}
         pieces = f" in {len(exact.pieces)} pieces" if len(exact.pieces) > 1 else ""
-        yield _Found(True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}")
-        for name, parts in scales.items():
-            if joined(parts).rms == 0 and self._is_floating(name):
-                yield _Found(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
+        yield Found(True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}")
+        nothing = [name for name, parts in scales.items() if joined(parts).rms == 0 and self._is_floating(name)]
+        for name in nothing:
+            yield Found(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
         yield from self._gradient_words(leaves, unused)
+        if nothing:
+            raise _Stop
+        del self._graph  # what follows needs the room
 
-    def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[_Found]:
+    def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[Found]:
         if not leaves:
-            yield _Found(None, "no output has a gradient: outputs alone are judged")
+            yield Found(None, "no output has a gradient: outputs alone are judged")
             return
         largest = {name: max(joined(parts).rms for parts in found.values()) for name, found in leaves.items()}
         bound = _ROUNDING * max(largest.values())
         for name, rms in largest.items():
             if not rms > bound:
-                yield _Found(None, f"the gradient of {name} is zero for every cotangent: it says nothing")
+                self._vacuous.add(name)
+                yield Found(None, f"the gradient of {name} is zero for every cotangent: it says nothing")
         for name in sorted(unused - set(leaves)):
-            yield _Found(None, f"no output depends on {name}: it has no gradient")
+            yield Found(None, f"{name} has no gradient")
 
-    def _other_draws(self) -> Iterator[_Found]:
-        """Other draws must have the same form, and outputs that would not pass for the first draw's."""
-        self._draws.append(self._draw(2))
-        exact = self._reference.exact(self._draws[0], self._seed)
-        piece = exact.pieces[0]
-        expected = exact.graph(piece).outputs
-        would_pass = dict.fromkeys(self._names(), True)
-        for other in self._draws[1:]:
-            self._reference.check_forms(other, self._seed, [tuple(output.shape) for output in self._graph.outputs])
-            outputs = self._reference.eager(other, self._seed).outputs
-            for name, wanted, output in zip(would_pass, expected, outputs, strict=True):
-                part = output if piece is None else output[piece]
-                would_pass[name] &= self._equivalent(part.detach(), wanted.detach())
-        for name, passes in would_pass.items():
-            if passes:
-                yield _Found(False, f"{name} is the same for every draw: a constant would pass, so it proves nothing")
-        if not any(would_pass.values()):
-            yield _Found(True, "other draws give the same form, and other outputs")
-
-    def _further_draws(self) -> Iterator[_Found]:
+    def _further_draws(self) -> Iterator[Found]:
         source = Source(self._problem, self._module, self._args, self._device)
-        yield from itertools.starmap(_Found, declared_draws(source, self._reference, self._seed))
+        yield from itertools.starmap(Found, declared_draws(source, self._reference, self._seed))
 
     def _draw(self, number: int) -> Draw:
         seed = derive_seed(_SECRET, "draw", number)
         return draw(self._problem, self._module, self._args, seed, self._device)
+
+    def _fresh_inputs(self, seed: int) -> list[Any]:
+        return draw_inputs(self._problem, self._module, seed, self._device)
 
     def _check_crossing(self) -> None:
         """Verify that everything can be passed to a candidate.
@@ -332,11 +338,6 @@ class _Case:
 
     def _is_floating(self, name: str) -> bool:
         return self._graph.outputs[self._names().index(name)].is_floating_point()
-
-    def _equivalent(self, received: torch.Tensor, expected: torch.Tensor) -> bool:
-        if not received.is_floating_point():
-            return torch.equal(received, expected)
-        return self._passes(relative(deviation(received.to(torch.float64), expected), magnitude(expected)))
 
     def _passes(self, errors: Errors) -> bool:
         return judge(errors, NO_ERROR, FLOORS[self._problem.precision]).ok

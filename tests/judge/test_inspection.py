@@ -50,7 +50,7 @@ REPLACED = {
     "the_worker_s": "harness.worker.clock.timed",
 }
 REPORTED = {
-    "thread": ("threads", "idler"),
+    "thread": ("live-threads", "idler"),
     "flag_at_import": ("flags", "torch.backends.cuda.matmul.allow_tf32: False before its import, True after"),
     "flag_in_a_call": ("flags", "default dtype: torch.float32 before a call, torch.float64 after; it was put back"),
     "gradients_off": ("flags", "torch.backends.cudnn.benchmark: False before a call, True after; it was put back"),
@@ -96,7 +96,7 @@ def test_what_honest_code_may_leave_behind_is_reported(deed: str, rows: dict[str
 @pytest.mark.parametrize("deed", HARMLESS)
 def test_what_is_put_back_is_not_reported(deed: str, rows: dict[str, dict[str, Any]]) -> None:
     assert rows[deed]["status"] == "PASSED"
-    assert not {finding["kind"] for finding in rows[deed]["findings"]} & {"threads", "flags"}
+    assert not {finding["kind"] for finding in rows[deed]["findings"]} & {"live-threads", "flags"}
 
 
 def test_heavy_operators_are_counted_in_both_directions(rows: dict[str, dict[str, Any]]) -> None:
@@ -107,16 +107,16 @@ def test_heavy_operators_are_counted_in_both_directions(rows: dict[str, dict[str
 
 
 def test_a_user_may_refuse_what_is_only_reported(folder: Path, harness: Callable[..., Any]) -> None:
-    options = ("--problem", folder / "problem.py", "--device", "cpu", "--json", "--refuse", "threads")
+    options = ("--problem", folder / "problem.py", "--device", "cpu", "--json", "--refuse", "live-threads")
     ran = harness("evaluate", folder / "thread.py", folder / "ended_thread.py", *options)
     thread, ended = ran.rows
-    assert (thread["status"], thread["rule"]) == ("CHEATED", "threads")
-    assert "refused by --refuse threads" in thread["message"]
-    assert (ended["status"], ended["policy"]["refused"]) == ("PASSED", ["threads"])
+    assert (thread["status"], thread["rule"]) == ("CHEATED", "live-threads")
+    assert "refused by --refuse live-threads" in thread["message"]
+    assert (ended["status"], ended["policy"]["refused"]) == ("PASSED", ["live-threads"])
     assert ran.code == 1
 
 
 def test_a_rule_that_nobody_reports_cannot_be_refused(folder: Path, harness: Callable[..., Any]) -> None:
-    ran = harness("evaluate", folder / "thread.py", "--problem", folder / "problem.py", "--refuse", "thread")
+    ran = harness("evaluate", folder / "thread.py", "--problem", folder / "problem.py", "--refuse", "live-thread")
     assert (ran.code, ran.out) == (2, "")
-    assert "no rule of that name is reported. Did you mean 'threads'?" in ran.err
+    assert "no rule of that name is reported. Did you mean 'live-threads'?" in ran.err
