@@ -37,6 +37,7 @@ from harness.judge.operands import WAYS, Rounding, mantissa_bits, operands_floor
 from harness.judge.reference import Graph, Reference, input_names, unpermuted
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
+from harness.wire.structure import paths_of
 
 Parts = list[Slices]
 #: Of a form that depends on values.
@@ -160,7 +161,7 @@ class _Tally:
     ) -> dict[str, torch.Tensor]:
         """An evaluation's tensors by name, the batch in its own order; sums over the pieces are added to the totals."""
         if self.cotangent is None:
-            named = zip(output_names(len(graph.outputs)), graph.outputs, strict=True)
+            named = zip(paths_of(graph.structure), graph.outputs, strict=True)
             return {name: unpermuted(tensor.detach(), order) for name, tensor in named}
         part = [_rows(one, piece) for one in self.cotangent]
         totals = self.totals.setdefault((kind, number), {})
@@ -222,14 +223,15 @@ class Comparison:
         Raises:
             ProblemError: The reference does not run.
         """
-        tallies = [] if outputs is None else [self._tally_of_outputs(outputs)]
-        tallies += [self._tally_of_gradients(answer) for answer in answers]
-        for piece in self._exact.pieces:
+        tallies = [self._tally_of_gradients(answer) for answer in answers]
+        for number, piece in enumerate(self._exact.pieces):
             graph = self._exact.graph(piece)
             if outputs is not None:
                 _check_forms(graph.outputs, [_rows(tensor, piece) for tensor in outputs])
                 if any(output.is_complex() for output in graph.outputs):
                     raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
+                if number == 0:
+                    tallies.insert(0, self._tally_of_outputs(paths_of(graph.structure), outputs))
             forms = [output.shape for output in graph.outputs]
             for tally in tallies:
                 tally.exact = tally.found("exact", 0, graph, piece)
@@ -251,8 +253,8 @@ class Comparison:
                 _add_other(tally.sums.others[kind], number, totals, total)
             self._book(tally)
 
-    def _tally_of_outputs(self, outputs: Sequence[torch.Tensor]) -> _Tally:
-        received = dict(zip(output_names(len(outputs)), outputs, strict=True))
+    def _tally_of_outputs(self, names: Sequence[str], outputs: Sequence[torch.Tensor]) -> _Tally:
+        received = dict(zip(names, outputs, strict=True))
         for name, tensor in received.items():
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
         return _Tally("", None, received, self._outputs, frozenset(received))
@@ -421,11 +423,6 @@ class Comparison:
             max_budget=verdict.max_budget,
             share=math.inf if math.isnan(verdict.share) else verdict.share,
         )
-
-
-def output_names(count: int) -> list[str]:
-    """What reports call the outputs."""
-    return ["output"] if count == 1 else [f"output[{index}]" for index in range(count)]
 
 
 def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:

@@ -44,7 +44,7 @@ from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status
 from harness.solutions import Candidate
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
+from harness.wire.messages import Construct, Constructed, Load, Loaded, Part, StateTensor
 from harness.wire.values import UnsupportedValue, encode_plain
 
 TRIALS = 5
@@ -177,7 +177,7 @@ class CandidateJudge:
         memory = free_memory(self._device)
         reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE, self._device)
         watcher = Watcher()
-        outputs, leaves, is_sequence = self._shape(reference, first, case, watcher)
+        outputs, leaves, structure = self._shape(reference, first, case, watcher)
         exchange = Exchange(
             args, first.inputs, first.state, outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
@@ -194,7 +194,7 @@ class CandidateJudge:
                     reference, problem.precision, lambda seed: draw_inputs(problem, module, seed, self._device)
                 )
             setting = Setting(
-                exchange, reference, names, leaves, is_sequence, problem.precision, f"{secret}:{case}", kinks
+                exchange, reference, names, leaves, structure, problem.precision, f"{secret}:{case}", kinks
             )
             self._stages.enter("trials")
             results = self._trials(setting, worker, clock, module, args, first, case, trials)
@@ -231,8 +231,8 @@ class CandidateJudge:
 
     def _shape(
         self, reference: Reference, first: Draw, case: str, watcher: Watcher
-    ) -> tuple[list[Form], tuple[str, ...], bool]:
-        """The outputs' forms, the leaves that are differentiated, whether outputs are a sequence; from an eager run."""
+    ) -> tuple[list[Form], tuple[str, ...], tuple[Part, ...]]:
+        """The outputs' forms, the leaves that are differentiated, what outputs come in; from an eager run."""
         graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"), Watching(watcher))
         leaves: tuple[str, ...] = ()
         if any(output.requires_grad for output in graph.outputs):
@@ -240,7 +240,7 @@ class CandidateJudge:
                 torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.is_sequence
+        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.structure
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}

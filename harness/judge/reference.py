@@ -20,6 +20,8 @@ from harness.errors import ProblemError
 from harness.judge.draws import CPU, Draw, seeded
 from harness.judge.fitting import spare_memory
 from harness.problems import Problem, failure
+from harness.wire.messages import Part
+from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
 
 EAGER_RUNS = 3
 #: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.
@@ -39,12 +41,12 @@ class Graph:
     Attributes:
         outputs: The output tensors, in order.
         leaves: Differentiable inputs and parameters by name.
-        is_sequence: Whether they came in a tuple or list.
+        structure: What the outputs came in.
     """
 
     outputs: list[torch.Tensor]
     leaves: dict[str, torch.Tensor]
-    is_sequence: bool
+    structure: tuple[Part, ...]
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
         """Gradients of the outputs against these cotangents, by leaf; None for a leaf that does not matter."""
@@ -107,6 +109,7 @@ class Reference:
         self._differentiate = differentiate
         self._memory_bytes = memory_bytes
         self._independent: bool | None = None
+        self._structure: tuple[Part, ...] = ()
 
     def has_room_beside(self, size: int) -> bool:
         """Whether so many bytes more may be kept while the reference is evaluated, with a margin for the candidate."""
@@ -253,17 +256,43 @@ class Reference:
             except Exception as error:
                 what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
                 raise failure(self._problem, what, error) from error
-        return Graph(self._outputs(result), leaves, not isinstance(result, torch.Tensor))
+        structure, outputs = self._taken_apart(result)
+        if dtype is None and rows is None:
+            self._check_structure(structure)
+        return Graph(outputs, leaves, structure)
 
-    def _outputs(self, result: Any) -> list[torch.Tensor]:
-        if isinstance(result, torch.Tensor):
-            return [result]
-        if isinstance(result, tuple | list) and result and all(isinstance(item, torch.Tensor) for item in result):
-            return list(result)
-        raise ProblemError(
-            f"{self._problem.path}: the reference returned {type(result).__name__}; it must return a tensor, or a "
-            "flat tuple or list of tensors"
-        )
+    def _taken_apart(self, result: Any) -> tuple[tuple[Part, ...], list[torch.Tensor]]:
+        """The outputs.
+
+        Raises:
+            ProblemError: They cannot be judged.
+        """
+        try:
+            structure, outputs = taken_apart(result)
+        except Unstructured as error:
+            raise ProblemError(f"{self._problem.path}: {error}") from None
+        strange = strange_parts(structure)
+        if strange or not outputs:
+            what = f"{strange[0].path} is {strange[0].kind}" if strange else "it returned no tensor"
+            raise ProblemError(
+                f"{self._problem.path}: the reference's outputs cannot be judged: {what}; return a tensor, or tuples, "
+                "lists and dicts (with strings for keys) of tensors and plain values"
+            )
+        return structure, outputs
+
+    def _check_structure(self, structure: tuple[Part, ...]) -> None:
+        """Verify that what surrounds the tensors is what it was in the first draw: the candidate is held to that.
+
+        Raises:
+            ProblemError: It is not.
+        """
+        self._structure = self._structure or structure
+        if structure != self._structure and len(paths_of(structure)) == len(paths_of(self._structure)):
+            first, now = next(pair for pair in zip(self._structure, structure, strict=False) if pair[0] != pair[1])
+            raise ProblemError(
+                f"{self._problem.path}: what the reference returns beside its tensors changes from draw to draw "
+                f"({first.path}: {first.value}, then {now.value}): return what depends on the inputs as a tensor"
+            )
 
 
 def batch_of(draw: Draw) -> int | None:

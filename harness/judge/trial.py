@@ -27,11 +27,13 @@ from harness.wire.messages import (
     Forward,
     Gradients,
     Outputs,
+    Part,
     Region,
     Reply,
     Report,
     input_key,
 )
+from harness.wire.structure import ROOT, difference, paths_of
 
 #: A worker cuts its messages itself; a candidate may speak in its place.
 MAX_MESSAGE_CHARACTERS = 10_000
@@ -59,7 +61,7 @@ class Setting:
         reference: Evaluates the reference.
         names: The reference's parameter and buffer names to the candidate's.
         leaves: The leaves that the reference differentiates; empty where it differentiates nothing.
-        is_sequence: Whether the reference returns its outputs in a tuple or list.
+        structure: What the reference's outputs come in.
         precision: The class under which errors are judged.
         secret: What seeds derive from.
         kinks: Settles draws; None where the reference has no kinks.
@@ -69,7 +71,7 @@ class Setting:
     reference: Reference
     names: Mapping[str, str]
     leaves: tuple[str, ...]
-    is_sequence: bool
+    structure: tuple[Part, ...]
     precision: PrecisionClass
     secret: str
     kinks: Kinks | None = None
@@ -214,18 +216,12 @@ def forward_command(setting: Setting, draw: Draw, seed: int, thread_order: str, 
 
 def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) -> None:
     """Structure, shape, dtype and device of what the candidate returned."""
-    wanted = f"a sequence of {len(expected)}" if setting.is_sequence else "a tensor"
-    if reply.structure not in ("tensor", "tuple", "list"):
-        raise CandidateStopped(
-            Status.WRONG_OUTPUT, f"forward returned {reply.structure}, where the reference returns {wanted}"
-        )
-    if len(reply.tensors) != len(expected) or (reply.structure != "tensor") != setting.is_sequence:
-        raise CandidateStopped(
-            Status.WRONG_OUTPUT,
-            f"forward returned a {reply.structure} of {len(reply.tensors)}, where the reference returns {wanted}",
-        )
-    for index, (tensor, region) in enumerate(zip(reply.tensors, expected, strict=True)):
-        name = "the output" if len(expected) == 1 else f"output {index}"
+    if words := difference(setting.structure, reply.structure):
+        raise CandidateStopped(Status.WRONG_OUTPUT, words)
+    if len(reply.tensors) != len(expected):
+        raise CandidateStopped(Status.CHEATED, "the worker described tensors that it did not name", rule="protocol")
+    for path, tensor, region in zip(paths_of(setting.structure), reply.tensors, expected, strict=True):
+        name = "the output" if path == ROOT else path
         if tensor.shape != region.shape:
             message = f"{name} has shape {list(tensor.shape)}, expected {list(region.shape)}"
         elif tensor.dtype != region.dtype:

@@ -24,6 +24,7 @@ from harness.judge.reference import EXACT_SHARE, Graph, Reference, input_names
 from harness.memory import size_text
 from harness.problems import Problem, ProblemModule, failure, fault_of
 from harness.wire.arena import dtype_name
+from harness.wire.structure import ROOT, TENSOR, paths_of
 
 #: What all seeds derive from: the same command says the same thing again.
 _SECRET = "validate"
@@ -202,7 +203,8 @@ class _Case:
             raise _Stop
         self._check_crossing()
         forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
-        yield _Found(True, f"returns {'a sequence: ' if self._graph.is_sequence else ''}{forms}")
+        kind = self._graph.structure[0].kind
+        yield _Found(True, f"returns {'' if kind == TENSOR else f'a {kind}: '}{forms}")
         for name, output in zip(self._names(), outputs, strict=True):
             broken = output.numel() - int(torch.isfinite(output).sum())
             if 0 < broken < output.numel():
@@ -320,8 +322,7 @@ class _Case:
             raise failure(self._problem, "the reference's backward", error) from error
 
     def _names(self) -> list[str]:
-        count = len(self._graph.outputs)
-        return ["the output"] if count == 1 else [f"output {index}" for index in range(count)]
+        return ["the output" if path == ROOT else path for path in paths_of(self._graph.structure)]
 
     def _is_floating(self, name: str) -> bool:
         return self._graph.outputs[self._names().index(name)].is_floating_point()

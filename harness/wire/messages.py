@@ -291,10 +291,25 @@ class OutputTensor:
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """The outputs lie in their regions where ``fault`` is empty everywhere."""
+class Part:
+    """One part of what a forward returned (see ``wire.structure``).
 
-    structure: str
+    Attributes:
+        path: Where it is: ``output``, ``output[1]``, ``output.logits``.
+        kind: ``tensor``, ``sequence``, ``dict`` or ``value``; else what it is, which nothing can be compared with.
+        value: The length of a sequence, the keys of a dict, the ``repr`` of a plain value.
+    """
+
+    path: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs, which lie in their regions where ``fault`` is empty everywhere; in the order of their parts."""
+
+    structure: tuple[Part, ...]
     tensors: tuple[OutputTensor, ...]
     reports: tuple[Report, ...]
     built: dict[str, str]

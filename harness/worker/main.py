@@ -61,6 +61,7 @@ from harness.wire.messages import (
     input_key,
 )
 from harness.wire.state import describe_state
+from harness.wire.structure import taken_apart
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits
 from harness.worker.candidate import (
@@ -70,7 +71,6 @@ from harness.worker.candidate import (
     own_init_args,
     parameter_map,
     store,
-    structure_of,
 )
 from harness.worker.platforms import Loader, platform_for
 from harness.worker.variants import Variants, forget
@@ -225,13 +225,12 @@ class Worker:
         with self._running():
             result = self._instance.forward()
             self.platform.synchronize()
-        structure = structure_of(result)
-        items = [result] if structure == "tensor" else result if structure in ("tuple", "list") else []
+        structure, tensors = taken_apart(result)
         described: list[OutputTensor] = []
-        for index, item in enumerate(items):
-            output = describe_output(item, self.platform.device)
+        for index, tensor in enumerate(tensors):
+            output = describe_output(tensor, self.platform.device)
             if not output.fault and index < len(command.outputs):
-                fault = store(self._arena, command.outputs[index], item)
+                fault = store(self._arena, command.outputs[index], tensor)
                 output = OutputTensor(output.shape, output.dtype, output.differentiable, fault)
             described.append(output)
         self.platform.synchronize()

@@ -149,7 +149,7 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "cut off": (NOTE, "exact", "outputs alone are judged"),
     "form changes": (FAILED, "draws", "change from draw to draw"),
     "constant": (FAILED, "draws", "the output is the same for every draw"),
-    "labels": (FAILED, "draws", "output 1 is the same for every draw"),
+    "labels": (FAILED, "draws", "output[1] is the same for every draw"),
     "both": (OK, "forward", "returns a sequence: float32 (64, 4), int64 (64)"),
     "too large": (NOTE, "memory", "left out on the CPU"),
 }
