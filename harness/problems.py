@@ -81,7 +81,7 @@ class ProblemModule:
     """A problem whose body has run under a case.
 
     Attributes:
-        model: The reference class.
+        model: Makes the reference: its class, or the class and ``eval()`` where the file has ``TRAINING = False``.
         get_inputs: Draws the inputs.
         get_init_inputs: Makes the constructor's arguments.
     """
@@ -163,13 +163,17 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
     """Run a problem's body under a case and return what the harness calls.
 
     Raises:
-        ProblemError: The body raised, or a required name is not callable.
+        ProblemError: The body raised, a required name is not callable, or ``TRAINING`` no truth value.
     """
     module = run_body(problem, constants)
     for name in _REQUIRED:
         if not callable(getattr(module, name, None)):
             raise ProblemError(f"{problem.path}: {name} is not callable")
-    return ProblemModule(module.Model, module.get_inputs, module.get_init_inputs)
+    training = getattr(module, "TRAINING", True)
+    if not isinstance(training, bool):
+        raise ProblemError(f"{problem.path}: TRAINING is {training!r}; it must be True or False")
+    model = module.Model if training else _evaluating(module.Model)
+    return ProblemModule(model, module.get_inputs, module.get_init_inputs)
 
 
 def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
@@ -348,6 +352,11 @@ class _ReplaceConstants(ast.NodeTransformer):
     @staticmethod
     def _lookup(name: str) -> ast.expr:
         return ast.Subscript(ast.Name(_OVERRIDES, ast.Load()), ast.Constant(name), ast.Load())
+
+
+def _evaluating(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A model's class whose instances are in evaluation mode."""
+    return lambda *arguments: model(*arguments).eval()
 
 
 def _place(problem: Problem, error: BaseException) -> str:

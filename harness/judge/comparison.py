@@ -10,12 +10,14 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.errors import ProblemError
+from harness.judge.buffers import PREFIX
 from harness.judge.draws import Draw
 from harness.judge.equivalence import (
     FLOORS,
@@ -161,8 +163,9 @@ class _Tally:
     ) -> dict[str, torch.Tensor]:
         """An evaluation's tensors by name, the batch in its own order; sums over the pieces are added to the totals."""
         if self.cotangent is None:
-            named = zip(paths_of(graph.structure), graph.outputs, strict=True)
-            return {name: unpermuted(tensor.detach(), order) for name, tensor in named}
+            named = dict(zip(paths_of(graph.structure), graph.outputs, strict=True))
+            named |= {PREFIX + name: buffer for name, buffer in graph.buffers.items()}
+            return {name: unpermuted(named[name].detach(), order) for name in self.mine}
         part = [_rows(one, piece) for one in self.cotangent]
         totals = self.totals.setdefault((kind, number), {})
         of_inputs = {}
@@ -213,12 +216,18 @@ class Comparison:
         self._settled = settled
         self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
 
-    def add(self, outputs: Sequence[torch.Tensor] | None, answers: Sequence[Answer] = ()) -> None:
+    def add(
+        self,
+        outputs: Sequence[torch.Tensor] | None,
+        answers: Sequence[Answer] = (),
+        buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
+    ) -> None:
         """Compare what the candidate returned, all of it by the same evaluations of the reference.
 
         Args:
             outputs: Its outputs (private copies); None where they are not judged here.
             answers: Its gradients, under one cotangent each.
+            buffers: Those of its buffers that are judged, by the reference's names; they belong to the outputs.
 
         Raises:
             ProblemError: The reference does not run.
@@ -231,7 +240,7 @@ class Comparison:
                 if any(output.is_complex() for output in graph.outputs):
                     raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
                 if number == 0:
-                    tallies.insert(0, self._tally_of_outputs(paths_of(graph.structure), outputs))
+                    tallies.insert(0, self._tally_of_outputs(paths_of(graph.structure), outputs, buffers))
             forms = [output.shape for output in graph.outputs]
             for tally in tallies:
                 tally.exact = tally.found("exact", 0, graph, piece)
@@ -253,8 +262,10 @@ class Comparison:
                 _add_other(tally.sums.others[kind], number, totals, total)
             self._book(tally)
 
-    def _tally_of_outputs(self, names: Sequence[str], outputs: Sequence[torch.Tensor]) -> _Tally:
-        received = dict(zip(names, outputs, strict=True))
+    def _tally_of_outputs(
+        self, names: Sequence[str], outputs: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor]
+    ) -> _Tally:
+        received = dict(zip(names, outputs, strict=True)) | {PREFIX + name: one for name, one in buffers.items()}
         for name, tensor in received.items():
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
         return _Tally("", None, received, self._outputs, frozenset(received))
@@ -313,7 +324,11 @@ class Comparison:
             sums.scale.setdefault(name, []).append(scale)
             if name not in mine:
                 continue
-            part = deviation(_real(mine[name]), wanted)
+            part = (
+                deviation(_real(mine[name]), wanted)
+                if expected.is_floating_point()
+                else _inequality(mine[name], expected)
+            )
             sums.received.setdefault(name, []).append(part)
             largest = float(part.maximum.max())
             if largest > sums.words.get(name, (0.0, ""))[0] and not self._fits(part, scale):
@@ -354,7 +369,7 @@ class Comparison:
             return replace(blank, note=note, cotangent=cotangent)
         if judged.scale is None:
             raise ProblemError(f"the reference differentiates {name} in one draw and not in another")
-        if judged.scale.rms == 0 and "" in judged.received and judged.scale.elements and _is_floating(judged.dtype):
+        if self._proves_nothing(name, judged):
             raise ProblemError(
                 f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
             )
@@ -387,6 +402,13 @@ class Comparison:
                     self._result.words[name] = words
         assert worst is not None
         return worst
+
+    @staticmethod
+    def _proves_nothing(name: str, judged: _Judged) -> bool:
+        """Whether a tensor is an output, and zero everywhere; a buffer may well be set to zero."""
+        assert judged.scale is not None
+        is_output = "" in judged.received and not name.startswith(PREFIX)
+        return is_output and judged.scale.rms == 0 and bool(judged.scale.elements) and _is_floating(judged.dtype)
 
     def _judge(
         self,
@@ -467,6 +489,13 @@ def _first_row(piece: slice | None) -> int:
 
 def _is_floating(dtype: str) -> bool:
     return bool(getattr(torch, dtype).is_floating_point)
+
+
+def _inequality(received: torch.Tensor, expected: torch.Tensor) -> Slices:
+    """The deviation of integers or truth values, at least one where they differ: float64 does not hold all integers."""
+    apart = (received.to(torch.float64) - expected.to(torch.float64)).abs().clamp(min=1)
+    difference = torch.where(received == expected, 0.0, apart)
+    return deviation(difference, torch.zeros_like(difference))
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from harness import problems
 from harness.baselines import EAGER
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
+from harness.judge.buffers import warm
 from harness.judge.comparison import TrialResult
 from harness.judge.conditions import Conditions
 from harness.judge.contest import Contest
@@ -45,6 +46,7 @@ from harness.records import EvaluationRecord, Finding, Status
 from harness.solutions import Candidate
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Construct, Constructed, Load, Loaded, Part, StateTensor
+from harness.wire.state import modes_of
 from harness.wire.values import UnsupportedValue, encode_plain
 
 TRIALS = 5
@@ -62,6 +64,24 @@ def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
         budget = max(report.l2_budget or 0.0 for report in own)
         found[name] = None if budget > VAGUE_BUDGET or any(report.note for report in own) else budget
     return found
+
+
+def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
+    """The reference's buffers that are looked at after a forward.
+
+    Those that it changes, and those that the candidate has under the same name, which it must leave alone as well.
+
+    Raises:
+        CandidateStopped: It lacks one of the former.
+    """
+    if missing := sorted(changes - names.keys()):
+        raise CandidateStopped(
+            Status.LOAD_ERROR,
+            f"no buffer of ModelNew can be matched to the reference's {', '.join(missing)}, which forward changes and "
+            "which is compared as well. Register it with register_buffer under the reference's name, or declare "
+            "PARAMETER_MAP = {'name in ModelNew': 'name in Model'}.",
+        )
+    return tuple(name for name in exchange.buffers if name in changes or names.get(name) == name)
 
 
 class CandidateJudge:
@@ -186,15 +206,16 @@ class CandidateJudge:
         with contextlib.closing(exchange):
             self._stages.enter("worker")
             worker = self._ready_worker(clock)
-            construct = self._construct_command(exchange, constants)
+            construct = self._construct_command(exchange, constants, first)
             names = self._construct(worker, exchange, construct, first.state, clock)
+            buffers = _watched_buffers(reference.changes, names, exchange)
             kinks = None
             if watcher.found:
                 kinks = Kinks(
                     reference, problem.precision, lambda seed: draw_inputs(problem, module, seed, self._device)
                 )
             setting = Setting(
-                exchange, reference, names, leaves, structure, problem.precision, f"{secret}:{case}", kinks
+                exchange, reference, names, leaves, structure, problem.precision, f"{secret}:{case}", kinks, buffers
             )
             self._stages.enter("trials")
             results = self._trials(setting, worker, clock, module, args, first, case, trials)
@@ -264,6 +285,9 @@ class CandidateJudge:
             self._progress(f"trial {trial + 1}/{trials}")
             seed = derive_seed(self._policy.secret, case, "draw", trial)
             drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
+            if trial and not all(tensor.is_parameter for tensor in drawn.state):
+                others = derive_seed(str(seed), "training")
+                warm(drawn, draw_inputs(self._candidate.problem, module, others, self._device), others)
             if bits is not None and trial in CUT_TRIALS:
                 drawn = cut(drawn, bits)
             settled = settle(setting, drawn, trial)
@@ -377,11 +401,11 @@ class CandidateJudge:
             self._loaded = reply
         return worker
 
-    def _construct_command(self, exchange: Exchange, constants: dict[str, Any]) -> Construct:
+    def _construct_command(self, exchange: Exchange, constants: dict[str, Any], first: Draw) -> Construct:
         assert self._loaded is not None
         own = self._loaded.has_init_inputs and self._differs("get_init_inputs")
         told = self._encoded(constants) if own else encode_plain({})
-        return Construct(exchange.total_bytes, own, () if own else exchange.args, told)
+        return Construct(exchange.total_bytes, own, () if own else exchange.args, told, modes_of(first.model))
 
     def _construct(
         self,

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
+from harness.judge.buffers import buffers_of, changed_buffers, same_form
 from harness.judge.draws import CPU, Draw, seeded
 from harness.judge.fitting import spare_memory
 from harness.problems import Problem, failure
@@ -42,11 +43,13 @@ class Graph:
         outputs: The output tensors, in order.
         leaves: Differentiable inputs and parameters by name.
         structure: What the outputs came in.
+        buffers: The model's persistent buffers after the forward.
     """
 
     outputs: list[torch.Tensor]
     leaves: dict[str, torch.Tensor]
     structure: tuple[Part, ...]
+    buffers: dict[str, torch.Tensor]
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
         """Gradients of the outputs against these cotangents, by leaf; None for a leaf that does not matter."""
@@ -101,6 +104,9 @@ class Reference:
         differentiate: Whether graphs are wanted at all.
         memory_bytes: Memory that a float64 evaluation may take; a batch that needs more is evaluated in pieces.
         device: Where the draws are.
+
+    Attributes:
+        changes: Buffers that a forward changes; known once it has run.
     """
 
     def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int, device: torch.device = CPU):
@@ -110,6 +116,7 @@ class Reference:
         self._memory_bytes = memory_bytes
         self._independent: bool | None = None
         self._structure: tuple[Part, ...] = ()
+        self.changes: frozenset[str] = frozenset()
 
     def has_room_beside(self, size: int) -> bool:
         """Whether so many bytes more may be kept while the reference is evaluated, with a margin for the candidate."""
@@ -176,7 +183,7 @@ class Reference:
         A few samples say nothing about a form that depends on values (``x[x > 0]``): the whole runs do.
         """
         if self._independent is None:
-            self._independent = self._try_parts(draw, seed)
+            self._independent = not self.changes and self._try_parts(draw, seed)
         return self._independent
 
     def _notice_forms(self, graph: Graph, count: int | None) -> None:
@@ -257,9 +264,10 @@ class Reference:
                 what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
                 raise failure(self._problem, what, error) from error
         structure, outputs = self._taken_apart(result)
+        graph = Graph(outputs, leaves, structure, buffers_of(draw, model))
         if dtype is None and rows is None:
-            self._check_structure(structure)
-        return Graph(outputs, leaves, structure)
+            self._check_form(draw, graph)
+        return graph
 
     def _taken_apart(self, result: Any) -> tuple[tuple[Part, ...], list[torch.Tensor]]:
         """The outputs.
@@ -280,13 +288,26 @@ class Reference:
             )
         return structure, outputs
 
-    def _check_structure(self, structure: tuple[Part, ...]) -> None:
-        """Verify that what surrounds the tensors is what it was in the first draw: the candidate is held to that.
+    def _check_form(self, draw: Draw, graph: Graph) -> None:
+        """Verify that what surrounds the tensors, and which buffers change, is what it was in the first draw.
+
+        The candidate is held to that.
 
         Raises:
-            ProblemError: It is not.
+            ProblemError: It is not, or a buffer changes its form.
         """
-        self._structure = self._structure or structure
+        changes, structure = changed_buffers(draw, graph.buffers), graph.structure
+        if not self._structure:
+            self._structure, self.changes = structure, changes
+        for name in sorted(changes):
+            before = draw.model.get_buffer(name)
+            if name not in graph.buffers or not same_form(before, graph.buffers[name]):
+                raise ProblemError(
+                    f"{self._problem.path}: the reference's forward gives its buffer {name} another shape or dtype, or "
+                    "takes it away, which cannot be judged"
+                )
+            if name not in self.changes:
+                raise ProblemError(f"{self._problem.path}: the buffer {name} changes in one draw and not in another")
         if structure != self._structure and len(paths_of(structure)) == len(paths_of(self._structure)):
             first, now = next(pair for pair in zip(self._structure, structure, strict=False) if pair[0] != pair[1])
             raise ProblemError(

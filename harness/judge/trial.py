@@ -15,7 +15,7 @@ import torch
 
 from harness.judge.comparison import Answer, Comparison, TrialResult
 from harness.judge.draws import Draw, cotangents, derive_seed
-from harness.judge.exchange import Exchange
+from harness.judge.exchange import Exchange, same_bytes
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
@@ -65,6 +65,7 @@ class Setting:
         precision: The class under which errors are judged.
         secret: What seeds derive from.
         kinks: Settles draws; None where the reference has no kinks.
+        buffers: The reference's buffers that are looked at after a forward.
     """
 
     exchange: Exchange
@@ -75,6 +76,7 @@ class Setting:
     precision: PrecisionClass
     secret: str
     kinks: Kinks | None = None
+    buffers: tuple[str, ...] = ()
 
 
 def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
@@ -99,7 +101,7 @@ def run_trial(
     settled = drawn if isinstance(drawn, Settled) else None
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
     try:
-        received = _forward(setting, worker, clock, draw, seed, thread_order)
+        received, buffers = _forward(setting, worker, clock, draw, seed, thread_order)
     except CandidateStopped as stop:
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
@@ -114,10 +116,10 @@ def run_trial(
             answers.append(Answer(name, cotangent, gradients))
             # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
             if not setting.reference.has_room_beside(answers[-1].bytes):
-                comparison.add(outputs, answers)
+                comparison.add(outputs, answers, buffers)
                 outputs, answers = None, []
     if outputs is not None or answers:
-        comparison.add(outputs, answers)
+        comparison.add(outputs, answers, buffers)
     return comparison.result()
 
 
@@ -175,8 +177,8 @@ def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
 
 def _forward(
     setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, seed: int, thread_order: str
-) -> list[torch.Tensor]:
-    """Have the candidate run forward; private copies of its outputs."""
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Have the candidate run forward; private copies of its outputs, and of the buffers that are to be compared."""
     exchange = setting.exchange
     command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves))
     reply = worker.request(command, clock, "running forward")
@@ -185,7 +187,7 @@ def _forward(
     check_reports(reply.reports)
     exchange.check_untouched(draw.inputs)
     _check_form(exchange.outputs, reply, setting)
-    return [exchange.take(region) for region in exchange.outputs]
+    return [exchange.take(region) for region in exchange.outputs], _buffers(setting, reply, draw)
 
 
 def backward_command(setting: Setting) -> Backward:
@@ -209,9 +211,29 @@ def forward_command(setting: Setting, draw: Draw, seed: int, thread_order: str, 
     for name, theirs in setting.names.items():
         exchange.write(exchange.state[name], ours[name])
         state.append((theirs, exchange.state[name]))
-    exchange.poison(exchange.outputs)
+    buffers = tuple((setting.names[name], exchange.buffers[name]) for name in setting.buffers)
+    exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
     exchange.settle()
-    return Forward(inputs, tuple(state), exchange.outputs, differentiate, thread_order, seed)
+    return Forward(inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed)
+
+
+def _buffers(setting: Setting, reply: Outputs, draw: Draw) -> dict[str, torch.Tensor]:
+    """Private copies of the buffers that the reference changes, by its names.
+
+    Raises:
+        CandidateStopped: One cannot be compared, or one that the reference leaves alone was changed.
+    """
+    found = {}
+    for name in setting.buffers:
+        if fault := reply.buffer_faults.get(setting.names[name]):
+            raise CandidateStopped(Status.WRONG_OUTPUT, f"buffer {name}: {shortened(fault, MAX_MESSAGE_CHARACTERS)}")
+        buffer = setting.exchange.take(setting.exchange.buffers[name])
+        if name in setting.reference.changes:
+            found[name] = buffer
+        elif not same_bytes(buffer, draw.model.get_buffer(name)):
+            message = f"forward changes the buffer {name}, which the reference's leaves alone"
+            raise CandidateStopped(Status.WRONG_OUTPUT, message)
+    return found
 
 
 def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) -> None:

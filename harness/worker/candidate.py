@@ -147,6 +147,15 @@ class Instance:
         self._outputs = tensors_of(result)
         return result
 
+    def store_buffers(self, wanted: Sequence[tuple[str, Region]]) -> dict[str, str]:
+        """Copy buffers into their regions; by name, why one was not."""
+        named = dict(self.model.named_buffers())
+        faults = {
+            name: store(self._arena, region, named[name]) if name in named else "is not there any more"
+            for name, region in wanted
+        }
+        return {name: fault for name, fault in faults.items() if fault}
+
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
         """Call the candidate's backward; gradients by ``input_key`` or parameter name, None where there is none.
 

@@ -60,7 +60,7 @@ from harness.wire.messages import (
     encode,
     input_key,
 )
-from harness.wire.state import describe_state
+from harness.wire.state import describe_state, set_modes
 from harness.wire.structure import taken_apart
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits
@@ -209,6 +209,7 @@ class Worker:
 
             def make() -> torch.nn.Module:
                 model: torch.nn.Module = module.ModelNew(*args).to(self.platform.device)
+                set_modes(model, command.training)
                 return model
 
             model = make()
@@ -233,8 +234,9 @@ class Worker:
                 fault = store(self._arena, command.outputs[index], tensor)
                 output = OutputTensor(output.shape, output.dtype, output.differentiable, fault)
             described.append(output)
+        faults = self._instance.store_buffers(command.buffers)
         self.platform.synchronize()
-        return Outputs(structure, tuple(described), self._reports(), self._built())
+        return Outputs(structure, tuple(described), faults, self._reports(), self._built())
 
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
