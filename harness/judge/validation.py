@@ -21,6 +21,7 @@ from harness.judge.equivalence import FLOORS, NO_ERROR, Errors, Slices, deviatio
 from harness.judge.exchange import Exchange, Form
 from harness.judge.fitting import Size, free_memory, size_of, why_not
 from harness.judge.reference import EXACT_SHARE, Graph, Reference, input_names
+from harness.judge.values import all_empty, layouts_lost
 from harness.memory import size_text
 from harness.problems import Problem, ProblemModule, failure, fault_of
 from harness.wire.arena import dtype_name
@@ -179,6 +180,8 @@ class _Case:
         yield _Found(True, ", ".join(_value_words(value) for value in inputs))
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
             yield _Found(None, "some inputs are NaN or infinite")
+        for words in layouts_lost(inputs):
+            yield _Found(None, words)
 
     def _seeds(self) -> Iterator[_Found]:
         again, other = self._draw(0), self._draw(1)
@@ -205,6 +208,8 @@ class _Case:
         forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
         kind = self._graph.structure[0].kind
         yield _Found(True, f"returns {'' if kind == TENSOR else f'a {kind}: '}{forms}")
+        if words := all_empty(outputs):
+            yield _Found(None, words)
         for name, output in zip(self._names(), outputs, strict=True):
             broken = output.numel() - int(torch.isfinite(output).sum())
             if 0 < broken < output.numel():
@@ -262,7 +267,7 @@ class _Case:
         pieces = f" in {len(exact.pieces)} pieces" if len(exact.pieces) > 1 else ""
         yield _Found(True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}")
         for name, parts in scales.items():
-            if joined(parts).rms == 0 and self._is_floating(name):
+            if joined(parts).rms == 0 and joined(parts).elements and self._is_floating(name):
                 yield _Found(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
         yield from self._gradient_words(leaves, unused)
 
@@ -291,10 +296,11 @@ class _Case:
             for name, wanted, output in zip(would_pass, expected, outputs, strict=True):
                 part = output if piece is None else output[piece]
                 would_pass[name] &= self._equivalent(part.detach(), wanted.detach())
-        for name, passes in would_pass.items():
-            if passes:
-                yield _Found(False, f"{name} is the same for every draw: a constant would pass, so it proves nothing")
-        if not any(would_pass.values()):
+        filled = [name for name, output in zip(would_pass, self._graph.outputs, strict=True) if output.numel()]
+        same = [name for name in filled if would_pass[name]]
+        for name in same:
+            yield _Found(False, f"{name} is the same for every draw: a constant would pass, so it proves nothing")
+        if filled and not same:
             yield _Found(True, "other draws give the same form, and other outputs")
 
     def _draw(self, number: int) -> Draw:
