@@ -26,6 +26,7 @@ from harness.streams import printing_to_stderr
 from harness.text import one_line, words_of
 
 CUSTOM_CASE = "custom"
+SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 _OVERRIDES = "__case_constants__"
 #: What the parser raises: the last two for text that is nested too deeply.
@@ -84,11 +85,13 @@ class ProblemModule:
         model: Makes the reference: its class, or the class and ``eval()`` where the file has ``TRAINING = False``.
         get_inputs: Draws the inputs.
         get_init_inputs: Makes the constructor's arguments.
+        same_generator: Whether the candidate is to draw the reference's random numbers, by ``RANDOMNESS``.
     """
 
     model: Callable[..., Any]
     get_inputs: Callable[[], Any]
     get_init_inputs: Callable[[], Any]
+    same_generator: bool = False
 
 
 def read_problem(path: Path) -> Problem:
@@ -163,7 +166,8 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
     """Run a problem's body under a case and return what the harness calls.
 
     Raises:
-        ProblemError: The body raised, a required name is not callable, or ``TRAINING`` no truth value.
+        ProblemError: The body raised, a required name is not callable, or ``TRAINING`` or ``RANDOMNESS`` not one of
+            their values.
     """
     module = run_body(problem, constants)
     for name in _REQUIRED:
@@ -173,7 +177,10 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
     if not isinstance(training, bool):
         raise ProblemError(f"{problem.path}: TRAINING is {training!r}; it must be True or False")
     model = module.Model if training else _evaluating(module.Model)
-    return ProblemModule(model, module.get_inputs, module.get_init_inputs)
+    randomness = getattr(module, "RANDOMNESS", None)
+    if randomness not in (None, SAME_GENERATOR):
+        raise ProblemError(f"{problem.path}: RANDOMNESS is {randomness!r}; the only one there is is {SAME_GENERATOR!r}")
+    return ProblemModule(model, module.get_inputs, module.get_init_inputs, randomness == SAME_GENERATOR)
 
 
 def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:

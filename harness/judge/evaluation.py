@@ -196,6 +196,7 @@ class CandidateJudge:
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
         memory = free_memory(self._device)
         reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE, self._device)
+        reference.same_generator = module.same_generator
         watcher = Watcher()
         outputs, leaves, structure = self._shape(reference, first, case, watcher)
         exchange = Exchange(
@@ -254,7 +255,9 @@ class CandidateJudge:
         self, reference: Reference, first: Draw, case: str, watcher: Watcher
     ) -> tuple[list[Form], tuple[str, ...], tuple[Part, ...]]:
         """The outputs' forms, the leaves that are differentiated, what outputs come in; from an eager run."""
-        graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"), Watching(watcher))
+        seed = derive_seed(self._policy.secret, case, "shape")
+        graph = reference.eager(first, seed, Watching(watcher))
+        reference.check_randomness(first, seed, graph)
         leaves: tuple[str, ...] = ()
         if any(output.requires_grad for output in graph.outputs):
             ones = [

@@ -148,6 +148,7 @@ class _Case:
 
     def _body(self) -> Iterator[_Found]:
         self._module = problems.load(self._problem, self._constants)
+        self._reference.same_generator = self._module.same_generator
         settings = ", ".join(f"{name}={value!r}" for name, value in self._constants.items())
         yield _Found(True, f"runs with {settings}" if settings else "runs as it is written")
 
@@ -200,6 +201,7 @@ class _Case:
 
     def _forward(self) -> Iterator[_Found]:
         self._graph = self._reference.eager(self._draws[0], self._seed)
+        self._reference.check_randomness(self._draws[0], self._seed, self._graph)
         outputs = self._graph.outputs
         if any(output.is_complex() for output in outputs):
             yield _Found(False, "the reference returns complex numbers, which cannot be judged yet")

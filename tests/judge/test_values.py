@@ -307,3 +307,30 @@ TYPES = [
 @each(TYPES)
 def test_types(pair: Pair, tmp_path: Path, home: Path) -> None:
     check(pair, tmp_path, home)
+
+
+DROPOUT = "return self.linear(F.dropout(x, 0.4, self.training)).relu()"
+MASKED = "return (self.linear(x * (torch.empty_like(x).bernoulli_(0.6) / 0.6))).relu()"
+LINEAR = "self.linear = nn.Linear(5, 4)"
+SAME = "RANDOMNESS = 'same-generator'"
+NOISY = "return x.sin() + 0.1 * torch.randn(6, 5) + torch.rand_like(x) * x[:, torch.randperm(5)]"
+RANDOMNESS = [
+    Pair("dropout", DROPOUT, DROPOUT, "refused", "RANDOMNESS = 'same-generator'", init=LINEAR),
+    Pair("dropout_shared", DROPOUT, DROPOUT, init=LINEAR, declared=SAME),
+    Pair("dropout_by_hand", DROPOUT, MASKED, init=LINEAR, declared=SAME),
+    Pair("dropout_of_another_share", DROPOUT, MASKED.replace("0.6", "0.601"), "WRONG_OUTPUT", init=LINEAR, declared=SAME),
+    Pair("dropout_with_other_numbers", DROPOUT, DROPOUT.replace("return", "torch.rand(1); return"), "WRONG_OUTPUT", init=LINEAR, declared=SAME),
+    Pair("dropout_by_its_mean", DROPOUT, "return self.linear(x).relu()", "WRONG_OUTPUT", init=LINEAR, declared=SAME),
+    Pair("dropout_backward_wrong", DROPOUT, DROPOUT.replace("F.dropout(x", "(lambda y: y.detach() + x - x.detach())(F.dropout(x").replace("self.training)", "self.training))"), "WRONG_GRADIENT", "gradient of x", init=LINEAR, declared=SAME),
+    Pair("noise", NOISY, NOISY, declared=SAME),
+    Pair("noise_rounded", NOISY, NOISY.replace("randn(6, 5)", "randn(6, 5).bfloat16().float()"), "WRONG_OUTPUT", declared=SAME),
+    Pair("drawn_and_not_used", "torch.rand(3); return x.sin()", "return x.sin()"),
+    Pair("by_python", "return x * random.random()", "return x * random.random()", "refused", "Python's random", declared=SAME),
+    Pair("inside_an_operator", "return F.rrelu(x, training=True)", "return F.rrelu(x, training=True)", "refused", "rrelu_with_noise", declared=SAME),
+    Pair("unknown", DROPOUT, DROPOUT, "refused", "RANDOMNESS is 'mine'", init=LINEAR, declared="RANDOMNESS = 'mine'"),
+]  # fmt: skip
+
+
+@each(RANDOMNESS)
+def test_randomness(pair: Pair, tmp_path: Path, home: Path) -> None:
+    check(pair, tmp_path, home)
