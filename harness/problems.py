@@ -26,6 +26,7 @@ from harness.streams import printing_to_stderr
 from harness.text import one_line, words_of
 
 CUSTOM_CASE = "custom"
+SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 #: Names that say something about the file; no constants that a case sets.
 _DECLARATIONS = ("CASES", "PRECISION", "DRAWS")
@@ -85,14 +86,16 @@ class ProblemModule:
     """A problem whose body has run under a case.
 
     Attributes:
-        model: The reference class.
+        model: Makes the reference: its class, or the class and ``eval()`` where the file has ``TRAINING = False``.
         get_inputs: Draws the inputs.
         get_init_inputs: Makes the constructor's arguments.
+        same_generator: Whether the candidate is to draw the reference's random numbers, by ``RANDOMNESS``.
     """
 
     model: Callable[..., Any]
     get_inputs: Callable[[], Any]
     get_init_inputs: Callable[[], Any]
+    same_generator: bool = False
 
 
 def read_problem(path: Path) -> Problem:
@@ -168,13 +171,21 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
     """Run a problem's body under a case and return what the harness calls.
 
     Raises:
-        ProblemError: The body raised, or a required name is not callable.
+        ProblemError: The body raised, a required name is not callable, or ``TRAINING`` or ``RANDOMNESS`` not one of
+            their values.
     """
     module = run_body(problem, constants)
     for name in _REQUIRED:
         if not callable(getattr(module, name, None)):
             raise ProblemError(f"{problem.path}: {name} is not callable")
-    return ProblemModule(module.Model, module.get_inputs, module.get_init_inputs)
+    training = getattr(module, "TRAINING", True)
+    if not isinstance(training, bool):
+        raise ProblemError(f"{problem.path}: TRAINING is {training!r}; it must be True or False")
+    model = module.Model if training else _evaluating(module.Model)
+    randomness = getattr(module, "RANDOMNESS", None)
+    if randomness not in (None, SAME_GENERATOR):
+        raise ProblemError(f"{problem.path}: RANDOMNESS is {randomness!r}; the only one there is is {SAME_GENERATOR!r}")
+    return ProblemModule(model, module.get_inputs, module.get_init_inputs, randomness == SAME_GENERATOR)
 
 
 def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
@@ -366,6 +377,11 @@ class _ReplaceConstants(ast.NodeTransformer):
     @staticmethod
     def _lookup(name: str) -> ast.expr:
         return ast.Subscript(ast.Name(_OVERRIDES, ast.Load()), ast.Constant(name), ast.Load())
+
+
+def _evaluating(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A model's class whose instances are in evaluation mode."""
+    return lambda *arguments: model(*arguments).eval()
 
 
 def _place(problem: Problem, error: BaseException) -> str:

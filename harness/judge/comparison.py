@@ -10,12 +10,14 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.errors import ProblemError
+from harness.judge.buffers import PREFIX
 from harness.judge.draws import Draw
 from harness.judge.equivalence import (
     FLOORS,
@@ -40,6 +42,7 @@ from harness.judge.pattern import Look, look, summary, worst_index
 from harness.judge.reference import Graph, Reference, input_names, unpermuted
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
+from harness.wire.structure import paths_of
 
 Parts = list[Slices]
 #: Of a form that depends on values.
@@ -188,8 +191,9 @@ class _Tally:
     ) -> dict[str, torch.Tensor]:
         """An evaluation's tensors by name, the batch in its own order; sums over the pieces are added to the totals."""
         if self.cotangent is None:
-            named = zip(output_names(len(graph.outputs)), graph.outputs, strict=True)
-            return {name: unpermuted(tensor.detach(), order) for name, tensor in named}
+            named = dict(zip(paths_of(graph.structure), graph.outputs, strict=True))
+            named |= {PREFIX + name: buffer for name, buffer in graph.buffers.items()}
+            return {name: unpermuted(named[name].detach(), order) for name in self.mine}
         part = [_rows(one, piece) for one in self.cotangent]
         totals = self.totals.setdefault((kind, number), {})
         of_inputs = {}
@@ -243,24 +247,31 @@ class Comparison:
         self._settled = settled
         self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
 
-    def add(self, outputs: Sequence[torch.Tensor] | None, answers: Sequence[Answer] = ()) -> None:
+    def add(
+        self,
+        outputs: Sequence[torch.Tensor] | None,
+        answers: Sequence[Answer] = (),
+        buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
+    ) -> None:
         """Compare what the candidate returned, all of it by the same evaluations of the reference.
 
         Args:
             outputs: Its outputs (private copies); None where they are not judged here.
             answers: Its gradients, under one cotangent each.
+            buffers: Those of its buffers that are judged, by the reference's names; they belong to the outputs.
 
         Raises:
             ProblemError: The reference does not run.
         """
-        tallies = [] if outputs is None else [self._tally_of_outputs(outputs)]
-        tallies += [self._tally_of_gradients(answer) for answer in answers]
-        for piece in self._exact.pieces:
+        tallies = [self._tally_of_gradients(answer) for answer in answers]
+        for place, piece in enumerate(self._exact.pieces):
             graph = self._exact.graph(piece)
             if outputs is not None:
                 _check_forms(graph.outputs, [_rows(tensor, piece) for tensor in outputs])
                 if any(output.is_complex() for output in graph.outputs):
                     raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
+                if place == 0:
+                    tallies.insert(0, self._tally_of_outputs(paths_of(graph.structure), outputs, buffers))
             forms = [output.shape for output in graph.outputs]
             for tally in tallies:
                 tally.exact = tally.found("exact", 0, graph, piece)
@@ -287,8 +298,10 @@ class Comparison:
         for tally in tallies:
             self._book(tally)
 
-    def _tally_of_outputs(self, outputs: Sequence[torch.Tensor]) -> _Tally:
-        received = dict(zip(output_names(len(outputs)), outputs, strict=True))
+    def _tally_of_outputs(
+        self, names: Sequence[str], outputs: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor]
+    ) -> _Tally:
+        received = dict(zip(names, outputs, strict=True)) | {PREFIX + name: one for name, one in buffers.items()}
         for name, tensor in received.items():
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
         return _Tally("", None, received, self._outputs, frozenset(received))
@@ -325,8 +338,7 @@ class Comparison:
         tally = _Tally("", None, dict(zip(judged, outputs, strict=True)), judged, frozenset(judged))
         for piece in self._exact.pieces:
             tally.exact = tally.found("exact", 0, self._exact.graph(piece), piece)
-            mine = {name: _rows(tensor, piece) for name, tensor in tally.mine.items()}
-            self._add(tally.sums, tally.exact, mine, _first_row(piece))
+            self._add(tally, piece)
         self._book(tally)
         return [self._report(name, one) for name, one in judged.items()]
 
@@ -361,7 +373,9 @@ class Comparison:
             wanted = expected.to(torch.float64)
             tally.sums.scale.setdefault(name, []).append(magnitude(wanted))
             if name in tally.mine:
-                part = deviation(_real(_rows(tally.mine[name], piece)), wanted)
+                mine = _rows(tally.mine[name], piece)
+                is_floating = expected.is_floating_point()
+                part = deviation(_real(mine), wanted) if is_floating else _inequality(mine, expected)
                 tally.sums.received.setdefault(name, []).append(part)
 
     def _suspect(self, tallies: Sequence[_Tally], piece: slice | None) -> None:
@@ -461,7 +475,7 @@ class Comparison:
             return replace(blank, note=note, cotangent=cotangent)
         if judged.scale is None:
             raise ProblemError(f"the reference differentiates {name} in one draw and not in another")
-        if judged.scale.rms == 0 and "" in judged.received and judged.scale.elements and _is_floating(judged.dtype):
+        if self._proves_nothing(name, judged):
             raise ProblemError(
                 f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
             )
@@ -490,6 +504,13 @@ class Comparison:
                 worst = report if report.ok else replace(report, **summary(looks, judged.shape))
         assert worst is not None
         return worst
+
+    @staticmethod
+    def _proves_nothing(name: str, judged: _Judged) -> bool:
+        """Whether a tensor is an output, and zero everywhere; a buffer may well be set to zero."""
+        assert judged.scale is not None
+        is_output = "" in judged.received and not name.startswith(PREFIX)
+        return is_output and judged.scale.rms == 0 and bool(judged.scale.elements) and _is_floating(judged.dtype)
 
     def _judge(
         self,
@@ -523,11 +544,6 @@ class Comparison:
             max_budget=verdict.max_budget,
             share=math.inf if math.isnan(verdict.share) else verdict.share,
         )
-
-
-def output_names(count: int) -> list[str]:
-    """What reports call the outputs."""
-    return ["output"] if count == 1 else [f"output[{index}]" for index in range(count)]
 
 
 def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
@@ -595,6 +611,13 @@ def _ordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
 
 def _is_floating(dtype: str) -> bool:
     return bool(getattr(torch, dtype).is_floating_point)
+
+
+def _inequality(received: torch.Tensor, expected: torch.Tensor) -> Slices:
+    """The deviation of integers or truth values, at least one where they differ: float64 does not hold all integers."""
+    apart = (received.to(torch.float64) - expected.to(torch.float64)).abs().clamp(min=1)
+    difference = torch.where(received == expected, 0.0, apart)
+    return deviation(difference, torch.zeros_like(difference))
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from harness.judge.comparison import output_names
 from harness.judge.draws import Draw, derive_seed, draw_inputs
 from harness.judge.loops import Likeness
 from harness.judge.trial import Setting, backward_command
 from harness.problems import Problem, ProblemModule
 from harness.wire.arena import dtype_named
 from harness.wire.messages import Backward, Construct, Region, input_key
+from harness.wire.structure import paths_of
 
 #: So many elements must be near eager's; where rounding may decide branches, fewer.
 AGREEING_SHARE, FLIPPING_SHARE = 0.99, 0.5
@@ -91,7 +91,7 @@ def directions_of(setting: Setting, own: dict[str, str]) -> list[Direction]:
         own: The reference's names of its parameters, by themselves: what its own worker calls them.
     """
     exchange = setting.exchange
-    outputs = dict(zip(output_names(len(exchange.outputs)), exchange.outputs, strict=True))
+    outputs = dict(zip(paths_of(setting.structure), exchange.outputs, strict=True))
     found = [Direction("forward", (None, None), ((), ()), outputs)]
     if setting.leaves:
         settings = setting, replace(setting, names=own)

@@ -65,28 +65,28 @@ class Draw:
 def seeded(seed: int) -> Iterator[None]:
     """Run a block under this seed of torch's and Python's generators, and put their states back."""
     python_state = random.getstate()
-    generators = _generators()
-    states = [generator.get_state() for generator in generators]
-    for generator in generators:
+    used = generators()
+    states = [generator.get_state() for generator in used]
+    for generator in used:
         generator.manual_seed(seed)
     random.seed(seed)
     try:
         yield
     finally:
         random.setstate(python_state)
-        for generator, state in zip(generators, states, strict=True):
+        for generator, state in zip(used, states, strict=True):
             generator.set_state(state)
 
 
-def _generators() -> list[torch.Generator]:
+def generators() -> list[torch.Generator]:
     """The default generators of the CPU and, where one is in use, of the GPU.
 
     ``torch.manual_seed`` would also queue a call for every backend that is not there, at a millisecond each.
     """
-    generators = [torch.default_generator]
+    found = [torch.default_generator]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
-    return generators
+        found.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    return found
 
 
 def init_args(problem: Problem, module: ProblemModule, seed: int) -> list[Any]:

@@ -17,6 +17,7 @@ from harness import problems
 from harness.baselines import EAGER
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
+from harness.judge.buffers import warm
 from harness.judge.comparison import TrialResult
 from harness.judge.conditions import Conditions
 from harness.judge.contest import Contest
@@ -47,7 +48,8 @@ from harness.records import EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
+from harness.wire.messages import Construct, Constructed, Load, Loaded, Part, StateTensor
+from harness.wire.state import modes_of
 from harness.wire.values import UnsupportedValue, encode_plain
 
 TRIALS = 5
@@ -65,6 +67,24 @@ def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
         budget = max(report.l2_budget or 0.0 for report in own)
         found[name] = None if budget > VAGUE_BUDGET or any(report.note for report in own) else budget
     return found
+
+
+def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
+    """The reference's buffers that are looked at after a forward.
+
+    Those that it changes, and those that the candidate has under the same name, which it must leave alone as well.
+
+    Raises:
+        CandidateStopped: It lacks one of the former.
+    """
+    if missing := sorted(changes - names.keys()):
+        raise CandidateStopped(
+            Status.LOAD_ERROR,
+            f"no buffer of ModelNew can be matched to the reference's {', '.join(missing)}, which forward changes and "
+            "which is compared as well. Register it with register_buffer under the reference's name, or declare "
+            "PARAMETER_MAP = {'name in ModelNew': 'name in Model'}.",
+        )
+    return tuple(name for name in exchange.buffers if name in changes or names.get(name) == name)
 
 
 class CandidateJudge:
@@ -195,8 +215,9 @@ class CandidateJudge:
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
         memory = free_memory(self._device)
         reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE, self._device)
+        reference.same_generator = module.same_generator
         watcher = Watcher()
-        outputs, leaves, is_sequence = self._shape(reference, first, case, watcher)
+        outputs, leaves, structure = self._shape(reference, first, case, watcher)
         exchange = Exchange(
             args, first.inputs, first.state, outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
@@ -205,8 +226,9 @@ class CandidateJudge:
         with contextlib.closing(exchange):
             self._stages.enter("worker")
             worker = self._ready_worker(clock)
-            construct = self._construct_command(exchange, constants)
+            construct = self._construct_command(exchange, constants, first)
             names = self._construct(worker, exchange, construct, first.state, clock)
+            buffers = _watched_buffers(reference.changes, names, exchange)
             kinks = None
             if watcher.found:
                 kinks = Kinks(
@@ -217,10 +239,11 @@ class CandidateJudge:
                 reference,
                 names,
                 leaves,
-                is_sequence,
+                structure,
                 problem.precision,
                 f"{secret}:{case}",
                 kinks,
+                buffers,
                 self._policy.is_relaxed,
             )
             self._stages.enter("trials")
@@ -265,16 +288,18 @@ class CandidateJudge:
 
     def _shape(
         self, reference: Reference, first: Draw, case: str, watcher: Watcher
-    ) -> tuple[list[Form], tuple[str, ...], bool]:
-        """The outputs' forms, the leaves that are differentiated, whether outputs are a sequence; from an eager run."""
-        graph = reference.eager(first, derive_seed(self._policy.secret, case, "shape"), Watching(watcher))
+    ) -> tuple[list[Form], tuple[str, ...], tuple[Part, ...]]:
+        """The outputs' forms, the leaves that are differentiated, what outputs come in; from an eager run."""
+        seed = derive_seed(self._policy.secret, case, "shape")
+        graph = reference.eager(first, seed, Watching(watcher))
+        reference.check_randomness(first, seed, graph)
         leaves: tuple[str, ...] = ()
         if any(output.requires_grad for output in graph.outputs):
             ones = [
                 torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.is_sequence
+        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.structure
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
@@ -298,6 +323,9 @@ class CandidateJudge:
             self._progress(f"trial {trial + 1}/{trials}")
             seed = derive_seed(self._policy.secret, case, "draw", trial)
             drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
+            if trial and not all(tensor.is_parameter for tensor in drawn.state):
+                others = derive_seed(str(seed), "training")
+                warm(drawn, draw_inputs(self._candidate.problem, module, others, self._device), others)
             if bits is not None and trial in CUT_TRIALS:
                 drawn = cut(drawn, bits)
             settled = settle(setting, drawn, trial)
@@ -411,11 +439,11 @@ class CandidateJudge:
             self._loaded = reply
         return worker
 
-    def _construct_command(self, exchange: Exchange, constants: dict[str, Any]) -> Construct:
+    def _construct_command(self, exchange: Exchange, constants: dict[str, Any], first: Draw) -> Construct:
         assert self._loaded is not None
         own = self._loaded.has_init_inputs and self._differs("get_init_inputs")
         told = self._encoded(constants) if own else encode_plain({})
-        return Construct(exchange.total_bytes, own, () if own else exchange.args, told)
+        return Construct(exchange.total_bytes, own, () if own else exchange.args, told, modes_of(first.model))
 
     def _construct(
         self,

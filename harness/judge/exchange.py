@@ -13,7 +13,7 @@ from harness.judge.handle import CandidateStopped
 from harness.records import Finding, Status
 from harness.rules import INPUT_MUTATION
 from harness.wire import cuda_memory
-from harness.wire.arena import Arena, Layout, create_shared_file, map_file, region_bytes
+from harness.wire.arena import Arena, Layout, create_shared_file, map_file, order_of, region_bytes
 from harness.wire.messages import Region, StateTensor, Value
 from harness.wire.values import UnsupportedValue, encode_plain
 
@@ -117,6 +117,13 @@ class Exchange:
             self._name(layout.add(tensor.shape, tensor.dtype), f"output {index}")
             for index, tensor in enumerate(outputs)
         )
+        self.buffers = {
+            tensor.name: self._name(
+                layout.add(tensor.shape, getattr(torch, tensor.dtype)), f"buffer {tensor.name} after a forward"
+            )
+            for tensor in state
+            if not tensor.is_parameter
+        }
         # A cotangent replaces the output it belongs to, of which the judge has its copy by then.
         self.cotangents = self.outputs
         self.gradients = {
@@ -223,7 +230,8 @@ class Exchange:
 
     def _value(self, layout: Layout, value: Any, name: str) -> Value:
         if isinstance(value, torch.Tensor):
-            return Value(self._name(layout.add(value.shape, value.dtype), name), None)
+            # What no order tells (gaps, an expanded tensor) arrives row-major.
+            return Value(self._name(layout.add(value.shape, value.dtype, order_of(value) or ()), name), None)
         return Value(None, encode_plain(value))
 
     def _name(self, region: Region, name: str) -> Region:

@@ -11,6 +11,7 @@ from harness import problems
 from harness.judge.draws import seeded
 from harness.memory import available_memory
 from harness.problems import Problem
+from harness.wire.structure import tensors_of
 
 #: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
 MAX_ELEMENTS = 1 << 22
@@ -56,8 +57,7 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
             result = model(*inputs)
     except Exception:  # a problem may do what meta tensors cannot; then its size is unknown, not an error
         return None
-    outputs = result if isinstance(result, tuple | list) else [result]
-    tensors = [value for value in (*inputs, *outputs) if isinstance(value, torch.Tensor)]
+    tensors = [*(value for value in inputs if isinstance(value, torch.Tensor)), *tensors_of(result)]
     count = sum(tensor.numel() for tensor in tensors)
     return Size(count + sum(parameter.numel() for parameter in model.parameters()))
 

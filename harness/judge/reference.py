@@ -17,9 +17,13 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.draws import CPU, Draw, seeded
+from harness.judge.buffers import buffers_of, changed_buffers, same_form
+from harness.judge.draws import CPU, Draw, derive_seed, seeded
 from harness.judge.fitting import spare_memory
+from harness.judge.randomness import BEYOND_ROUNDING, REMEDY, Drawn, Recording, Replaying, distance, drawn_since, states
 from harness.problems import Problem, failure
+from harness.wire.messages import Part
+from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
 
 EAGER_RUNS = 3
 #: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.
@@ -39,12 +43,16 @@ class Graph:
     Attributes:
         outputs: The output tensors, in order.
         leaves: Differentiable inputs and parameters by name.
-        is_sequence: Whether they came in a tuple or list.
+        structure: What the outputs came in.
+        buffers: The model's persistent buffers after the forward.
+        drawn_from: The generators that the forward drew from: ``torch``, ``random``.
     """
 
     outputs: list[torch.Tensor]
     leaves: dict[str, torch.Tensor]
-    is_sequence: bool
+    structure: tuple[Part, ...]
+    buffers: dict[str, torch.Tensor]
+    drawn_from: frozenset[str]
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
         """Gradients of the outputs against these cotangents, by leaf; None for a leaf that does not matter."""
@@ -99,6 +107,10 @@ class Reference:
         differentiate: Whether graphs are wanted at all.
         memory_bytes: Memory that a float64 evaluation may take; a batch that needs more is evaluated in pieces.
         device: Where the draws are.
+
+    Attributes:
+        changes: Buffers that a forward changes; known once it has run.
+        same_generator: Whether random numbers that the forward draws are to be drawn by the candidate as well.
     """
 
     def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int, device: torch.device = CPU):
@@ -107,6 +119,11 @@ class Reference:
         self._differentiate = differentiate
         self._memory_bytes = memory_bytes
         self._independent: bool | None = None
+        self._structure: tuple[Part, ...] = ()
+        self.changes: frozenset[str] = frozenset()
+        self.same_generator = False
+        self._is_random = False
+        self._recorded: tuple[Draw, int, list[Drawn]] | None = None
 
     def has_room_beside(self, size: int) -> bool:
         """Whether so many bytes more may be kept while the reference is evaluated, with a margin for the candidate."""
@@ -130,6 +147,50 @@ class Reference:
         graph = self.run(draw, seed, None, None, watch)
         self._notice_forms(graph, batch_of(draw))
         return graph
+
+    def check_randomness(self, draw: Draw, seed: int, graph: Graph) -> None:
+        """Verify that nothing depends on random numbers, or that a candidate is to draw them as well.
+
+        Args:
+            draw: A draw.
+            seed: Seed of whatever the forward draws.
+            graph: An eager evaluation under them.
+
+        Raises:
+            ProblemError: Something does, and it cannot; the message says what to do.
+        """
+        if not graph.drawn_from:
+            return
+        same, other = (
+            self.run(draw, one, None, None, differentiate=False)
+            for one in (seed, derive_seed(str(seed), "another state of the generators"))
+        )
+        mine, again, another = ([*one.outputs, *one.buffers.values()] for one in (graph, same, other))
+        if not distance(mine, another) > BEYOND_ROUNDING * distance(mine, again):
+            return
+        if "random" in graph.drawn_from:
+            raise ProblemError(
+                f"{self._problem.path}: the reference's outputs depend on what forward draws from Python's random, "
+                "which a candidate does not share: draw it in get_inputs() and give it to forward"
+            )
+        if not self.same_generator:
+            raise ProblemError(
+                f"{self._problem.path}: the reference's outputs depend on random numbers that forward draws (a dropout "
+                f"in training mode?): {REMEDY}"
+            )
+        self._is_random = True
+
+    def _random_numbers(self, draw: Draw, seed: int) -> list[Drawn]:
+        """What an eager forward draws under a seed.
+
+        Raises:
+            ProblemError: The reference does not run, or draws where it cannot be seen.
+        """
+        if self._recorded is None or self._recorded[0] is not draw or self._recorded[1] != seed:
+            recording = Recording()
+            self.run(draw, seed, None, None, recording)
+            self._recorded = draw, seed, recording.kept
+        return self._recorded[2]
 
     def check_forms(self, draw: Draw, seed: int, shapes: Sequence[tuple[int, ...]]) -> None:
         """Verify that the outputs still have these shapes.
@@ -173,7 +234,7 @@ class Reference:
         A few samples say nothing about a form that depends on values (``x[x > 0]``): the whole runs do.
         """
         if self._independent is None:
-            self._independent = self._try_parts(draw, seed)
+            self._independent = not (self.changes or self._is_random) and self._try_parts(draw, seed)
         return self._independent
 
     def _notice_forms(self, graph: Graph, count: int | None) -> None:
@@ -245,25 +306,72 @@ class Reference:
             arguments.append(argument.clone())
         leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
         watching = watch or contextlib.nullcontext()
-        with seeded(seed), torch.set_grad_enabled(differentiate), _default_dtype(dtype), watching:
+        given: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if dtype is not None and self._is_random:
+            given = Replaying(self._random_numbers(draw, seed), dtype)
+        with seeded(seed), torch.set_grad_enabled(differentiate), _default_dtype(dtype), given, watching:
+            before = states()
             try:
                 result = model(*arguments)
             except torch.OutOfMemoryError:
                 raise
+            except ProblemError as error:  # of a watcher
+                raise ProblemError(f"{self._problem.path}: {error}") from error
             except Exception as error:
                 what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
                 raise failure(self._problem, what, error) from error
-        return Graph(self._outputs(result), leaves, not isinstance(result, torch.Tensor))
+            drawn_from = drawn_since(before)
+        structure, outputs = self._taken_apart(result)
+        graph = Graph(outputs, leaves, structure, buffers_of(draw, model), drawn_from)
+        if dtype is None and rows is None:
+            self._check_form(draw, graph)
+        return graph
 
-    def _outputs(self, result: Any) -> list[torch.Tensor]:
-        if isinstance(result, torch.Tensor):
-            return [result]
-        if isinstance(result, tuple | list) and result and all(isinstance(item, torch.Tensor) for item in result):
-            return list(result)
-        raise ProblemError(
-            f"{self._problem.path}: the reference returned {type(result).__name__}; it must return a tensor, or a "
-            "flat tuple or list of tensors"
-        )
+    def _taken_apart(self, result: Any) -> tuple[tuple[Part, ...], list[torch.Tensor]]:
+        """The outputs.
+
+        Raises:
+            ProblemError: They cannot be judged.
+        """
+        try:
+            structure, outputs = taken_apart(result)
+        except Unstructured as error:
+            raise ProblemError(f"{self._problem.path}: {error}") from None
+        strange = strange_parts(structure)
+        if strange or not outputs:
+            what = f"{strange[0].path} is {strange[0].kind}" if strange else "it returned no tensor"
+            raise ProblemError(
+                f"{self._problem.path}: the reference's outputs cannot be judged: {what}; return a tensor, or tuples, "
+                "lists and dicts (with strings for keys) of tensors and plain values"
+            )
+        return structure, outputs
+
+    def _check_form(self, draw: Draw, graph: Graph) -> None:
+        """Verify that what surrounds the tensors, and which buffers change, is what it was in the first draw.
+
+        The candidate is held to that.
+
+        Raises:
+            ProblemError: It is not, or a buffer changes its form.
+        """
+        changes, structure = changed_buffers(draw, graph.buffers), graph.structure
+        if not self._structure:
+            self._structure, self.changes = structure, changes
+        for name in sorted(changes):
+            before = draw.model.get_buffer(name)
+            if name not in graph.buffers or not same_form(before, graph.buffers[name]):
+                raise ProblemError(
+                    f"{self._problem.path}: the reference's forward gives its buffer {name} another shape or dtype, or "
+                    "takes it away, which cannot be judged"
+                )
+            if name not in self.changes:
+                raise ProblemError(f"{self._problem.path}: the buffer {name} changes in one draw and not in another")
+        if structure != self._structure and len(paths_of(structure)) == len(paths_of(self._structure)):
+            first, now = next(pair for pair in zip(self._structure, structure, strict=False) if pair[0] != pair[1])
+            raise ProblemError(
+                f"{self._problem.path}: what the reference returns beside its tensors changes from draw to draw "
+                f"({first.path}: {first.value}, then {now.value}): return what depends on the inputs as a tensor"
+            )
 
 
 def batch_of(draw: Draw) -> int | None:

@@ -194,4 +194,4 @@ def _taken(tensor: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
 
 
 def _like(layout: Layout, region: Region) -> Region:
-    return layout.add(region.shape, dtype_named(region.dtype))
+    return layout.add(region.shape, dtype_named(region.dtype), region.order)

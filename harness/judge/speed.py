@@ -149,7 +149,7 @@ class Timing:
             contest.constants,
             replace(contest.construct, own_args=False, init_args=setting.exchange.args),
             setting.exchange.descriptor,
-            replace(command, state=tuple((name, setting.exchange.state[name]) for name in self._own)),
+            replace(command, state=tuple((name, setting.exchange.state[name]) for name in self._own), buffers=()),
             self._directions[-1].backward[1],
         )
         rivals = self._baseline.rivals(self._scene, contest.baselines)

@@ -16,7 +16,7 @@ import torch
 
 from harness.judge.comparison import Answer, Comparison, TrialResult
 from harness.judge.draws import Draw, cotangents, derive_seed
-from harness.judge.exchange import Exchange
+from harness.judge.exchange import Exchange, same_bytes
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
@@ -29,11 +29,13 @@ from harness.wire.messages import (
     Forward,
     Gradients,
     Outputs,
+    Part,
     Region,
     Reply,
     Report,
     input_key,
 )
+from harness.wire.structure import ROOT, difference, paths_of
 
 #: A worker cuts its messages itself; a candidate may speak in its place.
 MAX_MESSAGE_CHARACTERS = 10_000
@@ -61,10 +63,11 @@ class Setting:
         reference: Evaluates the reference.
         names: The reference's parameter and buffer names to the candidate's.
         leaves: The leaves that the reference differentiates; empty where it differentiates nothing.
-        is_sequence: Whether the reference returns its outputs in a tuple or list.
+        structure: What the reference's outputs come in.
         precision: The class under which errors are judged.
         secret: What seeds derive from.
         kinks: Settles draws; None where the reference has no kinks.
+        buffers: The reference's buffers that are looked at after a forward.
         is_relaxed: Whether budgets are those of ``--precision relaxed``.
     """
 
@@ -72,10 +75,11 @@ class Setting:
     reference: Reference
     names: Mapping[str, str]
     leaves: tuple[str, ...]
-    is_sequence: bool
+    structure: tuple[Part, ...]
     precision: PrecisionClass
     secret: str
     kinks: Kinks | None = None
+    buffers: tuple[str, ...] = ()
     is_relaxed: bool = False
 
 
@@ -116,7 +120,7 @@ def run_trial(
     settled = drawn if isinstance(drawn, Settled) else None
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
     try:
-        received = _forward(setting, worker, clock, draw, seed, thread_order)
+        received, buffers = _forward(setting, worker, clock, draw, seed, thread_order)
     except CandidateStopped as stop:
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
@@ -134,10 +138,10 @@ def run_trial(
             answers.append(Answer(name, cotangent, gradients))
             # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
             if not setting.reference.has_room_beside(answers[-1].bytes):
-                comparison.add(outputs, answers)
+                comparison.add(outputs, answers, buffers)
                 outputs, answers = None, []
     if outputs is not None or answers:
-        comparison.add(outputs, answers)
+        comparison.add(outputs, answers, buffers)
     return comparison.result()
 
 
@@ -195,8 +199,8 @@ def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
 
 def _forward(
     setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, seed: int, thread_order: str
-) -> list[torch.Tensor]:
-    """Have the candidate run forward; private copies of its outputs."""
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Have the candidate run forward; private copies of its outputs, and of the buffers that are to be compared."""
     exchange = setting.exchange
     command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves))
     reply = worker.request(command, clock, "running forward")
@@ -205,7 +209,7 @@ def _forward(
     check_reports(reply.reports)
     exchange.check_untouched(draw.inputs)
     _check_form(exchange.outputs, reply, setting)
-    return [exchange.take(region) for region in exchange.outputs]
+    return [exchange.take(region) for region in exchange.outputs], _buffers(setting, reply, draw)
 
 
 def backward_command(setting: Setting) -> Backward:
@@ -229,25 +233,39 @@ def forward_command(setting: Setting, draw: Draw, seed: int, thread_order: str, 
     for name, theirs in setting.names.items():
         exchange.write(exchange.state[name], ours[name])
         state.append((theirs, exchange.state[name]))
-    exchange.poison(exchange.outputs)
+    buffers = tuple((setting.names[name], exchange.buffers[name]) for name in setting.buffers)
+    exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
     exchange.settle()
-    return Forward(inputs, tuple(state), exchange.outputs, differentiate, thread_order, seed)
+    return Forward(inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed)
+
+
+def _buffers(setting: Setting, reply: Outputs, draw: Draw) -> dict[str, torch.Tensor]:
+    """Private copies of the buffers that the reference changes, by its names.
+
+    Raises:
+        CandidateStopped: One cannot be compared, or one that the reference leaves alone was changed.
+    """
+    found = {}
+    for name in setting.buffers:
+        if fault := reply.buffer_faults.get(setting.names[name]):
+            raise CandidateStopped(Status.WRONG_OUTPUT, f"buffer {name}: {shortened(fault, MAX_MESSAGE_CHARACTERS)}")
+        buffer = setting.exchange.take(setting.exchange.buffers[name])
+        if name in setting.reference.changes:
+            found[name] = buffer
+        elif not same_bytes(buffer, draw.model.get_buffer(name)):
+            message = f"forward changes the buffer {name}, which the reference's leaves alone"
+            raise CandidateStopped(Status.WRONG_OUTPUT, message)
+    return found
 
 
 def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) -> None:
     """Structure, shape, dtype and device of what the candidate returned."""
-    wanted = f"a sequence of {len(expected)}" if setting.is_sequence else "a tensor"
-    if reply.structure not in ("tensor", "tuple", "list"):
-        raise CandidateStopped(
-            Status.WRONG_OUTPUT, f"forward returned {reply.structure}, where the reference returns {wanted}"
-        )
-    if len(reply.tensors) != len(expected) or (reply.structure != "tensor") != setting.is_sequence:
-        raise CandidateStopped(
-            Status.WRONG_OUTPUT,
-            f"forward returned a {reply.structure} of {len(reply.tensors)}, where the reference returns {wanted}",
-        )
-    for index, (tensor, region) in enumerate(zip(reply.tensors, expected, strict=True)):
-        name = "the output" if len(expected) == 1 else f"output {index}"
+    if words := difference(setting.structure, reply.structure):
+        raise CandidateStopped(Status.WRONG_OUTPUT, words)
+    if len(reply.tensors) != len(expected):
+        raise CandidateStopped(Status.CHEATED, "the worker described tensors that it did not name", rule="protocol")
+    for path, tensor, region in zip(paths_of(setting.structure), reply.tensors, expected, strict=True):
+        name = "the output" if path == ROOT else path
         if tensor.shape != region.shape:
             message = f"{name} has shape {list(tensor.shape)}, expected {list(region.shape)}"
         elif tensor.dtype != region.dtype:

@@ -27,10 +27,12 @@ from harness.judge.further_draws import Source, declared_draws
 from harness.judge.influence import influence, variation
 from harness.judge.kinks import Kinks
 from harness.judge.reference import EXACT_SHARE, Graph, Reference, input_names
+from harness.judge.values import all_empty, layouts_lost
 from harness.judge.watching import Watcher, Watching
 from harness.memory import size_text
 from harness.problems import Problem, ProblemModule, failure, fault_of
 from harness.wire.arena import dtype_name
+from harness.wire.structure import ROOT, TENSOR, paths_of
 
 #: What all seeds derive from: the same command says the same thing again.
 _SECRET = "validate"
@@ -155,6 +157,7 @@ class _Case:
 
     def _body(self) -> Iterator[Found]:
         self._module = problems.load(self._problem, self._constants)
+        self._reference.same_generator = self._module.same_generator
         settings = ", ".join(f"{name}={value!r}" for name, value in self._constants.items())
         yield Found(True, f"runs with {settings}" if settings else "runs as it is written")
 
@@ -189,6 +192,8 @@ class _Case:
         yield Found(True, ", ".join(_value_words(value) for value in inputs))
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
             yield Found(None, "some inputs are NaN or infinite")
+        for words in layouts_lost(inputs):
+            yield Found(None, words)
 
     def _seeds(self) -> Iterator[Found]:
         again, other = self._draw(0), self._draw(1)
@@ -208,13 +213,17 @@ class _Case:
     def _forward(self) -> Iterator[Found]:
         watcher = Watcher()
         self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
+        self._reference.check_randomness(self._draws[0], self._seed, self._graph)
         outputs = self._graph.outputs
         if any(output.is_complex() for output in outputs):
             yield Found(False, "the reference returns complex numbers, which cannot be judged yet")
             raise _Stop
         self._check_crossing()
         forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
-        yield Found(True, f"returns {'a sequence: ' if self._graph.is_sequence else ''}{forms}")
+        kind = self._graph.structure[0].kind
+        yield Found(True, f"returns {'' if kind == TENSOR else f'a {kind}: '}{forms}")
+        if words := all_empty(outputs):
+            yield Found(None, words)
         self._draws.append(self._draw(2))
         kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
         self._trials = Trials(
@@ -280,7 +289,8 @@ class _Case:
             leaves[name] = {cotangent: [magnitude(total)] for cotangent, total in sums.items()}
         pieces = f" in {len(exact.pieces)} pieces" if len(exact.pieces) > 1 else ""
         yield Found(True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}")
-        nothing = [name for name, parts in scales.items() if joined(parts).rms == 0 and self._is_floating(name)]
+        whole = {name: joined(parts) for name, parts in scales.items() if self._is_floating(name)}
+        nothing = [name for name, sums in whole.items() if sums.elements and sums.rms == 0]
         for name in nothing:
             yield Found(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
         yield from self._gradient_words(leaves, unused)
@@ -333,8 +343,7 @@ class _Case:
             raise failure(self._problem, "the reference's backward", error) from error
 
     def _names(self) -> list[str]:
-        count = len(self._graph.outputs)
-        return ["the output"] if count == 1 else [f"output {index}" for index in range(count)]
+        return ["the output" if path == ROOT else path for path in paths_of(self._graph.structure)]
 
     def _is_floating(self, name: str) -> bool:
         return self._graph.outputs[self._names().index(name)].is_floating_point()

@@ -43,6 +43,7 @@ from harness.judge.dispatching import DispatchMode
 from harness.judge.draws import seeded
 from harness.problems import Problem, ProblemModule
 from harness.timing.floor import Work
+from harness.wire.structure import tensors_of
 
 
 class _Call(NamedTuple):
@@ -203,11 +204,10 @@ def _called(model: torch.nn.Module, arguments: list[Any], differentiate: bool) -
     given = {position: tensor.clone() for position, tensor in tensors.items()}
     versions = {position: tensor._version for position, tensor in given.items()}
     result = model(*(given.get(position, value) for position, value in enumerate(arguments)))
-    outputs = result if isinstance(result, tuple | list) else [result]
     kept = [
         (given[position], tensors[position]) for position in given if given[position]._version == versions[position]
     ]
-    return _Call(model, list(tensors.values()), kept, [one for one in outputs if isinstance(one, torch.Tensor)])
+    return _Call(model, list(tensors.values()), kept, tensors_of(result))
 
 
 def _moved(call: _Call) -> int:

@@ -23,6 +23,7 @@ from harness.files import read_source, source_text
 from harness.judge.draws import draw_inputs, init_args
 from harness.problems import Problem, function_source
 from harness.text import printable
+from harness.wire.structure import tensors_of
 from harness.wire.values import decode_plain
 from harness.worker.candidate import import_solution, own_init_args
 from harness.worker.failures import describe
@@ -86,8 +87,7 @@ class Step:
         with torch.no_grad():
             self._model(*self._inputs)
         result = self._model(*self._inputs)
-        outputs = [result] if isinstance(result, torch.Tensor) else list(result)
-        ends = [output for output in outputs if output.requires_grad]
+        ends = [output for output in tensors_of(result) if output.requires_grad]
         leaves = [leaf for leaf in self._leaves if leaf.requires_grad]
         if ends and leaves:
             self._cotangents = self._cotangents or [torch.randn_like(end) for end in ends]

@@ -46,6 +46,25 @@ def region_bytes(shape: Sequence[int], dtype: str) -> int:
     return count * dtype_named(dtype).itemsize
 
 
+def order_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """In which order a tensor's dimensions lie in memory (see ``Region``); empty for row-major.
+
+    Returns:
+        None where it has gaps or elements that share memory (a slice, an expanded tensor): no order is all there is.
+    """
+    if tensor.is_contiguous():
+        return ()
+    strides, expected = tensor.stride(), 1
+    order = sorted(range(tensor.dim()), key=lambda dim: (-strides[dim], dim))
+    for dim in reversed(order):
+        if tensor.shape[dim] == 1:
+            continue
+        if strides[dim] != expected:
+            return None
+        expected *= tensor.shape[dim]
+    return tuple(order)
+
+
 class Layout:
     """Hands out regions one after another, a guard band before, between and after them."""
 
@@ -53,9 +72,9 @@ class Layout:
         self._end = GUARD_BYTES
         self.regions: list[Region] = []
 
-    def add(self, shape: Sequence[int], dtype: torch.dtype) -> Region:
-        """A new region for a dense tensor of this shape and dtype."""
-        region = Region(self._end, tuple(shape), dtype_name(dtype))
+    def add(self, shape: Sequence[int], dtype: torch.dtype, order: tuple[int, ...] = ()) -> Region:
+        """A new region for a dense tensor of this shape and dtype, its dimensions in an order (see ``Region``)."""
+        region = Region(self._end, tuple(shape), dtype_name(dtype), order)
         end = self._end + region_bytes(region.shape, region.dtype)
         self._end = -(-end // ALIGNMENT) * ALIGNMENT + GUARD_BYTES
         self.regions.append(region)
@@ -111,8 +130,10 @@ class Arena:
         """The tensor that lies in a region: dense, sharing the arena's memory."""
         count = region_bytes(region.shape, region.dtype)
         part = self._bytes[region.offset : region.offset + count]
+        order = region.order or tuple(range(len(region.shape)))
+        ordered = part.view(dtype_named(region.dtype)).view([region.shape[dim] for dim in order])
         # .data: a version counter of its own, or writing one region would look like writing all of them.
-        return part.view(dtype_named(region.dtype)).view(region.shape).data
+        return ordered.permute([order.index(dim) for dim in range(len(order))]).data
 
     def fill(self, start: int, end: int) -> None:
         """Fill bytes ``start`` to ``end`` with the guard pattern."""

@@ -29,13 +29,15 @@ class Region:
 
     Attributes:
         offset: First byte, a multiple of 256.
-        shape: Shape of the tensor; row-major.
+        shape: Shape of the tensor.
         dtype: Name without prefix, as ``float32``.
+        order: Its dimensions from the one with the largest stride to the one with the smallest; empty for row-major.
     """
 
     offset: int
     shape: tuple[int, ...]
     dtype: str
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,22 +95,24 @@ class Construct:
     """Make the instance for a case; the arena's descriptor comes with this message.
 
     With ``own_args`` the solution's own ``get_init_inputs`` is called, the case's constants put into its module where
-    it has them.
+    it has them. ``training`` has the modes that its modules are put into (see ``wire.state.modes_of``).
     """
 
     arena_bytes: int
     own_args: bool
     init_args: tuple[Value, ...]
     constants: str
+    training: dict[str, bool]
 
 
 @dataclass(frozen=True)
 class Forward:
-    """Copy the state in, then call the instance."""
+    """Copy the state in, then call the instance; ``buffers`` has the buffers to copy out afterwards, and where to."""
 
     inputs: tuple[Value, ...]
     state: tuple[tuple[str, Region], ...]
     outputs: tuple[Region, ...]
+    buffers: tuple[tuple[str, Region], ...]
     differentiate: bool
     thread_order: str
     order_seed: int
@@ -296,11 +300,30 @@ class OutputTensor:
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """The outputs lie in their regions where ``fault`` is empty everywhere."""
+class Part:
+    """One part of what a forward returned (see ``wire.structure``).
 
-    structure: str
+    Attributes:
+        path: Where it is: ``output``, ``output[1]``, ``output.logits``.
+        kind: ``tensor``, ``sequence``, ``dict`` or ``value``; else what it is, which nothing can be compared with.
+        value: The length of a sequence, the keys of a dict, the ``repr`` of a plain value.
+    """
+
+    path: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs, which lie in their regions where ``fault`` is empty everywhere; in the order of their parts.
+
+    ``buffer_faults`` says of buffers, by name, why they were not copied.
+    """
+
+    structure: tuple[Part, ...]
     tensors: tuple[OutputTensor, ...]
+    buffer_faults: dict[str, str]
     reports: tuple[Report, ...]
     built: dict[str, str]
 

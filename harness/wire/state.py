@@ -1,6 +1,8 @@
-"""What judge and worker say of a model's parameters and buffers."""
+"""What judge and worker say of a model's parameters, buffers and modes."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 
@@ -17,6 +19,21 @@ def describe_state(model: torch.nn.Module) -> list[StateTensor]:
         StateTensor(name, is_parameter, tuple(tensor.shape), dtype_name(tensor.dtype), fill_value(tensor))
         for name, tensor, is_parameter in named
     ]
+
+
+def modes_of(model: torch.nn.Module) -> dict[str, bool]:
+    """Whether a model is in training mode (name ``""``), and each submodule whose mode is not that of its parent."""
+    modes = {name: module.training for name, module in model.named_modules()}
+    return {
+        name: mode for name, mode in modes.items() if not name or mode != modes.get(name.rpartition(".")[0], not mode)
+    }
+
+
+def set_modes(model: torch.nn.Module, modes: Mapping[str, bool]) -> None:
+    """Put a model into the modes that ``modes_of`` gave of another, as far as its submodules have the same names."""
+    for name, module in model.named_modules():  # a parent before what it holds
+        if name in modes:
+            module.train(modes[name])
 
 
 def fill_value(tensor: torch.Tensor) -> float | None:

@@ -13,6 +13,7 @@ import torch
 
 from harness.wire.arena import Arena, dtype_name
 from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, Time, Value, input_key
+from harness.wire.structure import tensors_of
 from harness.wire.values import decode_plain
 from harness.worker import clock
 
@@ -20,7 +21,6 @@ MODULE_NAME = "solution"
 #: Calls before a CUDA graph is captured.
 WARM_UP_CALLS = 3
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_STRUCTURES = {torch.Tensor: "tensor", torch.nn.Parameter: "tensor", tuple: "tuple", list: "list"}
 
 
 class ContractError(Exception):
@@ -145,10 +145,17 @@ class Instance:
         torch.manual_seed(self._command.order_seed)
         with torch.set_grad_enabled(self._command.differentiate):
             result = self.model(*self._arguments)
-        items = [result] if isinstance(result, torch.Tensor) else result
-        good = isinstance(items, list | tuple) and all(isinstance(item, torch.Tensor) for item in items)
-        self._outputs = list(items) if good else None
+        self._outputs = tensors_of(result)
         return result
+
+    def store_buffers(self, wanted: Sequence[tuple[str, Region]]) -> dict[str, str]:
+        """Copy buffers into their regions; by name, why one was not."""
+        named = dict(self.model.named_buffers())
+        faults = {
+            name: store(self._arena, region, named[name]) if name in named else "is not there any more"
+            for name, region in wanted
+        }
+        return {name: fault for name, fault in faults.items() if fault}
 
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
         """Call the candidate's backward; gradients by ``input_key`` or parameter name, None where there is none.
@@ -177,9 +184,7 @@ class Instance:
         leaves, cotangents = self._backward_arguments(backward)
 
         def both() -> Any:
-            result = self.model(*self._arguments)
-            outputs = [result] if isinstance(result, torch.Tensor) else list(result)
-            return self._differentiate(outputs, leaves, cotangents)
+            return self._differentiate(tensors_of(self.model(*self._arguments)), leaves, cotangents)
 
         return both
 
@@ -250,7 +255,7 @@ class Instance:
         """One call of a loop: its outputs, or the gradients of its leaves."""
         with torch.set_grad_enabled(loop.differentiate):
             result = self.model(*call.arguments)
-        outputs = [result] if isinstance(result, torch.Tensor) else list(result)
+        outputs = tensors_of(result)
         if not loop.differentiate:
             return outputs
         wanted = {name: leaf for name, leaf in call.leaves.items() if leaf.requires_grad}
@@ -291,15 +296,8 @@ class Instance:
         return self._inputs[position]
 
 
-def structure_of(result: Any) -> str:
-    """``tensor``, ``tuple`` or ``list`` for exactly those types, else the name of what was returned."""
-    return _STRUCTURES.get(type(result), f"{type(result).__name__}" if result is not None else "None")
-
-
-def describe_output(tensor: Any, device: torch.device) -> OutputTensor:
-    """Shape and dtype of one returned item, and what keeps it from being copied."""
-    if type(tensor) not in _TENSORS:
-        return OutputTensor((), type(tensor).__name__, False, f"a {type(tensor).__name__}, not a torch.Tensor")
+def describe_output(tensor: torch.Tensor, device: torch.device) -> OutputTensor:
+    """Shape and dtype of one returned tensor, and what keeps it from being copied."""
     fault = ""
     if tensor.layout is not torch.strided:
         fault = f"has layout {tensor.layout}, expected a dense tensor"

@@ -63,7 +63,8 @@ from harness.wire.messages import (
     encode,
     input_key,
 )
-from harness.wire.state import describe_state
+from harness.wire.state import describe_state, set_modes
+from harness.wire.structure import taken_apart
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits
 from harness.worker.candidate import (
@@ -73,7 +74,6 @@ from harness.worker.candidate import (
     own_init_args,
     parameter_map,
     store,
-    structure_of,
 )
 from harness.worker.inspection import Inspection
 from harness.worker.operators import counted
@@ -219,6 +219,7 @@ class Worker:
 
             def make() -> torch.nn.Module:
                 model: torch.nn.Module = module.ModelNew(*args).to(self.platform.device)
+                set_modes(model, command.training)
                 return model
 
             model = make()
@@ -237,17 +238,17 @@ class Worker:
             result = self._instance.forward()
             self.platform.synchronize()
         self._inspection.restore_flags()
-        structure = structure_of(result)
-        items = [result] if structure == "tensor" else result if structure in ("tuple", "list") else []
+        structure, tensors = taken_apart(result)
         described: list[OutputTensor] = []
-        for index, item in enumerate(items):
-            output = describe_output(item, self.platform.device)
+        for index, tensor in enumerate(tensors):
+            output = describe_output(tensor, self.platform.device)
             if not output.fault and index < len(command.outputs):
-                fault = store(self._arena, command.outputs[index], item)
+                fault = store(self._arena, command.outputs[index], tensor)
                 output = OutputTensor(output.shape, output.dtype, output.differentiable, fault)
             described.append(output)
+        faults = self._instance.store_buffers(command.buffers)
         self.platform.synchronize()
-        return Outputs(structure, tuple(described), self._reports(), self._built())
+        return Outputs(structure, tuple(described), faults, self._reports(), self._built())
 
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None

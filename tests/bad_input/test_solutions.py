@@ -71,7 +71,7 @@ CANDIDATES = [
     Candidate("gives_its_input", solution(result="x"), "WRONG_OUTPUT", "output"),
     Candidate("gives_a_view", solution(result="x.view(-1, 3)"), "WRONG_OUTPUT", "output"),
     Candidate("meta", solution(result="torch.empty(x.shape, device='meta')"), "WRONG_OUTPUT", "device meta, expected cpu"),
-    Candidate("dict", solution(result="{'y': x}"), "WRONG_OUTPUT", "returned dict"),
+    Candidate("dict", solution(result="{'y': x}"), "WRONG_OUTPUT", "returned a dict with the keys 'y'"),
     Candidate("subclass", solution("class Lazy(torch.Tensor): pass", result="torch.tanh(x * self.w).as_subclass(Lazy)"), "WRONG_OUTPUT", "returned Lazy"),
     Candidate("sparse", solution(result="torch.tanh(x * self.w).to_sparse()"), "WRONG_OUTPUT", "torch.sparse_coo"),
     Candidate("no_words", solution(RAISING_STR), "RUNTIME_ERROR", "Odd (its __str__ raised ValueError)"),

@@ -98,6 +98,8 @@ def get_inputs():
     if flaw == "unseeded":
         noise.seed()
         return [torch.rand(batch, 6, generator=noise)]
+    if flaw == "expanded":
+        return [torch.randn(1, 6).expand(batch, 6)]
     if flaw == "same for every seed":
         return [torch.ones(batch, 6)]
     if flaw == "infinite input":
@@ -131,8 +133,10 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "same for every seed": (NOTE, "seeds", "inputs are the same for every seed"),
     "forward raises": (FAILED, "forward", "name 'undefined' is not defined"),
     "forward exits": (FAILED, "memory", "sys.exit"),
-    "dictionary": (FAILED, "forward", "returned dict"),
-    "nothing": (FAILED, "forward", "returned NoneType"),
+    "dictionary": (OK, "forward", "returns a dict: float32 (64, 4)"),
+    "nothing": (FAILED, "forward", "it returned no tensor"),
+    "empty": (NOTE, "forward", "every output is empty"),
+    "expanded": (NOTE, "inputs", "input 0 has strides [0, 1], with gaps or elements that share memory"),
     "complex": (FAILED, "forward", "complex"),
     "alien": (FAILED, "forward", "object"),
     "shape changes": (FAILED, "seeds", "the same seed gives other inputs"),
@@ -149,7 +153,7 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "cut off": (NOTE, "exact", "outputs alone are judged"),
     "form changes": (FAILED, "draws", "change from draw to draw"),
     "constant": (FAILED, "answers", "a constant would pass as the output: relative L2 error 0.0e+00, budget 3.8e-06"),
-    "labels": (FAILED, "answers", "a constant would pass as output 1: equal"),
+    "labels": (FAILED, "answers", "a constant would pass as output[1]: equal"),
     "both": (OK, "forward", "returns a sequence: float32 (64, 4), int64 (64)"),
     "too large": (NOTE, "memory", "left out on the CPU"),
 }

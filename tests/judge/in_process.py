@@ -42,4 +42,4 @@ def judged(
     surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
     judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline)
     with contextlib.closing(workers), contextlib.closing(judge):
-        return judge.evaluate("full", {})
+        return judge.evaluate("full", candidate.problem.case("full"))

@@ -135,6 +135,7 @@ ROWS = "return torch.logsumexp(x, 1).mean() * self.scale"
 LINEAR = "return x @ self.w.T * self.scale"
 WEIGHT = "self.w = nn.Parameter(torch.randn(64, 64))"
 CHOICE = "y = {0}(x) @ {0}(self.w).T * self.scale; return y, y.argmax(1)"
+NESTED = "return {'all': [x.argmax(1), None, torch.tanh(x @ x.T) * self.scale]}"
 MEAN = "self.mean = self.mean * 0.9 + x.detach().mean() * 0.1; return torch.tanh(x) * self.scale + self.mean"
 BUFFER = "self.register_buffer('mean', torch.zeros(()))"
 
@@ -264,6 +265,15 @@ TRIALS = [
         candidate=CHOICE.format("cut"),
         init=WEIGHT,
         declared="PRECISION = '10-bit'",
+    ),
+    Trial("nested_results", reference=NESTED),
+    Trial(
+        "nested_results_skipped",
+        "if n: return {'all': [x.argmax(1), None, x.new_zeros(64, 64)]}",
+        "WRONG_OUTPUT",
+        None,
+        "in a row",
+        reference=NESTED,
     ),
 ]
 

@@ -29,6 +29,7 @@ FORWARD = Forward(
     (Value(Region(256, (2, 3), "float32"), None), Value(None, "3")),
     (("gn.weight", Region(512, (3,), "float32")),),
     (Region(4096, (), "float32"),),
+    (("running_mean", Region(8192, (3,), "float32")),),
     True,
     "reverse",
     12,
