@@ -77,6 +77,10 @@ class DeviceError(HarnessError):
     exit_code = EXIT_HARNESS
 
 
+#: Names beyond these are not compared: that takes time by the square of a name's length, and a candidate chooses some.
+MAX_COMPARED_CHARACTERS, MAX_COMPARED_NAMES = 200, 1000
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The tail of an "unknown name" message: the nearest known name, or all of them.
 
@@ -90,7 +94,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return ""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    comparable = [one for one in names if len(one) <= MAX_COMPARED_CHARACTERS][:MAX_COMPARED_NAMES]
+    near = []
+    if len(name) <= MAX_COMPARED_CHARACTERS:
+        near = difflib.get_close_matches(name, comparable, n=1, cutoff=0.6)
     if near:
         return f" Did you mean {near[0]!r}?"
     return f" Known: {', '.join(names)}."

@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 
 MAX_LIBRARY_BYTES = 512 << 20
+#: Of one solution, over all runs; an honest one builds a few dozen libraries of a few MB.
+MAX_LIBRARIES, MAX_SOLUTION_BYTES = 256, 2 << 30
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 
 
@@ -39,8 +41,9 @@ class BuildCache:
     def keep(self, digest: str, key: str, built: Path) -> bool:
         """Copy a library that a worker has built into the cache.
 
-        The worker is not trusted: only a plain file of a believable size under a well-formed key is taken, and neither
-        it nor its folder may be a link to somewhere that only the judge can read.
+        The worker is not trusted: only a plain file of a believable size under a well-formed key is taken, while the
+        solution's others leave room for it, and neither it nor its folder may be a link to somewhere that only the
+        judge can read.
 
         Args:
             digest: The solution's digest.
@@ -58,17 +61,23 @@ class BuildCache:
             return False
         status = os.fstat(descriptor)
         plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-        if not plain or not 0 < status.st_size <= MAX_LIBRARY_BYTES:
+        folder = self._folder / digest
+        if not plain or not 0 < status.st_size <= MAX_LIBRARY_BYTES or not _has_room(folder, key, status.st_size):
             os.close(descriptor)
             return False
         with os.fdopen(descriptor, "rb") as source:
-            folder = self._folder / digest
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as target:
                 shutil.copyfileobj(source, target)
             Path(target.name).chmod(0o755)
             Path(target.name).replace(folder / f"{key}.so")
         return True
+
+
+def _has_room(folder: Path, key: str, size: int) -> bool:
+    """Whether a solution's folder stays within its bounds with a library of this size under a key."""
+    others = [path for path in folder.glob("*.so") if path.stem != key]
+    return len(others) < MAX_LIBRARIES and sum(path.stat().st_size for path in others) + size <= MAX_SOLUTION_BYTES
 
 
 def _open_without_links(built: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import torch
 
 from harness import problems
 from harness.baselines import EAGER
+from harness.build.cache import MAX_LIBRARIES
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.buffers import warm
@@ -47,6 +49,7 @@ from harness.problems import ProblemModule
 from harness.records import EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
+from harness.text import one_line, shortened
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Construct, Constructed, Load, Loaded, Part, StateTensor
 from harness.wire.state import modes_of
@@ -55,6 +58,8 @@ from harness.wire.values import UnsupportedValue, encode_plain
 TRIALS = 5
 #: A relative budget beyond which a tensor says little.
 VAGUE_BUDGET = 0.03
+#: A worker's own words are cut where they arrive; names and shapes that it tells go into messages, too.
+MAX_MESSAGE_CHARACTERS = 12_000
 logger = logging.getLogger(__name__)
 
 
@@ -470,13 +475,16 @@ class CandidateJudge:
         if self._worker is None:
             return
         built, self._worker.built = self._worker.built, {}
-        for key, name in built.items():
-            path = self._worker.build_folder / Path(name).name
+        name = one_line(self._candidate.solution.name)
+        kept = 0
+        for key, file in itertools.islice(built.items(), MAX_LIBRARIES):
+            path = self._worker.build_folder / Path(file).name
             try:
-                if not self._surroundings.cache.keep(self._candidate.solution.digest, key, path):
-                    logger.warning("the build %s of %s was not kept", key[:12], self._candidate.solution.name)
+                kept += self._surroundings.cache.keep(self._candidate.solution.digest, key, path)
             except OSError as error:
                 logger.warning("the build cache cannot be written, the next run builds again: %s", error)
+        if kept < len(built):
+            logger.warning("%d of %d builds of %s were not kept", len(built) - kept, len(built), name)
 
     def _differs(self, function: str) -> bool:
         """Whether the solution defines a function of the problem in another way."""
@@ -534,7 +542,8 @@ class CandidateJudge:
                 build_log = str(path)
             except OSError as error:
                 logger.warning("cannot write the build log %s: %s", path, error)
-        message = stop.message + (f"\nfull log: {build_log}" if build_log else "")
+        words = shortened(stop.message, MAX_MESSAGE_CHARACTERS)
+        message = words + (f"\nfull log: {build_log}" if build_log else "")
         return replace(
             record,
             status=stop.status,

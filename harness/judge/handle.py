@@ -268,6 +268,7 @@ class WorkerHandle:
             command = replace(command, problem=self._speakable(command.problem))
         if not isinstance(command, Time | Go):  # a look takes a moment, and these the judge's clock times
             self._check_disk()
+        self._check_unasked()
         # A worker that died, or does not read, shows when its reply is awaited.
         with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
             channel.send(self._channel, encode(command), descriptor)
@@ -380,6 +381,7 @@ class WorkerHandle:
             clock.spend(building, time.monotonic() - started)
             if isinstance(message, Building):
                 building = message.event == "begin"
+                self._check_disk()  # who sends without a pause would not be looked after else
             elif message is not None:
                 self.built.update(getattr(message, "built", {}))
                 return message
@@ -404,13 +406,35 @@ class WorkerHandle:
                 self._check_disk()
                 return None
             reply: Reply = decode(frame, REPLIES)
+            if self._process.poll() is not None:  # somebody else answers in its place, whom nothing here gets hold of
+                raise channel.ChannelClosed("exited")
             return reply
         except channel.ChannelClosed:
             raise self._death() from None
         except (channel.FrameError, SchemaError) as error:
-            raise CandidateStopped(
-                Status.CHEATED, f"the worker sent what the protocol does not know: {error}", rule=PROTOCOL
-            ) from None
+            raise self._unknown(error) from None
+
+    def _check_unasked(self) -> None:
+        """Verify that no reply is there yet: one that comes before its command would end a timed call before its work.
+
+        Raises:
+            CandidateStopped: One is, or something that is no message.
+        """
+        try:
+            with contextlib.suppress(channel.ChannelClosed):  # that shows when a reply is awaited
+                self._reader.feed()
+            while (frame := self._reader.take()) is not None:
+                message = decode(frame, REPLIES)
+                if not isinstance(message, Building):  # a thread of the candidate's may build at any time
+                    words = f"the worker answered with {type(message).__name__} before it was asked"
+                    raise CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
+        except (channel.FrameError, SchemaError) as error:
+            raise self._unknown(error) from None
+
+    @staticmethod
+    def _unknown(error: Exception) -> CandidateStopped:
+        words = f"the worker sent what the protocol does not know: {error}"
+        return CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
 
     def _check_disk(self) -> None:
         """Verify that the candidate leaves room for others.

@@ -11,6 +11,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -41,6 +42,8 @@ from harness.wire.structure import ROOT, difference, paths_of
 MAX_MESSAGE_CHARACTERS = 10_000
 #: The most faults of a candidate that are told, and characters of each part of one.
 MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
+#: What is wrong with a gradient's form.
+MAX_FAULT_CHARACTERS = 1000
 THREAD_ORDERS = ("forward", "reverse", "random")
 #: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
 _ERROR_KINDS = frozenset({"launch", "assert", "trap"})
@@ -188,13 +191,21 @@ def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
             accesses = json.loads(report.accesses) if len(report.accesses) <= MAX_REPORT_CHARACTERS else []
         except (ValueError, RecursionError):
             accesses = []
-        kept = tuple(item for item in accesses if isinstance(item, dict)) if isinstance(accesses, list) else ()
+        kept = tuple(item for item in accesses if _is_access(item)) if isinstance(accesses, list) else ()
         kind, kernel, remedy, message = (
             shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
             for text in (report.kind, report.kernel, report.remedy, report.message)
         )
         result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
     return tuple(result)
+
+
+def _is_access(item: Any) -> bool:
+    """Whether this has the form of an access: an object of plain values and flat lists of such."""
+    if not isinstance(item, dict):
+        return False
+    inner = [one for value in item.values() for one in (value if isinstance(value, list) else [value])]
+    return not any(isinstance(one, list | dict) for one in inner)
 
 
 def _forward(
@@ -308,5 +319,6 @@ def _backward(
         if name in missing:
             results[name] = "no gradient, but the reference has one"
         else:
-            results[name] = reply.faults.get(keys[name]) or exchange.take(region)
+            fault = shortened(reply.faults.get(keys[name], ""), MAX_FAULT_CHARACTERS)
+            results[name] = fault or exchange.take(region)
     return results

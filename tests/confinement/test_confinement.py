@@ -82,6 +82,7 @@ X86 = os.uname().machine == "x86_64"
 PTRACE, READ_MEMORY, NAMESPACES, LIMITS, QUEUE = (101, 310, 272, 302, 129) if X86 else (117, 270, 97, 261, 138)
 CLONE, SHARED_MEMORY, QUEUE_OF_MESSAGES = (56, 29, 68) if X86 else (220, 194, 186)
 IO_PRIORITY, SCHEDULING, MOVE_PAGES = (251, 314, 279) if X86 else (30, 274, 239)
+CONTROL = 16 if X86 else 29
 SEND_SIGNAL, ADVISE, NEW_CLONE, NEW_MOUNT = 424, 440, 435, 430
 NEW_USER = 0x10000000
 #: Root's processes are not counted by the kernel: there the bound holds where the candidate is another user.
@@ -147,6 +148,8 @@ ATTEMPTS = [
     Attempt("a signal to all", "os.kill(-1, 0)", "system_calls"),
     Attempt("a queued signal to the judge", f"call({QUEUE}, judge, 0, 0)", "system_calls"),
     Attempt("the judge's limits", f"call({LIMITS}, judge, 0, 0, 0)", "system_calls"),
+    Attempt("a signal by input", "__import__('fcntl').fcntl(1, 8, judge)", "system_calls"),
+    Attempt("a signal by input of a socket", f"call({CONTROL}, 1, 0x8901, 0)", "system_calls"),
     Attempt("a signal by a descriptor", f"call({SEND_SIGNAL}, -1, 0, 0, 0)", "system_calls"),
     Attempt("a file without end", "os.truncate(tempfile.mkstemp()[1], 3 << 30)", "limits"),
     Attempt("files without end", "[open(os.devnull) for _ in range(5000)]", "limits"),

@@ -20,6 +20,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "kcmp": (312, 272), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440), "process_mrelease": (448, 448),
     "perf_event_open": (298, 241), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261),
+    "fcntl": (72, 25), "ioctl": (16, 29),
     "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setaffinity": (203, 122),
     "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
     "migrate_pages": (256, 238), "move_pages": (279, 239),
@@ -56,6 +57,9 @@ _NEW_NAMESPACES = 0x7E020000
 
 #: Calls that act on the process or thread that their first argument names.
 _SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+#: F_SETOWN and F_SETOWN_EX of ``fcntl``, FIOSETOWN and SIOCSPGRP of ``ioctl``: they say whom the kernel signals when a
+#: descriptor is ready, which may be the judge.
+_SET_OWNER = {"fcntl": (8, 15), "ioctl": (0x8901, 0x8902)}
 #: Whoever times, or is timed, must not be slowed. Of threads that are not the caller's only the worker's first is let
 #: through: the others cannot be told from the judge's and the baseline's.
 _SCHEDULING = (
@@ -118,6 +122,7 @@ def _rules(judge: int, on_gpu: bool) -> list[_Rule]:
     return [
         *unix,
         *(_Rule(call, 0, to_judge, refused=True) for call in _SIGNALS),
+        *(_Rule(call, 1, commands, refused=True) for call, commands in _SET_OWNER.items()),
         *(_Rule(call, 0, own) for call in _SCHEDULING),
         *(_Rule("setpriority", 0, (_PRIORITY_OF_PROCESS,)), _Rule("setpriority", 1, own)),
         *(_Rule("ioprio_set", 0, (_IO_PRIORITY_OF_PROCESS,)), _Rule("ioprio_set", 1, own)),
