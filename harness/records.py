@@ -60,7 +60,8 @@ class TensorReport:
     """Error of one tensor against the float64 reference, with the budget it had.
 
     Attributes:
-        name: ``output`` or ``output[i]``; for a gradient the input's or parameter's name.
+        name: ``output``, ``output[1]``, ``output.logits``; ``buffer NAME`` for a buffer after the forward; for a
+            gradient the input's or parameter's name.
         shape: Shape of the reference's tensor.
         dtype: Its dtype, as ``float32``.
         ok: Whether every error is finite and within its budget.
@@ -198,7 +199,7 @@ class EvaluationRecord:
         status: How it ended.
         message: One or a few lines for a person (or a model) to act on; empty when there is nothing to say.
         rule: The integrity rule that a ``CHEATED`` candidate broke, else None.
-        outputs: One report per output tensor.
+        outputs: One report per output tensor, and per buffer that the reference's forward changes.
         gradients: One report per differentiable input and parameter.
         precision_class: The class the problem declares, under which the candidate was judged.
         trials: How many trials were judged.

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -276,12 +277,22 @@ class Double(torch.autograd.Function):
 '''
 EMPTY = "torch.randn(0, 5)"
 NOTHING = [
-    Pair("no_samples", "return x * 2", "return Double.apply(x)", inputs=EMPTY, helpers=KERNEL.replace("GUARD", "if (n == 0) return y;")),
-    Pair("no_samples_unguarded", "return x * 2", "return Double.apply(x)", "RUNTIME_ERROR", inputs=EMPTY, helpers=KERNEL.replace("GUARD", "")),
     Pair("no_features", "return x.sum(1)", "return x.sum(1)", "refused", "is zero, or not finite, everywhere", inputs="torch.randn(6, 0)"),
     Pair("one_is_empty", "return x.sin() + self.linear(y).sum(), y * 2", "return x.sin() + self.linear(y).sum(), y * 2", init="self.linear = nn.Linear(4, 3)", inputs="torch.randn(6, 5), torch.randn(0, 4)", arguments="x, y"),
     Pair("one_is_empty_wrong", "return x.sin(), y * 2", "return x.cos(), y * 2", "WRONG_OUTPUT", "output[0]", inputs="torch.randn(6, 5), torch.randn(0, 4)", arguments="x, y"),
 ]  # fmt: skip
+
+
+def test_a_kernel_for_no_samples(tmp_path: Path, harness: Callable[..., Any]) -> None:
+    text = {"forward": "return x * 2", "init": "pass", "arguments": "x"}
+    (tmp_path / "problem.py").write_text(PROBLEM.format(declared="", inputs=EMPTY, **text))
+    for name, guard in (("guarded", "if (n == 0) return y;"), ("unguarded", "")):
+        own = {**text, "forward": "return Double.apply(x)", "declared": KERNEL.replace("GUARD", guard)}
+        (tmp_path / f"{name}.py").write_text(SOLUTION.format(**own))
+    paths = [tmp_path / "guarded.py", tmp_path / "unguarded.py"]
+    ran = harness("evaluate", *paths, "--problem", tmp_path / "problem.py", "--device", "cpu", "--json")
+    assert [row["status"] for row in ran.rows] == ["PASSED", "RUNTIME_ERROR"], ran.out
+    assert "invalid configuration" in ran.rows[1]["message"]
 
 
 @each(NOTHING)
