@@ -9,7 +9,7 @@ Three studies, over all problems:
 - ``wrong``: subtly wrong candidates (``benchmarks/variants/wrong.py``) must be refused for what they return:
   WRONG_OUTPUT or WRONG_GRADIENT, or UNSAFE or CHEATED. Another end, such as CRASHED, proves nothing.
 - ``rounded``: operands of a lower precision class (``benchmarks/variants/rounded.py``) must pass where the problem
-  allows it, and else be refused with the class named.
+  allows it, and else be refused, the class that is named first, the output's, being theirs.
 
 An evaluation is one candidate on one case under one seed; there are ``--evaluations`` of the first two, a quarter as
 many of the third, each problem with the same number. Its kinds are gone through in rounds, and the cases with them,
@@ -26,6 +26,7 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -89,6 +90,7 @@ class Row:
         status: How it ended; ``no record`` where the command came to none.
         expected: Whether that is as it must be.
         share: The largest error over its budget, infinite where there was none to compare; None where nothing was.
+        named: The precision class that the message names first.
         findings: Kinds of findings that decide a verdict.
         message: The record's first line.
         seconds: From command to verdict.
@@ -102,6 +104,7 @@ class Row:
     status: str
     expected: bool
     share: float | None
+    named: str | None
     findings: tuple[str, ...]
     message: str
     seconds: float
@@ -137,8 +140,14 @@ def as_expected(study: str, kind: Kind | None, problem: Problem, record: dict[st
     if study == "rounded" and kind is not None and kind.precision is not None:
         classes = list(PrecisionClass)
         if classes.index(PrecisionClass(kind.precision)) > classes.index(problem.precision):
-            return status in REFUSALS and f"its precision is of class {kind.precision}" in record["message"]
+            return status in REFUSALS and named_class(record) == kind.precision
     return status == Status.PASSED and not deciding(record)
+
+
+def named_class(record: dict[str, Any]) -> str | None:
+    """The precision class that a message's first line names, which is of the output where that is wrong; else None."""
+    named = re.search(r"its precision is of class (\S+),", record["message"].partition("\n")[0])
+    return named[1] if named else None
 
 
 def deciding(record: dict[str, Any]) -> tuple[str, ...]:
@@ -206,13 +215,14 @@ def _row(batch: Batch, path: Path, record: dict[str, Any] | None, errors: str) -
     name = kind.name if kind else f"{batch.problem.name}/{path.stem}"
     names = (batch.study, batch.problem.name, name, batch.case, batch.seed)
     if record is None:
-        return Row(*names, "no record", False, None, (), " ".join(errors.split("\n")[-3:]), 0.0)
+        return Row(*names, "no record", False, None, None, (), " ".join(errors.split("\n")[-3:]), 0.0)
     shares = [float(one["share"]) for one in (*record["outputs"], *record["gradients"]) if one["share"] is not None]
     return Row(
         *names,
         record["status"],
         as_expected(batch.study, kind, batch.problem, record),
         max(shares, default=None),
+        named_class(record),
         deciding(record),
         record["message"].partition("\n")[0],
         record["total_s"],
@@ -228,7 +238,7 @@ def study_table(rows: Sequence[Row]) -> str:
     lines = []
     for name in dict.fromkeys(row.kind for row in rows):
         mine = [row for row in rows if row.kind == name]
-        ends = [row.status for row in mine]
+        ends = [f"{row.status}, {row.named}" if row.named and row.study == "rounded" else row.status for row in mine]
         shares = [row.share for row in mine if row.share is not None]
         low, high = min(shares, default=math.nan), max(shares, default=math.nan)
         lines.append(
@@ -238,7 +248,7 @@ def study_table(rows: Sequence[Row]) -> str:
                 len({(row.problem, row.case) for row in mine}),
                 len(mine),
                 sum(row.expected for row in mine),
-                ", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends)),
+                "; ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends)),
                 f"{low:.2g} to {high:.2g}",
             ]
         )

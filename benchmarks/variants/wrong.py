@@ -12,8 +12,8 @@ class 10-bit rounds nothing (the convolution's output, in the trials with cut op
   itself to theirs: so do a mean that leaves out an element and a group that begins one element late. The first of the
   two is left out of ``full``, where it is rounding, like N - 1;
 - the inverse deviation in half precision errs by up to 5e-4, in bfloat16's eight bits by 4e-3;
-- the tanh form of GELU errs by up to 5e-4, but by little near 0: 3 times the budget or more in the cases with wide
-  values, and as little as a fifth of it in the others, which are left out;
+- the tanh form of GELU errs by up to 5e-4, but by little near 0: in 8 draws by 1.6 times the budget or more in the
+  cases with wide values, and by as little as a fifth of it in the others, which are left out;
 - a Hardtanh that ends at 1.001 errs by 1e-3 in every element that it bounds.
 
 A kind that is not wrong in a case (a group's boundary where there is one group) leaves that case out.
