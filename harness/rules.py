@@ -21,7 +21,7 @@ ENFORCED = {
     REPLACED_FUNCTIONS: "a function replaced that tells time, waits for the device, compares, or passes results on",
 }
 REPORTED = {
-    NO_OWN_KERNEL: "no kernel that the solution built ran in forward or backward",
+    NO_OWN_KERNEL: "no kernel that the solution built ran in one of the directions, or in both",
     LIBRARY_OPERATORS: "heavy operators of torch (products, convolutions, norms, softmax, sorting) ran",
     OTHER_STREAMS: "kernels or copies ran on other streams than the one that the call was made on",
     THREADS: "Python threads live on between calls",

@@ -38,6 +38,9 @@ LONG_MS, HEAD_START_US = 1.0, 1000
 FULL_HEAD_START_US = 2000
 #: Until the device is seen idle may take so much longer than behind eager's calls, and this share of a call.
 WAKING_MS, WAKING_SHARE = 0.05, 0.01
+#: What the judge runs before a rival is timed may take so many times what it takes at best, and this much more: the
+#: device is shared with nobody, unless the candidate has left something running there.
+BUSY_FACTOR, BUSY_MS = 4.0, 1.0
 #: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
 PRECISION = 0.005
 
@@ -176,6 +179,7 @@ def measure(
     """
     buffers: dict[int, torch.Tensor] = {}
     claims: dict[str, list[Claim]] = {side.name: [] for side, _ in sides}
+    flushes: dict[str, list[float]] = {side.name: [] for side, _ in sides}
     order = list(sides)
     head_start_us = 0
     workers = {id(side.worker): side.worker for side, _ in sides}
@@ -185,7 +189,7 @@ def measure(
             started = time.monotonic()
             if gives_head_start and all(claim.milliseconds > LONG_MS for found in claims.values() for claim in found):
                 head_start_us = HEAD_START_US
-            claims = {name: [] for name in claims}
+            claims, flushes = {name: [] for name in claims}, {name: [] for name in claims}
         is_over = time.monotonic() - started > BUDGET_S * len(sides)
         if number >= MIN_ROUNDS and (is_over or _is_settled(claims)):
             break
@@ -194,7 +198,9 @@ def measure(
         for side, backward in order:
             side.take_up()
             write()
+            began = time.perf_counter()
             flush_l2(device, buffers)
+            flushes[side.name].append((time.perf_counter() - began) * 1e3)
             with contextlib.ExitStack() as others:  # whoever is not timed is stopped
                 for worker in workers.values():
                     if worker is not side.worker:
@@ -202,7 +208,27 @@ def measure(
                         others.callback(worker.resume)
                 claims[side.name].append(claimed(side, backward, head_start_us))
         between()
+    _check_idle(flushes)
     return _series(claims, head_start_us)
+
+
+def _check_idle(flushes: Mapping[str, Sequence[float]]) -> None:
+    """Verify that the device was nobody's before rivals were timed, by what the judge's own flush took there.
+
+    Raises:
+        CandidateStopped: It was not.
+    """
+    if CANDIDATE not in flushes:
+        return
+    best = min(took for every in flushes.values() for took in every)
+    for name, every in flushes.items():
+        usual = statistics.median(every)
+        if name != CANDIDATE and usual > BUSY_FACTOR * best + BUSY_MS:
+            message = (
+                f"the device was at work before {name} was timed: what takes the judge {best:.3g} ms there took "
+                f"{usual:.3g} ms"
+            )
+            raise CandidateStopped(Status.CHEATED, message, rule=CLOCK)
 
 
 def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:

@@ -6,7 +6,7 @@ looked at can hide it, and is left with what the judge measures by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
@@ -40,8 +40,9 @@ def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, An
         kernels = {direction: _uses(launched) for direction, launched in told.items()}
         fields["kernels"] = kernels
         fields["copies"] = {direction: found for direction, launched in told.items() if (found := _copies(launched))}
-        if not any(use.own for uses in kernels.values() for use in uses):
-            findings.insert(0, _none_of_its_own(kernels))
+        without = [direction for direction, uses in kernels.items() if not any(use.own for use in uses)]
+        if without:
+            findings.insert(0, _none_of_its_own({direction: kernels[direction] for direction in without}, kernels))
         findings += _on_other_streams(told)
     return {**fields, "findings": (*findings, *_inspected(worker, clock))}
 
@@ -116,11 +117,12 @@ def _on_other_streams(told: dict[str, tuple[Launched, ...]]) -> list[Finding]:
     return [_reported(OTHER_STREAMS, message, "have the current stream wait for it before the call returns")]
 
 
-def _none_of_its_own(kernels: dict[str, tuple[KernelUse, ...]]) -> Finding:
-    names = list(dict.fromkeys(use.name for uses in kernels.values() for use in uses))
+def _none_of_its_own(without: dict[str, tuple[KernelUse, ...]], kernels: Collection[str]) -> Finding:
+    names = list(dict.fromkeys(use.name for uses in without.values() for use in uses))
+    where = "" if len(without) == len(kernels) else f" in {' or '.join(without)}"
     others = f": only {_names(names)}" if names else ""
     remedy = "call the operators that load_inline built, in forward and backward; whatever is fast here is torch's"
-    return _reported(NO_OWN_KERNEL, f"no kernel of the solution's own ran{others}", remedy)
+    return _reported(NO_OWN_KERNEL, f"no kernel of the solution's own ran{where}{others}", remedy)
 
 
 def _reported(kind: str, message: str, remedy: str) -> Finding:

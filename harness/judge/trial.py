@@ -24,6 +24,7 @@ from harness.judge.reference import Reference
 from harness.records import Finding, PrecisionClass, Status
 from harness.rules import PROTOCOL
 from harness.text import shortened
+from harness.wire.arena import region_bytes
 from harness.wire.messages import (
     Backward,
     Failed,
@@ -44,6 +45,8 @@ MAX_MESSAGE_CHARACTERS = 10_000
 MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
 #: What is wrong with a gradient's form.
 MAX_FAULT_CHARACTERS = 1000
+#: In this trial forward runs once more before its first result is read.
+AGAIN_TRIAL = 2
 THREAD_ORDERS = ("forward", "reverse", "random")
 #: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
 _ERROR_KINDS = frozenset({"launch", "assert", "trap"})
@@ -123,7 +126,8 @@ def run_trial(
     settled = drawn if isinstance(drawn, Settled) else None
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
     try:
-        received, buffers = _forward(setting, worker, clock, draw, seed, thread_order)
+        again = _runs_again(setting, draw, trial)
+        received, buffers = _forward(setting, worker, clock, draw, seed, thread_order, again)
     except CandidateStopped as stop:
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
@@ -209,11 +213,11 @@ def _is_access(item: Any) -> bool:
 
 
 def _forward(
-    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, seed: int, thread_order: str
+    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, seed: int, thread_order: str, again: bool
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Have the candidate run forward; private copies of its outputs, and of the buffers that are to be compared."""
     exchange = setting.exchange
-    command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves))
+    command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves), again)
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
         raise stop_for(reply)
@@ -235,7 +239,21 @@ def backward_command(setting: Setting) -> Backward:
     )
 
 
-def forward_command(setting: Setting, draw: Draw, seed: int, thread_order: str, differentiate: bool) -> Forward:
+def _runs_again(setting: Setting, draw: Draw, trial: int) -> bool:
+    """Whether a trial's forward runs once more before its result is read.
+
+    Not where that changes buffers, nor where there is no room for a second result.
+    """
+    if trial != AGAIN_TRIAL or setting.buffers:
+        return False
+    inputs = sum(value.nbytes for value in draw.inputs if isinstance(value, torch.Tensor))
+    outputs = sum(region_bytes(region.shape, region.dtype) for region in setting.exchange.outputs)
+    return setting.reference.has_room_beside(2 * (inputs + outputs))
+
+
+def forward_command(
+    setting: Setting, draw: Draw, seed: int, thread_order: str, differentiate: bool, again: bool = False
+) -> Forward:
     """Write a draw's inputs and state into the arena; the command that runs forward on them."""
     exchange = setting.exchange
     inputs = exchange.write_inputs(draw.inputs)
@@ -247,7 +265,7 @@ def forward_command(setting: Setting, draw: Draw, seed: int, thread_order: str, 
     buffers = tuple((setting.names[name], exchange.buffers[name]) for name in setting.buffers)
     exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
     exchange.settle()
-    return Forward(inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed)
+    return Forward(inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed, again)
 
 
 def _buffers(setting: Setting, reply: Outputs, draw: Draw) -> dict[str, torch.Tensor]:

@@ -107,7 +107,10 @@ class Construct:
 
 @dataclass(frozen=True)
 class Forward:
-    """Copy the state in, then call the instance; ``buffers`` has the buffers to copy out afterwards, and where to."""
+    """Copy the state in, then call the instance; ``buffers`` has the buffers to copy out afterwards, and where to.
+
+    With ``again`` the instance is called once more, on other values, before anything of its first result is read.
+    """
 
     inputs: tuple[Value, ...]
     state: tuple[tuple[str, Region], ...]
@@ -116,6 +119,7 @@ class Forward:
     differentiate: bool
     thread_order: str
     order_seed: int
+    again: bool
 
 
 @dataclass(frozen=True)

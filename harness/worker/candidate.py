@@ -121,11 +121,14 @@ class Instance:
 
     def set_state(self) -> None:
         """Copy the trial's parameters and buffers in place."""
+        self._set({**dict(self.model.named_buffers()), **dict(self.model.named_parameters())})
+
+    def _set(self, named: Mapping[str, torch.Tensor]) -> None:
         assert self._command is not None
-        named = {**dict(self.model.named_buffers()), **dict(self.model.named_parameters())}
         with torch.no_grad():
             for name, region in self._command.state:
-                named[name].copy_(self._arena.tensor(region))
+                if name in named:
+                    named[name].copy_(self._arena.tensor(region))
 
     def prepare(self, command: Forward) -> None:
         """Take over a trial's inputs; nothing of the candidate runs."""
@@ -148,6 +151,16 @@ class Instance:
         self._outputs = tensors_of(result)
         return result
 
+    def call_aside(self) -> None:
+        """Call the candidate on other values, and drop what it returns.
+
+        What it returned before, and what the backward of that needs, must not lie in memory that calls share. Floating
+        inputs are reversed, so that they are of the kind that the problem draws; others stay as they are.
+        """
+        assert self._command is not None
+        with torch.set_grad_enabled(self._command.differentiate):
+            self.model(*(_reversed(value) for value in self._arguments))
+
     def store_buffers(self, wanted: Sequence[tuple[str, Region]]) -> dict[str, str]:
         """Copy buffers into their regions; by name, why one was not."""
         named = dict(self.model.named_buffers())
@@ -160,10 +173,12 @@ class Instance:
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
         """Call the candidate's backward; gradients by ``input_key`` or parameter name, None where there is none.
 
-        Each backward has a forward of its own, as in training: a candidate may free what it saved.
+        Each backward has a forward of its own, as in training: a candidate may free what it saved. Buffers begin anew
+        in each, parameters do not: who changes them in a forward goes on with what it made of them.
         """
         if self._outputs is None:
-            self.forward()
+            self._set(dict(self.model.named_buffers()))
+            self.call()
         assert self._outputs is not None
         outputs, self._outputs = self._outputs, None
         leaves, cotangents = self._backward_arguments(command)
@@ -294,6 +309,13 @@ class Instance:
             tensor = self._arena.tensor(value.region)
             self._inputs[position] = tensor.requires_grad_(differentiate and tensor.is_floating_point())
         return self._inputs[position]
+
+
+def _reversed(value: Any) -> Any:
+    """A floating tensor with its elements in reverse, as a leaf of its own; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return value.detach().flip(tuple(range(value.dim()))).requires_grad_(value.requires_grad)
 
 
 def describe_output(tensor: torch.Tensor, device: torch.device) -> OutputTensor:

@@ -236,6 +236,8 @@ class Worker:
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self._running():
             result = self._instance.forward()
+            if command.again:
+                self._instance.call_aside()
             self.platform.synchronize()
         self._inspection.restore_flags()
         structure, tensors = taken_apart(result)

@@ -33,6 +33,7 @@ FORWARD = Forward(
     True,
     "reverse",
     12,
+    False,
 )
 
 
