@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness.judge.dispatching import DispatchMode
+from harness.dispatching import DispatchMode
 from harness.judge.draws import Draw
 from harness.judge.equivalence import Errors, Floor
 from harness.records import PrecisionClass

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from harness.dispatching import DispatchMode
 from harness.errors import ProblemError
-from harness.judge.dispatching import DispatchMode
 from harness.judge.draws import generators
 
 #: So many times what two runs under one seed differ by is no longer the order of sums.

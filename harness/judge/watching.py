@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.judge.dispatching import DispatchMode
+from harness.dispatching import DispatchMode
 from harness.judge.draws import derive_seed
 from harness.judge.edges import Edge, edges_of
 from harness.judge.equivalence import MAX_FACTOR

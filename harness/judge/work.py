@@ -38,8 +38,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import flop_registry
 
 from harness import problems
+from harness.dispatching import DispatchMode
 from harness.files import read_source, write_whole
-from harness.judge.dispatching import DispatchMode
 from harness.judge.draws import seeded
 from harness.problems import Problem, ProblemModule
 from harness.timing.floor import Work

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.dispatching import DispatchMode
 
 #: Operators whose work is what a kernel is written to replace, by their names in torch's schema: those that others are
 #: made of (``linear`` and ``matmul`` come down to the first ones).
@@ -32,7 +33,7 @@ HEAVY = frozenset(
 )
 
 
-class HeavyOperators(TorchDispatchMode):
+class HeavyOperators(DispatchMode):  # type: ignore[no-untyped-call]
     """Counts the heavy operators under it, those of the candidate's C++ and of autograd's threads among them.
 
     Attributes:
@@ -40,7 +41,7 @@ class HeavyOperators(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.counts: dict[str, int] = {}
 
     def __torch_dispatch__(
