@@ -42,7 +42,7 @@ FAULTS = [
     Fault("one_nan", "        ctx.sizes = sizes\n", "        ctx.sizes = sizes; y.view(-1)[7] = float('nan')\n", "odd", "WRONG_OUTPUT", "1 of"),
     Fault("wrong_shape", "return y\n", "return y[:1]\n", "odd", "WRONG_OUTPUT", "shape"),
     Fault("wrong_dtype", "return y\n", "return y.double()\n", "odd", "WRONG_OUTPUT", "float64", "WRONG_OUTPUT"),
-    Fault("tuple", "return GroupNorm.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps)", "return (GroupNorm.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps), None)", "odd", "WRONG_OUTPUT", "tuple"),
+    Fault("tuple", "return GroupNorm.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps)", "return (GroupNorm.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps), None)", "odd", "WRONG_OUTPUT", "a sequence of 2"),
     Fault("none", "return GroupNorm.apply(x", "return None and GroupNorm.apply(x", "odd", "WRONG_OUTPUT", "None"),
     Fault("missing_syncthreads", "        __syncthreads();  // after each step\n", "", "odd", "UNSAFE WRONG_OUTPUT", ""),
     Fault("missing_first_syncthreads", "scratch[threadIdx.x] = value;\n    __syncthreads();", "scratch[threadIdx.x] = value;", "odd", "UNSAFE", "right in reverse order"),
