@@ -103,6 +103,8 @@ def run() -> int:
 
 
 def _run() -> int:
+    # Judge and worker take turns: threads of the one that wait by spinning would take the processor from the other.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # torch prints this at import where NumPy is not installed; nothing here needs NumPy.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     for stream in (sys.stdout, sys.stderr):

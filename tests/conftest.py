@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it, for judges in the tests' own process
+
 import torch
 
 REPOSITORY = Path(__file__).resolve().parent.parent

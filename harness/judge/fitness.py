@@ -198,7 +198,7 @@ def figures(report: TensorReport) -> str:
 
 def output_words(place: int, count: int) -> str:
     """What an output is called."""
-    return "the output" if count == 1 else f"output {place}"
+    return "the output" if count == 1 else f"output[{place}]"
 
 
 _Source = Callable[[Trials, int, Draw, Outputs], Iterator[_Wrong]]

@@ -67,7 +67,10 @@ STOP_LIMIT_S = 0.05
 END_LIMIT_S = 30
 #: How often what a worker left behind is looked for; something that forks faster than that is not ended.
 SWEEPS = 100
-_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+_KEPT_ENVIRONMENT = (
+    *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"),
+    "OMP_WAIT_POLICY",
+)
 
 
 class CandidateStopped(Exception):

@@ -88,7 +88,7 @@ def test_wrong_usage_is_told_and_ends_with_2(harness: Harness, arguments: list[s
         ("return [torch.rand(shape).mul_(scale)]", "return torch.rand(shape)", "returned Tensor, not a list"),
         ("return [torch.rand(shape).mul_(scale)]", "raise OSError('no data')", "no data"),
         ("return [features, num_groups]", "return [features, object()]", "object"),
-        ("return self.gn(x)", "return {'y': self.gn(x)}", "returned dict"),
+        ("return self.gn(x)", "return {self.gn(x)}", "output is set"),
         ("num_groups = 8", "num_groups = 7", "divisible"),
         ("class Model", "class Madel", "defines no Model"),
     ],

@@ -160,6 +160,8 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
 }
 #: Some flaws show in other checks as well.
 SHOW_AGAIN = {
+    "empty": {"exact", "influence"},
+    "expanded": {"draws", "answers"},
     "infinite input": {"exact"},
     "same for every seed": {"answers", "draws"},
     "shape changes": {"forward"},

@@ -211,6 +211,7 @@ SYSTEM_LIBRARIES = ("/usr/", "/lib/", "/lib64/", "/opt/", "/memfd:harness-arena"
 OF_THE_DRIVER = ("/dev/nvidia", "/dev/zero", "/memfd:", "anon_inode:")
 ENVIRONMENT = {
     *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "HOME", "USER"),
+    "OMP_WAIT_POLICY",
     *("TMPDIR", "TORCH_EXTENSIONS_DIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"),
     *("PYTHONWARNINGS", "LC_CTYPE"),  # Python sets the last one itself
 }

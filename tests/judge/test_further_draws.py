@@ -89,7 +89,7 @@ def test_what_fails_only_there_is_a_finding_and_no_verdict(
     (finding,) = (one for one in found.findings if one.kind == "robustness")
     assert finding.level == "report"
     assert finding.message.startswith(f"under the further draw '{name}' (inputs ")
-    assert all(word in finding.message for word in ("output", "relative L2 error", "budget", "got "))
+    assert all(word in finding.message for word in ("output", "relative L2 error", "budget", "received "))
     assert "precision is of class" not in finding.message
     assert finding.remedy
     ends = {draw: end.split(" (")[0] for draw, end in found.further_draws.items()}

@@ -58,7 +58,7 @@ SNIPPETS = [
         "if (tail < n) {",
         "if (tail < 0) {",
         "WRONG_OUTPUT",
-        "NaN",
+        "received nan",
     ),
     Snippet(
         "l2_norm",
