@@ -251,7 +251,8 @@ def found(
         folder, solution, "--seed", SEED, device=request.param, HOME=str(user_home), NETRC=CREDENTIAL, **credentials
     )
     (row,) = ran.rows
-    assert row["status"] == "PASSED", row["message"] + row["log"]
+    # It listens to the channel, which is found once all else has passed.
+    assert (row["status"], row["rule"]) == ("CHEATED", "replaced-functions"), row["message"] + row["log"]
     return Found(row, user_home)
 
 
