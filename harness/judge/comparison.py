@@ -61,6 +61,7 @@ class TrialResult:
         outputs: A report per output.
         gradients: A report per leaf that the reference differentiates.
         lower_class: For a failing tensor, the lower precision class that it would pass in.
+        again: Whether forward ran once more before its first result was read.
     """
 
     pieces: int = 1
@@ -68,6 +69,7 @@ class TrialResult:
     outputs: list[TensorReport] = field(default_factory=list)
     gradients: list[TensorReport] = field(default_factory=list)
     lower_class: dict[str, PrecisionClass] = field(default_factory=dict)
+    again: bool = False
 
     @property
     def failed(self) -> list[TensorReport]:

@@ -38,7 +38,6 @@ from harness.judge.speed import Timing
 from harness.judge.stages import Stages
 from harness.judge.tracing import traced
 from harness.judge.trial import (
-    AGAIN_TRIAL,
     THREAD_ORDERS,
     Setting,
     run_trial,
@@ -568,7 +567,7 @@ class CandidateJudge:
             wrong_output = any(not report.ok for report in last.outputs)
             status = Status.WRONG_OUTPUT if wrong_output else Status.WRONG_GRADIENT
             notes = [*(explained(report, last) for report in last.failed), *notes]
-            if len(results) == AGAIN_TRIAL + 1:
+            if last.again:
                 notes.append(
                     "note: this is the trial in which forward runs once more, on other values, before its result is "
                     "read: if only that fails, a result or what backward needs lies in memory that calls share"

@@ -125,8 +125,8 @@ def run_trial(
     seed = forward_seed(setting, trial)
     settled = drawn if isinstance(drawn, Settled) else None
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
+    again = _runs_again(setting, draw, trial)
     try:
-        again = _runs_again(setting, draw, trial)
         received, buffers = _forward(setting, worker, clock, draw, seed, thread_order, again)
     except CandidateStopped as stop:
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
@@ -149,7 +149,9 @@ def run_trial(
                 outputs, answers = None, []
     if outputs is not None or answers:
         comparison.add(outputs, answers, buffers)
-    return comparison.result()
+    result = comparison.result()
+    result.again = again
+    return result
 
 
 def forward_seed(setting: Setting, trial: int) -> int:
@@ -244,7 +246,7 @@ def _runs_again(setting: Setting, draw: Draw, trial: int) -> bool:
 
     Not where that changes buffers, nor where there is no room for a second result.
     """
-    if trial != AGAIN_TRIAL or setting.buffers:
+    if trial != AGAIN_TRIAL or setting.reference.changes:
         return False
     inputs = sum(value.nbytes for value in draw.inputs if isinstance(value, torch.Tensor))
     outputs = sum(region_bytes(region.shape, region.dtype) for region in setting.exchange.outputs)
@@ -292,7 +294,7 @@ def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) ->
     if words := difference(setting.structure, reply.structure):
         raise CandidateStopped(Status.WRONG_OUTPUT, words)
     if len(reply.tensors) != len(expected):
-        raise CandidateStopped(Status.CHEATED, "the worker described tensors that it did not name", rule="protocol")
+        raise CandidateStopped(Status.CHEATED, "the worker described tensors that it did not name", rule=PROTOCOL)
     for path, tensor, region in zip(paths_of(setting.structure), reply.tensors, expected, strict=True):
         name = "the output" if path == ROOT else path
         if tensor.shape != region.shape:

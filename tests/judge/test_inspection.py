@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness import rules
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "integrity.md"
 PROBLEM = """
 import torch
 import torch.nn as nn
@@ -120,3 +124,9 @@ def test_a_rule_that_nobody_reports_cannot_be_refused(folder: Path, harness: Cal
     ran = harness("evaluate", folder / "thread.py", "--problem", folder / "problem.py", "--refuse", "live-thread")
     assert (ran.code, ran.out) == (2, "")
     assert "no rule of that name is reported. Did you mean 'live-threads'?" in ran.err
+
+
+@pytest.mark.parametrize(("kind", "names"), [("enforced", rules.ENFORCED), ("reported", rules.REPORTED)])
+def test_the_page_lists_the_rules(kind: str, names: tuple[str, ...]) -> None:
+    section = PAGE.read_text().partition(f"## Rules that are {kind}")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^\| `([a-z_-]+)` \|", section, re.MULTILINE)) == names
