@@ -102,7 +102,7 @@ FLAWS: dict[str, tuple[bool | None, str, str, set[str]]] = {
         "a constant would pass as the output: relative L2 error ",
         {"draws", "influence", "class"},
     ),
-    "input": (FAILED, "answers", "the input other would pass as output 0: relative L2 error 0.0e+00, budget ", set()),
+    "input": (FAILED, "answers", "the input other would pass as output[0]: relative L2 error 0.0e+00, budget ", set()),
     "same samples": (
         FAILED,
         "answers",
