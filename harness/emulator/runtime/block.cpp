@@ -16,10 +16,6 @@ __thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_grid_size;
 namespace cuemu {
 namespace {
 
-// cudaErrorLaunchFailure and cudaErrorInvalidValue, without the host API's header.
-constexpr int kLaunchFailure = 719;
-constexpr int kInvalidValue = 1;
-
 __thread __attribute__((tls_model("initial-exec"))) Worker* own_worker;
 
 std::uint64_t next_random(std::uint64_t& state) {  // splitmix64
@@ -135,6 +131,10 @@ void Worker::run_block(std::uint64_t block) {
     const unsigned lanes = block_threads_ - first;
     warps_[first / kLanes] = {lanes >= kLanes ? ~0u : (1u << lanes) - 1, 0, 0};
   }
+  if (checking.load(std::memory_order_relaxed)) {
+    clock_.begin(static_cast<std::uint32_t>(block % Cell::kMostBlocks) + 1, block_threads_);
+    spins_.assign(block_threads_, Spin{});
+  }
   arena_.begin_block();
   cuemu_block_index = index_in(block, launch_->config.grid);
 
@@ -150,6 +150,7 @@ void Worker::run_block(std::uint64_t block) {
     drop_threads();
   }
   for (const SharedArena::Damage& damage : arena_.damage()) {
+    if (checking.load(std::memory_order_relaxed) && has_reported_bounds()) continue;  // with its line
     add_report({"out-of-bounds", launch_->kernel, damage.line != 0 ? damage.line : launch_->line,
                 std::string("kernel ") + launch_->kernel + ", block " + coordinates(cuemu_block_index) + ", wrote " +
                     damage.message,
@@ -279,6 +280,7 @@ void Worker::complete_barrier() {
                                                    : barrier_sum_;
   barrier_sum_ = 0;
   at_barrier_ = 0;
+  if (checking.load(std::memory_order_relaxed)) clock_.barrier();
   for (unsigned i = 0; i < block_threads_; i += kLanes) warps_[i / kLanes].at_barrier = 0;
   for (unsigned i = 0; i < next_start_; ++i) {
     Thread& thread = threads_[start_order_[i]];
@@ -296,7 +298,7 @@ std::uint64_t Worker::warp_operation(WarpOp operation, unsigned mask, std::uint6
   self.line = line;
   self.state = State::at_warp_operation;
   if ((mask >> lane & 1) == 0) {
-    fail("divergence", line, waits_for(self) + ": lane " + std::to_string(lane) + ", " + position() +
+    fail("mask", line, waits_for(self) + ": lane " + std::to_string(lane) + ", " + position() +
          ", takes part, but the mask does not name it", "Give a mask with exactly the lanes that reach the call.",
          kLaunchFailure);
   }
@@ -324,6 +326,10 @@ bool Worker::complete_warp_operation(unsigned warp, unsigned lane) {
     waiting[other] = &thread;
   }
   compute_warp_operation(static_cast<WarpOp>(asking.operation), lanes, waiting);
+  if (checking.load(std::memory_order_relaxed)) {
+    if (asking.operation == static_cast<int>(WarpOp::sync)) clock_.sync_warp(warp, lanes);
+    else notice_absent_lanes(lanes, waiting);
+  }
   state.arrived &= ~lanes;
   bool descending = launch_->order == Order::reverse;
   unsigned turn = 0;
@@ -373,6 +379,8 @@ void* Worker::shared_bytes(const void* key, std::size_t bytes, std::size_t align
   return address;
 }
 
+uint3 Worker::block_index() { return cuemu_block_index; }
+
 std::string Worker::position() const {
   return "thread " + coordinates(index_of(*current_)) + " of block " + coordinates(cuemu_block_index);
 }
@@ -384,6 +392,27 @@ void Worker::fail(const char* kind, int line, const std::string& message, const 
   launch_->abandoned.store(true, std::memory_order_relaxed);
   switch_context(current_->context, scheduler_);
   __builtin_unreachable();
+}
+
+void Worker::fail_at(const char* kind, const void* code, const std::string& message, const char* what,
+                     const char* remedy) {
+  add_report({kind, launch_->kernel, 0, message, remedy,
+              {{index_of(*current_), cuemu_block_index, 0, what, code}}});
+  set_sticky_error(kLaunchFailure);
+  launch_->abandoned.store(true, std::memory_order_relaxed);
+  switch_context(current_->context, scheduler_);
+  __builtin_unreachable();
+}
+
+// Lanes that a shuffle reads from, and that do not take part in it.
+void Worker::notice_absent_lanes(unsigned lanes, Thread* const (&waiting)[kLanes]) {
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    const Thread& thread = *waiting[__builtin_ctz(left)];
+    unsigned source = 0;
+    if (!shuffle_source(thread, source) || (lanes >> source & 1) != 0) continue;
+    check_absent_lane({&clock_, &arena_, thread.linear, index_of(thread), cuemu_block_index, thread.stack},
+                      warp_operation_name(static_cast<WarpOp>(thread.operation)), source, thread.line);
+  }
 }
 
 void Worker::report_barrier_mismatch(const Thread& thread) {
@@ -472,6 +501,11 @@ std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t valu
 }
 
 unsigned active_lanes() { return kernel_worker().active_lanes(); }
+
+void fence(bool of_device) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (of_device && checking.load(std::memory_order_relaxed) && in_kernel()) own_worker->fence();
+}
 
 void yield() {
   if (in_kernel()) own_worker->yield();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checker.h"
 #include "cuemu/runtime.h"
 #include "fiber.h"
 #include "shared_arena.h"
@@ -14,6 +15,9 @@ namespace cuemu {
 
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
+// cudaErrorLaunchFailure and cudaErrorInvalidValue, without the host API's header.
+constexpr int kLaunchFailure = 719;
+constexpr int kInvalidValue = 1;
 
 enum class Order : int { forward = 0, reverse = 1, random = 2 };
 
@@ -72,7 +76,19 @@ class Worker {
   void* dynamic_shared_bytes() { return arena_.dynamic(); }
   // Reports and ends the whole launch; the calling CUDA thread never continues.
   [[noreturn]] void fail(const char* kind, int line, const std::string& message, const char* remedy, int error);
+  // The same where a line is known by its code alone; `{0}` in the message stands for it.
+  [[noreturn]] void fail_at(const char* kind, const void* code, const std::string& message, const char* what,
+                            const char* remedy);
   std::string position() const;
+
+  // For the checking mode.
+  Running running() {
+    return {&clock_, &arena_, current_->linear, indices_[current_->linear], block_index(), current_->stack};
+  }
+  void fence() { clock_.fence(); }
+  Spin& spin() { return spins_[current_->linear]; }
+  const dim3& block_size() const { return launch_->config.block; }
+  const dim3& grid_size() const { return launch_->config.grid; }
 
  private:
   static void fiber_main();
@@ -93,6 +109,8 @@ class Worker {
   void report_stuck();
   void report_barrier_mismatch(const Thread& thread);
   uint3 index_of(const Thread& thread) const { return indices_[thread.linear]; }
+  static uint3 block_index();
+  void notice_absent_lanes(unsigned lanes, Thread* const (&waiting)[kLanes]);
 
   Launch* launch_ = nullptr;
   Thread* current_ = nullptr;
@@ -106,6 +124,8 @@ class Worker {
   int barrier_sum_ = 0;
   int barrier_result_ = 0;
   std::uint64_t random_ = 0;
+  BlockClock clock_;
+  std::vector<Spin> spins_;
   Context scheduler_;
   StackPool stacks_;
   SharedArena arena_;
@@ -119,6 +139,9 @@ class Worker {
 Worker& this_worker();
 
 const char* warp_operation_name(WarpOp operation);
+
+// The lane that a waiting thread's shuffle reads from; false where it is no shuffle.
+bool shuffle_source(const Thread& thread, unsigned& source);
 
 // Results of a warp operation for the lanes of `lanes`, which all wait in it.
 void compute_warp_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);

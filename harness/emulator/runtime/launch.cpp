@@ -37,7 +37,7 @@ unsigned os_threads_wanted() {
 class OsThreads {
  public:
   void run(Launch& launch) {
-    const bool shared = launch.blocks > 1 &&
+    const bool shared = launch.blocks > 1 && !checking.load(std::memory_order_relaxed) &&
                         launch.blocks * launch.config.block.x * launch.config.block.y * launch.config.block.z >=
                             kLeastThreadsToShare;
     if (!shared || !start()) {
@@ -202,8 +202,10 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   launch.seed = here.seed;
   launch.blocks = std::uint64_t{config.grid.x} * config.grid.y * config.grid.z;
   launch.shared_limit = std::max(limit, kDefaultSharedLimit);
+  const bool is_checked = checking.load(std::memory_order_relaxed);
+  if (is_checked) begin_checked_launch(kernel, line);
   here.os_threads.run(launch);
-  check_guarded_memory(kernel, line);
+  check_guarded_memory(kernel, line, is_checked && has_reported_bounds());
   count_launch(here, kernel);
 }
 
@@ -238,6 +240,13 @@ void cuemu_set_order(int order, unsigned long long seed) {
   const std::lock_guard<std::mutex> lock(here.launching);
   here.order = static_cast<cuemu::Order>(std::clamp(order, 0, 2));
   here.seed = seed;
+}
+
+void cuemu_set_checking(int on, unsigned poison) {
+  cuemu::Device& here = cuemu::device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  cuemu::checking = on != 0;
+  cuemu::set_poison({{static_cast<unsigned char>(poison), static_cast<unsigned char>(poison >> 8)}});
 }
 
 const char* cuemu_take_launches(void) {

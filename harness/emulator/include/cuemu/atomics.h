@@ -15,7 +15,7 @@ template <> struct WordOfSize<8> { using type = unsigned long long; };
 
 // Replaces *address by next(*address), and returns what was there.
 template <typename Value, typename Next>
-inline Value atomic_update(Value* address, Next next) {
+inline __attribute__((always_inline)) Value atomic_update(Value* address, Next next) {
   using Word __attribute__((may_alias)) = typename WordOfSize<sizeof(Value)>::type;
   Word* const word = reinterpret_cast<Word*>(address);
   typename WordOfSize<sizeof(Value)>::type seen = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -30,7 +30,7 @@ inline Value atomic_update(Value* address, Next next) {
 }
 
 template <typename Value>
-inline Value compare_and_swap(Value* address, Value expected, Value desired) {
+inline __attribute__((always_inline)) Value compare_and_swap(Value* address, Value expected, Value desired) {
   const Value wanted = expected;
   __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   if (expected != wanted) yield();  // whoever holds the lock may be a thread of this block
@@ -39,10 +39,12 @@ inline Value compare_and_swap(Value* address, Value expected, Value desired) {
 
 }  // namespace cuemu
 
+// Inlined always, so that the checking mode can tell the kernel's line.
+#define CUEMU_INLINE inline __attribute__((always_inline))
 #define CUEMU_SCOPED(name, result, parameters, ...)                 \
-  inline result name parameters { __VA_ARGS__; }                    \
-  inline result name##_block parameters { __VA_ARGS__; }            \
-  inline result name##_system parameters { __VA_ARGS__; }
+  CUEMU_INLINE result name parameters { __VA_ARGS__; }              \
+  CUEMU_INLINE result name##_block parameters { __VA_ARGS__; }      \
+  CUEMU_INLINE result name##_system parameters { __VA_ARGS__; }
 #define CUEMU_BUILTIN(name, type, builtin) \
   CUEMU_SCOPED(name, type, (type * address, type value), return builtin(address, value, __ATOMIC_RELAXED))
 #define CUEMU_UPDATED(name, type, next)               \

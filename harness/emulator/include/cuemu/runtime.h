@@ -18,6 +18,11 @@ struct Config {
 
 using Entry = void (*)(const void* bound);
 
+#ifdef CUEMU_CHECKED
+// What lies on the host's stack below this belongs to the launch: its arguments.
+extern thread_local const char* arguments_end;
+#endif
+
 // Runs `entry(bound)` once for every CUDA thread and returns when all have ended.
 void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound);
 
@@ -51,6 +56,9 @@ enum class WarpOp : int {
 // `parameter` and `width` are those of the shuffles. Lanes that a shuffle may not read yield all ones.
 std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width, int line);
 unsigned active_lanes();
+
+// A memory fence; one of the whole device also publishes what came before it to other blocks.
+void fence(bool of_device);
 
 // Lets other threads of the block run; for waits that a program spells as a loop.
 void yield();
