@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "block.h"
 #include "cuemu/host_api.h"
 #include "guard.h"
 #include "report.h"
+#include "worker.h"
 
 namespace cuemu {
 namespace {
@@ -37,7 +37,7 @@ unsigned os_threads_wanted() {
 class OsThreads {
  public:
   void run(Launch& launch) {
-    const bool shared = launch.blocks > 1 &&
+    const bool shared = launch.blocks > 1 && !launch.config.cooperative &&
                         launch.blocks * launch.config.block.x * launch.config.block.y * launch.config.block.z >=
                             kLeastThreadsToShare;
     if (!shared || !start()) {
@@ -149,6 +149,8 @@ void refuse(const char* kernel, int line, cudaError_t error, const std::string& 
   set_last_error(error);
 }
 
+std::uint64_t blocks_of(const dim3& grid) { return std::uint64_t{grid.x} * grid.y * grid.z; }
+
 // Whether CUDA would accept the launch; reports where not.
 bool acceptable(const char* kernel, int line, const Config& config, std::size_t dynamic_limit) {
   const dim3& grid = config.grid;
@@ -173,6 +175,15 @@ bool acceptable(const char* kernel, int line, const Config& config, std::size_t 
                std::to_string(dynamic_limit),
            "Use less, or raise the limit (to 232448 at most) with cudaFuncSetAttribute(kernel, "
            "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).");
+    return false;
+  }
+  const std::uint64_t resident = most_resident_blocks(config);
+  if (config.cooperative && blocks_of(grid) > resident) {
+    refuse(kernel, line, cudaErrorCooperativeLaunchTooLarge,
+           std::to_string(blocks_of(grid)) + " blocks of " + std::to_string(threads) + " threads with " +
+               std::to_string(config.shared_bytes) + " bytes of dynamic shared memory; " + std::to_string(resident) +
+               " fit the device at once",
+           "Launch at most cudaOccupancyMaxActiveBlocksPerMultiprocessor blocks a multiprocessor and let them loop.");
     return false;
   }
   return true;
@@ -200,7 +211,8 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   launch.bound = bound;
   launch.order = here.order;
   launch.seed = here.seed;
-  launch.blocks = std::uint64_t{config.grid.x} * config.grid.y * config.grid.z;
+  launch.blocks = blocks_of(config.grid);
+  launch.resident_limit = std::max<std::uint64_t>(most_resident_blocks(config), 1);
   launch.shared_limit = std::max(limit, kDefaultSharedLimit);
   here.os_threads.run(launch);
   check_guarded_memory(kernel, line);

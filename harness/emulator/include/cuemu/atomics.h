@@ -25,7 +25,10 @@ inline Value atomic_update(Value* address, Next next) {
     const Value after = next(before);
     typename WordOfSize<sizeof(Value)>::type wanted;
     std::memcpy(&wanted, &after, sizeof wanted);
-    if (__atomic_compare_exchange_n(word, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return before;
+    if (__atomic_compare_exchange_n(word, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      if (wanted == seen) changed_nothing();
+      return before;
+    }
   }
 }
 
@@ -37,28 +40,36 @@ inline Value compare_and_swap(Value* address, Value expected, Value desired) {
   return expected;
 }
 
+template <typename Value>
+inline Value seen_before(Value before, bool changed) {
+  if (!changed) changed_nothing();
+  return before;
+}
+
 }  // namespace cuemu
 
 #define CUEMU_SCOPED(name, result, parameters, ...)                 \
   inline result name parameters { __VA_ARGS__; }                    \
   inline result name##_block parameters { __VA_ARGS__; }            \
   inline result name##_system parameters { __VA_ARGS__; }
-#define CUEMU_BUILTIN(name, type, builtin) \
-  CUEMU_SCOPED(name, type, (type * address, type value), return builtin(address, value, __ATOMIC_RELAXED))
+#define CUEMU_BUILTIN(name, type, builtin, changes)                                \
+  CUEMU_SCOPED(name, type, (type * address, type value),                           \
+               const type old = builtin(address, value, __ATOMIC_RELAXED);         \
+               return ::cuemu::seen_before(old, changes))
 #define CUEMU_UPDATED(name, type, next)               \
   CUEMU_SCOPED(name, type, (type * address, type value), \
                return ::cuemu::atomic_update(address, [value](type old) -> type { return next; }))
 
-CUEMU_BUILTIN(atomicAdd, int, __atomic_fetch_add)
-CUEMU_BUILTIN(atomicAdd, unsigned int, __atomic_fetch_add)
-CUEMU_BUILTIN(atomicAdd, unsigned long long, __atomic_fetch_add)
+CUEMU_BUILTIN(atomicAdd, int, __atomic_fetch_add, value != 0)
+CUEMU_BUILTIN(atomicAdd, unsigned int, __atomic_fetch_add, value != 0)
+CUEMU_BUILTIN(atomicAdd, unsigned long long, __atomic_fetch_add, value != 0)
 CUEMU_UPDATED(atomicAdd, float, old + value)
 CUEMU_UPDATED(atomicAdd, double, old + value)
-CUEMU_BUILTIN(atomicSub, int, __atomic_fetch_sub)
-CUEMU_BUILTIN(atomicSub, unsigned int, __atomic_fetch_sub)
-CUEMU_BUILTIN(atomicExch, int, __atomic_exchange_n)
-CUEMU_BUILTIN(atomicExch, unsigned int, __atomic_exchange_n)
-CUEMU_BUILTIN(atomicExch, unsigned long long, __atomic_exchange_n)
+CUEMU_BUILTIN(atomicSub, int, __atomic_fetch_sub, value != 0)
+CUEMU_BUILTIN(atomicSub, unsigned int, __atomic_fetch_sub, value != 0)
+CUEMU_BUILTIN(atomicExch, int, __atomic_exchange_n, value != old)
+CUEMU_BUILTIN(atomicExch, unsigned int, __atomic_exchange_n, value != old)
+CUEMU_BUILTIN(atomicExch, unsigned long long, __atomic_exchange_n, value != old)
 CUEMU_UPDATED(atomicExch, float, (static_cast<void>(old), value))
 CUEMU_UPDATED(atomicMin, int, value < old ? value : old)
 CUEMU_UPDATED(atomicMin, unsigned int, value < old ? value : old)
@@ -70,15 +81,15 @@ CUEMU_UPDATED(atomicMax, long long, value > old ? value : old)
 CUEMU_UPDATED(atomicMax, unsigned long long, value > old ? value : old)
 CUEMU_UPDATED(atomicInc, unsigned int, old >= value ? 0 : old + 1)
 CUEMU_UPDATED(atomicDec, unsigned int, old == 0 || old > value ? value : old - 1)
-CUEMU_BUILTIN(atomicAnd, int, __atomic_fetch_and)
-CUEMU_BUILTIN(atomicAnd, unsigned int, __atomic_fetch_and)
-CUEMU_BUILTIN(atomicAnd, unsigned long long, __atomic_fetch_and)
-CUEMU_BUILTIN(atomicOr, int, __atomic_fetch_or)
-CUEMU_BUILTIN(atomicOr, unsigned int, __atomic_fetch_or)
-CUEMU_BUILTIN(atomicOr, unsigned long long, __atomic_fetch_or)
-CUEMU_BUILTIN(atomicXor, int, __atomic_fetch_xor)
-CUEMU_BUILTIN(atomicXor, unsigned int, __atomic_fetch_xor)
-CUEMU_BUILTIN(atomicXor, unsigned long long, __atomic_fetch_xor)
+CUEMU_BUILTIN(atomicAnd, int, __atomic_fetch_and, (old & value) != old)
+CUEMU_BUILTIN(atomicAnd, unsigned int, __atomic_fetch_and, (old & value) != old)
+CUEMU_BUILTIN(atomicAnd, unsigned long long, __atomic_fetch_and, (old & value) != old)
+CUEMU_BUILTIN(atomicOr, int, __atomic_fetch_or, (old | value) != old)
+CUEMU_BUILTIN(atomicOr, unsigned int, __atomic_fetch_or, (old | value) != old)
+CUEMU_BUILTIN(atomicOr, unsigned long long, __atomic_fetch_or, (old | value) != old)
+CUEMU_BUILTIN(atomicXor, int, __atomic_fetch_xor, value != 0)
+CUEMU_BUILTIN(atomicXor, unsigned int, __atomic_fetch_xor, value != 0)
+CUEMU_BUILTIN(atomicXor, unsigned long long, __atomic_fetch_xor, value != 0)
 
 #define CUEMU_CAS(type)                                                             \
   CUEMU_SCOPED(atomicCAS, type, (type * address, type expected, type desired),      \
