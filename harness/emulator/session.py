@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
+from harness.emulator.architectures import ARCHITECTURES
 from harness.emulator.lines import with_lines
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ThreadOrder = Literal["forward", "reverse", "random"]
 
@@ -46,6 +51,12 @@ class EmulatorSession:
         self._core.cuemu_set_order.restype = None
         self._core.cuemu_set_checking.argtypes = [ctypes.c_int, ctypes.c_uint]
         self._core.cuemu_set_checking.restype = None
+        self._core.cuemu_set_limits.argtypes = [ctypes.c_int] * 3
+        self._core.cuemu_set_limits.restype = None
+        self._core.cuemu_know_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+        self._core.cuemu_know_tensor.restype = None
+        self._core.cuemu_forget_tensors.argtypes = []
+        self._core.cuemu_forget_tensors.restype = None
         self._core.cuemu_take_reports.argtypes = []
         self._core.cuemu_take_reports.restype = ctypes.c_char_p
         self._core.cuemu_take_launches.argtypes = []
@@ -76,6 +87,26 @@ class EmulatorSession:
             poison: Two bytes, the low one first, that new memory is filled with.
         """
         self._core.cuemu_set_checking(int(is_on), poison)
+
+    def set_architecture(self, name: str) -> None:
+        """The limits of later launches, and what the device's properties say of them.
+
+        Args:
+            name: One of ``architectures.ARCHITECTURES``.
+        """
+        chosen = ARCHITECTURES[name]
+        self._core.cuemu_set_limits(chosen.shared_bytes, chosen.threads, chosen.shared_bytes_per_sm)
+
+    def know(self, tensors: Mapping[str, Sequence[Tensor]]) -> None:
+        """Tell where tensors lie that torch's allocator did not make; those told before are forgotten.
+
+        Args:
+            tensors: Dense ones with a guard band around each, by what reports call them.
+        """
+        self._core.cuemu_forget_tensors()
+        for name, own in tensors.items():
+            for tensor in own:
+                self._core.cuemu_know_tensor(tensor.data_ptr(), tensor.nbytes, name.encode())
 
     def take_reports(self) -> list[dict[str, Any]]:
         """The faults that the runtime has seen since the last call, oldest first.

@@ -11,10 +11,10 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "block.h"
 #include "guard.h"
 #include "report.h"
 #include "shadow.h"
+#include "worker.h"
 
 namespace cuemu {
 
@@ -22,7 +22,7 @@ std::atomic<bool> checking{false};
 
 namespace {
 
-constexpr unsigned kPatience = 2000;    // reads of the same values until others may run
+constexpr unsigned kPatience = 1000;    // reads of the same values until others may run
 constexpr unsigned kMostTurns = 64;     // such turns in which nothing happened anywhere
 
 struct Site {
@@ -35,13 +35,22 @@ struct Site {
   }
 };
 
+// The thread that runs.
+struct Running {
+  Worker& worker;
+  Block& block;
+  BlockClock& clock;
+  unsigned thread;
+  uint3 index() const { return worker.thread_index(); }
+};
+
 // One launch at a time is checked, by one OS thread.
 struct Checker {
   Shadow shadow;
   std::unordered_map<const char*, History> histories;
   std::set<Site> told;
   const char* kernel = "";
-  int line = 0;
+  Config config{};
   Extent known[4] = {};  // the allocations that were touched last
   unsigned next_known = 0;
   std::uint64_t progress = 0;
@@ -64,11 +73,6 @@ std::string thread_words(uint3 thread, uint3 block) {
   return "thread " + coordinates(thread) + " of block " + coordinates(block);
 }
 
-uint3 index_of(std::uint64_t linear, const dim3& sizes) {
-  return {static_cast<unsigned>(linear % sizes.x), static_cast<unsigned>(linear / sizes.x % sizes.y),
-          static_cast<unsigned>(linear / sizes.x / sizes.y)};
-}
-
 const char* verb(const Touch& touch) {
   if (touch.is_atomic) return touch.writes ? (touch.reads ? "updates atomically" : "stores atomically") : "loads atomically";
   return touch.writes ? "writes" : "reads";
@@ -79,7 +83,7 @@ std::string size_words(std::size_t bytes) { return std::to_string(bytes) + (byte
 void tell(const char* kind, const Running& at, const std::string& message, const char* remedy, const void* code,
           const char* what, bool is_suspicion) {
   Checker& all = checker();
-  Report report{kind, all.kernel, 0, message, remedy, {{at.thread_index, at.block_index, 0, what, code}}};
+  Report report{kind, all.kernel, 0, message, remedy, {{at.index(), at.block.index(), 0, what, code}}};
   report.is_suspicion = is_suspicion;
   add_report(std::move(report));
 }
@@ -107,12 +111,16 @@ Extent extent_of(const char* address) {
   return found;
 }
 
+std::string with_article(const char* what) {
+  return (std::strchr("aeiou", *what) != nullptr ? "an " : "a ") + std::string(what);
+}
+
 void tell_bounds(const Running& at, const Touch& touch, const std::string& where) {
   Checker& all = checker();
   all.bounds_told = true;
   if (!is_new('b', touch.code, nullptr)) return;
   tell("out-of-bounds", at,
-       thread_words(at.thread_index, at.block_index) + " " + verb(touch) + " " + size_words(touch.bytes) + " " + where +
+       thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + size_words(touch.bytes) + " " + where +
            " in line {0}",
        "Bound every index by the size of what it indexes; the last block of a grid often has threads beyond the end.",
        touch.code, verb(touch), false);
@@ -131,7 +139,7 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
   if (extent.data != nullptr) {
     const std::ptrdiff_t offset = touch.address - extent.data;
     if (offset >= 0 && static_cast<std::size_t>(offset) + touch.bytes <= extent.bytes) return true;
-    tell_bounds(at, touch, beside(touch, extent.data, extent.bytes, std::string("a ") + extent.what));
+    tell_bounds(at, touch, beside(touch, extent.data, extent.bytes, with_article(extent.what)));
     return false;
   }
   Checker& all = checker();
@@ -143,10 +151,10 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
   if (is_mapped(touch.address) && is_mapped(touch.address + touch.bytes - 1)) return true;
   char address[32];
   std::snprintf(address, sizeof address, "0x%zx", reinterpret_cast<std::size_t>(touch.address));
-  const std::string message = thread_words(at.thread_index, at.block_index) + " " + verb(touch) + " " +
+  const std::string message = thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " +
                               size_words(touch.bytes) + " at address " + address +
                               ", where there is no memory, in line {0}";
-  this_worker().fail_at("out-of-bounds", touch.code, message, verb(touch),
+  at.worker.fail_at("out-of-bounds", touch.code, message, verb(touch),
                         "Check the pointer that the host passes, and every index, against the size of the tensor.");
 }
 
@@ -156,10 +164,9 @@ void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool 
                bool is_shared) {
   if (!is_new(is_shared ? 's' : 'g', touch.code, earlier.code())) return;
   Checker& all = checker();
-  const Worker& worker = this_worker();
-  const uint3 thread = index_of(earlier.thread(), worker.block_size());
-  const uint3 block = index_of(earlier.block() - 1, worker.grid_size());
-  const bool same_block = earlier.block() == at.clock->block();
+  const uint3 thread = index_in(earlier.thread(), all.config.block);
+  const uint3 block = index_in(earlier.block() - 1, all.config.grid);
+  const bool same_block = earlier.block() == at.clock.block();
   const bool same_warp = same_block && earlier.thread() / 32 == at.thread / 32;
   const char* const before = earlier.is_atomic() ? "updated atomically" : earlier_wrote ? "wrote" : "read";
   const char* const remedy =
@@ -173,17 +180,17 @@ void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool 
   report.kind = "race";
   report.kernel = all.kernel;
   report.line = 0;
-  report.message = thread_words(at.thread_index, at.block_index) + " " + verb(touch) + " " + where + " in line {0}, which " +
+  report.message = thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + where + " in line {0}, which " +
                    thread_words(thread, block) + " " + before + " in line {1}: nothing orders the two";
   report.remedy = remedy;
-  report.accesses = {{at.thread_index, at.block_index, 0, verb(touch), touch.code},
+  report.accesses = {{at.index(), at.block.index(), 0, verb(touch), touch.code},
                      {thread, block, 0, before, earlier.code()}};
   add_report(std::move(report));
 }
 
 bool conflicts(const Cell& earlier, const Touch& touch, unsigned bytes, const Running& at) {
   return !earlier.is_empty() && (earlier.bytes() & bytes) != 0 && !(earlier.is_atomic() && touch.is_atomic) &&
-         !at.clock->is_behind(earlier, at.thread);
+         !at.clock.is_behind(earlier, at.thread);
 }
 
 // Notes an access in a word; the earlier access that it races with, or null.
@@ -217,7 +224,7 @@ std::string place_words(const Touch& touch, const SharedArena::Place* place) {
   if (place != nullptr) return shared_words(*place) + " at byte " + std::to_string(touch.address - place->data);
   const Extent extent = extent_of(touch.address);
   if (extent.data == nullptr) return "a global variable";
-  return std::string("a ") + extent.what + " of " + size_words(extent.bytes) + " at byte " +
+  return with_article(extent.what) + " of " + size_words(extent.bytes) + " at byte " +
          std::to_string(touch.address - extent.data);
 }
 
@@ -232,13 +239,13 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
   for (; word_address < end; word_address += kWordBytes) {
     Word* const word = all.shadow.word(word_address);
     if (word == nullptr) return;
-    if (place != nullptr && word->write.block() != at.clock->block() && !word->write.is_empty()) *word = Word{};
-    if (place != nullptr && word->reads[0].block() != at.clock->block()) word->reads[0] = word->reads[1] = Cell{};
+    if (place != nullptr && word->write.block() != at.clock.block() && !word->write.is_empty()) *word = Word{};
+    if (place != nullptr && word->reads[0].block() != at.clock.block()) word->reads[0] = word->reads[1] = Cell{};
     unsigned bytes = 15;
     if (word_address < touch.address) bytes &= 15u << (touch.address - word_address);
     if (word_address + kWordBytes > end) bytes &= 15u >> (word_address + kWordBytes - end);
     if (!word->write.is_empty()) untouched = false;
-    const Cell cell = Cell::of(at.clock->block(), at.thread, at.clock->time(), at.clock->lane_clock(at.thread),
+    const Cell cell = Cell::of(at.clock.block(), at.thread, at.clock.time(), at.clock.lane_clock(at.thread),
                                touch.code, bytes, is_atomic);
     const Conflict conflict = note(*word, cell, seen, at, bytes);
     if (!conflict.earlier.is_empty()) {
@@ -247,7 +254,7 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
   }
   if (untouched && touch.reads && is_poison(touch.address, touch.bytes) && is_new('u', touch.code, nullptr)) {
     tell("uninitialised", at,
-         thread_words(at.thread_index, at.block_index) + " " + verb(touch) + " " + place_words(touch, place) +
+         thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + place_words(touch, place) +
              " in line {0}, where nothing was written before",
          "Write every element before it is read: zero what is accumulated, and fill tiles to their last element.",
          touch.code, verb(touch), true);
@@ -263,9 +270,9 @@ std::uint64_t value_at(const Touch& touch) {
 }
 
 // Counts reads of the same values; lets others run where there are many, and tells a deadlock where nothing happens.
-void notice_waiting(Worker& worker, const Running& at, const Touch& touch) {
+void notice_waiting(const Running& at, const Touch& touch) {
   Checker& all = checker();
-  Spin& spin = worker.spin();
+  Spin& spin = at.block.spin(at.thread);
   unsigned place = 0;
   while (place < spin.places && spin.addresses[place] != touch.address) ++place;
   const std::uint64_t value = value_at(touch);
@@ -282,9 +289,9 @@ void notice_waiting(Worker& worker, const Running& at, const Touch& touch) {
   spin.reads = 0;
   spin.turns = spin.progress == all.progress ? spin.turns + 1 : 0;
   spin.progress = all.progress;
-  if (spin.turns < kMostTurns) return worker.yield();
-  worker.fail_at("deadlock", touch.code,
-                 thread_words(at.thread_index, at.block_index) + " waits in line {0} for a value that nobody writes: no "
+  if (spin.turns < kMostTurns) return at.worker.yield();
+  at.worker.fail_at("deadlock", touch.code,
+                 thread_words(at.index(), at.block.index()) + " waits in line {0} for a value that nobody writes: no "
                  "other thread can go on",
                  "waits", "Let what is waited for be written by a thread that does not wait itself, and release every lock.");
 }
@@ -293,12 +300,12 @@ void notice_waiting(Worker& worker, const Running& at, const Touch& touch) {
 
 thread_local const char* arguments_end = nullptr;
 
-void begin_checked_launch(const char* kernel, int line) {
+void begin_checked_launch(const char* kernel, const Config& config) {
   Checker& all = checker();
   all.shadow.forget();
   all.histories.clear();
   all.kernel = kernel;
-  all.line = line;
+  all.config = config;
   all.bounds_told = false;
   for (Extent& one : all.known) one = Extent{};
   pthread_attr_t attributes;
@@ -318,10 +325,12 @@ bool has_reported_bounds() { return checker().bounds_told; }
 
 void check_access(const Touch& touch) {
   Worker& worker = this_worker();
-  const Running at = worker.running();
-  if (touch.address <= at.stack_top && touch.address > at.stack_top - kStackBytes) return;  // a local variable
-  if (at.arena->holds(touch.address)) {
-    const SharedArena::Place place = at.arena->place(touch.address, touch.bytes);
+  const Thread& thread = worker.thread();
+  if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
+  Block& block = worker.block();
+  const Running at{worker, block, block.clock(), thread.linear};
+  if (block.arena().holds(touch.address)) {
+    const SharedArena::Place place = block.arena().place(touch.address, touch.bytes);
     if (!place.is_inside) return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
     note_words(at, touch, &place);
   } else {
@@ -332,33 +341,34 @@ void check_access(const Touch& touch) {
     Checker& all = checker();
     if (touch.reads) {
       const auto found = all.histories.find(touch.address);
-      if (found != all.histories.end()) at.clock->acquire(found->second);
+      if (found != all.histories.end()) at.clock.acquire(found->second);
     }
-    if (touch.writes) at.clock->release(all.histories[touch.address]);
+    if (touch.writes) at.clock.release(all.histories[touch.address]);
   }
-  if (touch.reads) notice_waiting(worker, at, touch);
+  if (touch.reads) notice_waiting(at, touch);
   else ++checker().progress;
 }
 
 void tell_overflow(int line, const char* operation, const char* type) {
   Checker& all = checker();
-  const Running at = this_worker().running();
+  Worker& worker = this_worker();
+  const uint3 thread = worker.thread_index(), block = worker.block().index();
   if (!all.told.insert({all.kernel, nullptr, reinterpret_cast<const void*>(static_cast<std::intptr_t>(line)), 'o'}).second) return;
   add_report({"overflow", all.kernel, line,
-              thread_words(at.thread_index, at.block_index) + " computes a " + operation + " of type " + type +
+              thread_words(thread, block) + " computes a " + operation + " of type " + type +
                   " beyond its range in line " + std::to_string(line),
               "Compute indices past 2^31 in 64 bits: cast one operand to long long (or size_t) before the product.",
-              {{at.thread_index, at.block_index, line, std::string("computes ") + operation, nullptr}}});
+              {{thread, block, line, std::string("computes ") + operation, nullptr}}});
 }
 
-void check_absent_lane(const Running& at, const char* operation, unsigned lane, int line) {
+void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line) {
   Checker& all = checker();
   if (!all.told.insert({all.kernel, operation, reinterpret_cast<const void*>(static_cast<std::intptr_t>(line)), 'm'}).second) return;
   Report report{"mask", all.kernel, line,
-                thread_words(at.thread_index, at.block_index) + " reads from lane " + std::to_string(lane) + " by " +
+                thread_words(thread, block) + " reads from lane " + std::to_string(lane) + " by " +
                     operation + " in line " + std::to_string(line) + ", and that lane does not take part",
                 "Let all lanes that are read from reach the call, and name them in the mask.",
-                {{at.thread_index, at.block_index, line, operation, nullptr}}};
+                {{thread, block, line, operation, nullptr}}};
   report.is_suspicion = true;
   add_report(std::move(report));
 }

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuemu/vector_types.h"
+#include "cuemu/runtime.h"
 #include "order.h"
 #include "shared_arena.h"
 
@@ -39,28 +39,19 @@ struct Spin {
   std::uint64_t progress;
 };
 
-// The thread that runs, as the checker needs it.
-struct Running {
-  BlockClock* clock;
-  SharedArena* arena;
-  unsigned thread;
-  uint3 thread_index;
-  uint3 block_index;
-  const char* stack_top;
-};
-
 // Whether launches are checked: one OS thread then runs all blocks of a launch.
 extern std::atomic<bool> checking;
+inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
 
 // What lies on the host's stack below this is the running launch's own.
 extern thread_local const char* arguments_end;
 
-void begin_checked_launch(const char* kernel, int line);
+void begin_checked_launch(const char* kernel, const Config& config);
 void check_access(const Touch& touch);
 // Everything before is ordered before everything behind, in all blocks.
 void check_grid_barrier();
-// The lane of `thread` that runs read from a lane that does not take part.
-void check_absent_lane(const Running& running, const char* operation, unsigned lane, int line);
+// A thread has read from a lane that does not take part.
+void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line);
 // An operation on integers that left their range.
 void tell_overflow(int line, const char* operation, const char* type);
 // Whether an out-of-bounds access was reported at its line since the launch began.

@@ -8,6 +8,9 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "report.h"
 
@@ -15,6 +18,7 @@ namespace cuemu {
 namespace {
 
 constexpr std::size_t kZoneBytes = 4096;
+constexpr std::size_t kKnownZoneBytes = 2048;  // half of the guard bands that others leave between their tensors
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kPattern[2] = {0xF5, 0xFF};  // 0xFFF5: a NaN as half, bfloat16, float and double
 
@@ -28,6 +32,8 @@ struct Allocation {
 struct Registry {
   std::mutex mutex;
   std::map<char*, Allocation> allocations;  // by the address of their data
+  std::vector<Extent> known;                // what others allocated, with guard bands of their own
+  std::set<std::string> names;              // what these are called; kept for ever
   std::string last_kernel;
 };
 
@@ -173,8 +179,13 @@ Extent guarded_extent(const char* address) {
     const std::size_t offset = static_cast<std::size_t>(address - data);
     if (offset < allocation.bytes + allocation.zone_after_bytes) return {data, allocation.bytes, allocation.what};
   }
-  if (after == all.allocations.end() || address < after->second.raw) return {};
-  return {after->first, after->second.bytes, after->second.what};
+  if (after != all.allocations.end() && address >= after->second.raw) {
+    return {after->first, after->second.bytes, after->second.what};
+  }
+  for (const Extent& extent : all.known) {
+    if (address >= extent.data - kKnownZoneBytes && address < extent.data + extent.bytes + kKnownZoneBytes) return extent;
+  }
+  return {};
 }
 
 bool leaves_allocation(const void* address, std::size_t bytes) {
@@ -200,6 +211,18 @@ void check_guarded_memory(const char* kernel, int line, bool is_told) {
 extern "C" {
 
 void* cuemu_guarded_allocate(std::size_t bytes, const char* what) { return cuemu::guarded_allocate(bytes, what); }
+
+void cuemu_forget_tensors(void) {
+  cuemu::Registry& all = cuemu::registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.known.clear();
+}
+
+void cuemu_know_tensor(const void* data, std::size_t bytes, const char* name) {
+  cuemu::Registry& all = cuemu::registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.known.push_back({static_cast<const char*>(data), bytes, all.names.insert(name).first->c_str()});
+}
 
 int cuemu_guarded_free(void* data) { return cuemu::guarded_free(data) ? 1 : 0; }
 

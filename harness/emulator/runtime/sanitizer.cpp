@@ -6,13 +6,13 @@
 #include <cstring>
 #include <string>
 
-#include "block.h"
 #include "checker.h"
+#include "worker.h"
 
 namespace cuemu {
 namespace {
 
-bool is_checked() { return checking.load(std::memory_order_relaxed) && in_kernel(); }
+bool is_checked() { return is_checking() && in_kernel(); }
 
 // What the compiler tells of a place in the source (the layouts are the sanitizers').
 struct SourceLocation {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kZoneBytes = 1024;          // after each variable
 constexpr std::size_t kDynamicZoneBytes = 4096;   // on both sides of the dynamic part
-constexpr std::size_t kStaticArenaBytes = 1 << 20;  // many small variables with their red zones
+constexpr std::size_t kStaticArenaBytes = 1 << 18;  // many small variables with their red zones
 constexpr std::size_t kDynamicArenaBytes = 256 * 1024;
 constexpr std::size_t kMostAlignment = 1024;
 

@@ -8,7 +8,7 @@
 namespace cuemu {
 
 constexpr std::size_t kDefaultSharedLimit = 48 * 1024;
-constexpr std::size_t kMostShared = 227 * 1024;
+constexpr std::size_t kMostShared = 227 * 1024;  // of any architecture
 
 class SharedArena {
  public:

@@ -49,6 +49,15 @@ cudaError_t launch_kernel(const char* kernel, int line, void (*function)(Paramet
   return cudaPeekAtLastError();
 }
 
+template <typename... Parameters>
+cudaError_t launch_cooperative_kernel(const char* kernel, int line, void (*function)(Parameters...), dim3 grid,
+                                      dim3 block, void** parameters, std::size_t shared_bytes = 0,
+                                      cudaStream_t = nullptr) {
+  launch_with(kernel, line, function, {grid, block, shared_bytes, true}, parameters,
+              std::index_sequence_for<Parameters...>());
+  return cudaPeekAtLastError();
+}
+
 template <typename Variable>
 Variable& shared_slot(const char* key, std::size_t alignment, const char* name, int line) {
   const std::size_t wanted = alignment > alignof(Variable) ? alignment : alignof(Variable);
