@@ -13,7 +13,7 @@ import torch
 DEVICE_NAME = "CUDA emulator (CPU)"
 CAPABILITY = (8, 0)
 
-_MULTIPROCESSORS = 4
+_MULTIPROCESSORS = 132
 _MEMORY_BYTES = 16 * 2**30
 
 
@@ -173,8 +173,8 @@ def properties(device: object = None) -> SimpleNamespace:
         max_threads_per_block=1024,
         regs_per_multiprocessor=65536,
         shared_memory_per_block=48 * 1024,
-        shared_memory_per_block_optin=163 * 1024,
-        shared_memory_per_multiprocessor=164 * 1024,
+        shared_memory_per_block_optin=227 * 1024,
+        shared_memory_per_multiprocessor=228 * 1024,
         L2_cache_size=40 * 2**20,
         is_integrated=0,
         is_multi_gpu_board=0,

@@ -13,6 +13,9 @@ _KERNEL_ARGUMENT = {
     "cudaOccupancyMaxPotentialBlockSize": ("occupancy_max_potential_block_size", 2),
 }
 
+# The calls that launch a kernel given with a `void**` of its parameters.
+_LAUNCH_CALLS = {"cudaLaunchKernel": "launch_kernel", "cudaLaunchCooperativeKernel": "launch_cooperative_kernel"}
+
 
 class Kernels:
     """The kernels that a text defines, and the variables that stand for one.
@@ -164,13 +167,13 @@ def rewrite_kernel_calls(code: Code, kernels: Kernels) -> None:
     """Rewrites the runtime calls that take a kernel so that they name it."""
     for position in range(len(code)):
         called = code.text(position)
-        if called not in _KERNEL_ARGUMENT and called != "cudaLaunchKernel":
+        if called not in _KERNEL_ARGUMENT and called not in _LAUNCH_CALLS:
             continue
         closing = code.close_of(position + 1) if code.text(position + 1) == "(" else None
         if closing is None:
             continue
         arguments = code.arguments(position + 2, closing)
-        if called == "cudaLaunchKernel":
+        if called in _LAUNCH_CALLS:
             _rewrite_launch_call(code, position, arguments, kernels)
             continue
         function, index = _KERNEL_ARGUMENT[called]
@@ -187,7 +190,7 @@ def _rewrite_launch_call(code: Code, position: int, arguments: list[Range], kern
     if inner[0] >= inner[1]:
         return
     name = kernels.name_of(code, *arguments[0])
-    _qualify(code, position, "::cuemu::launch_kernel")
+    _qualify(code, position, f"::cuemu::{_LAUNCH_CALLS[code.text(position)]}")
     code.replace(*arguments[0], f"{name}, __LINE__, {code.one_line(*inner)}")
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from .native import build_runtime
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 _BUILD_RUNTIME = """
@@ -72,6 +74,12 @@ def runtime_cache(home: Path) -> Path:
     assert [code for *_, code in ended] == [0, 0], ended
     assert ended[0][0] == ended[1][0]
     return folder
+
+
+@pytest.fixture(scope="session")
+def native_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runtime's core, built for the test's own process: one a process, so that kernels do not mix two."""
+    return build_runtime(tmp_path_factory.mktemp("runtime"))
 
 
 @pytest.fixture

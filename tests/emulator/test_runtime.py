@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import math
 import os
 import random
@@ -15,68 +14,36 @@ from pathlib import Path
 
 import pytest
 
-import harness.emulator
+from .native import (
+    ASSERT,
+    INVALID_CONFIGURATION,
+    INVALID_VALUE,
+    LAUNCH_FAILURE,
+    ORDERS,
+    SUCCESS,
+    Emulator,
+    build_kernels,
+    floats,
+    ints,
+)
+from .native import line_of as line_in
 
-ROOT = Path(harness.emulator.__file__).parent
-COMPILE = [
-    *("g++", "-std=c++20", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
-    *(f"-I{ROOT / 'include'}", f"-I{ROOT / 'runtime'}"),
-]
-ORDERS = {"forward": 0, "reverse": 1, "random": 2}
-SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, ASSERT, LAUNCH_FAILURE = 0, 1, 9, 710, 719
-
-
-class Emulator:
-    """The runtime, and the test's kernels linked against it."""
-
-    def __init__(self, folder: Path):
-        self.runtime = ctypes.CDLL(str(folder / "libcuemu.so"), mode=ctypes.RTLD_GLOBAL)
-        self.kernels = ctypes.CDLL(str(folder / "kernels.so"))
-        self.runtime.cuemu_take_reports.restype = ctypes.c_char_p
-        self.runtime.cuemu_set_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
-        self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
-        self.kernels.run_host_api.restype = ctypes.c_float
-        self.kernels.from_half.restype = ctypes.c_float
-        self.kernels.bfloat16_fma.restype = ctypes.c_float
-
-    def reports(self) -> list[dict[str, object]]:
-        return json.loads(self.runtime.cuemu_take_reports())
-
-    def only_report(self, kind: str, kernel: str) -> dict[str, object]:
-        (report,) = self.reports()
-        assert (report["kind"], report["kernel"]) == (kind, kernel)
-        assert report["remedy"]
-        return report
-
-    def last_error(self) -> int:
-        return self.runtime.cudaGetLastError()
-
-
-def build(folder: Path) -> None:
-    sources = [path for path in (ROOT / "runtime").glob("*.cpp") if not path.name.startswith("torch_")]
-    library = folder / "libcuemu.so"
-    kernels = Path(__file__).with_name("runtime_kernels.cpp")
-    link = [f"-L{folder}", "-lcuemu", "-Wl,-rpath,$ORIGIN"]
-    subprocess.run([*COMPILE, "-O1", *map(str, sources), "-o", str(library)], check=True)
-    subprocess.run(
-        [*COMPILE, "-O2", str(kernels), "-o", str(folder / "kernels.so"), *link],
-        check=True,
-    )
+SOURCE = Path(__file__).with_name("runtime_kernels.cpp")
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
-    folder = tmp_path_factory.mktemp("runtime")
-    build(folder)
-    return Emulator(folder)
+def built(native_runtime: Path) -> Emulator:
+    emulator = Emulator(native_runtime, build_kernels(SOURCE, native_runtime))
+    emulator.kernels.run_host_api.restype = ctypes.c_float
+    emulator.kernels.from_half.restype = ctypes.c_float
+    emulator.kernels.bfloat16_fma.restype = ctypes.c_float
+    return emulator
 
 
 @pytest.fixture
 def emulator(built: Emulator) -> Iterator[Emulator]:
     yield built
-    built.runtime.cuemu_set_order(0, 0)
-    built.runtime.cuemu_clear_error()
-    built.reports()
+    built.reset()
 
 
 @pytest.fixture(params=ORDERS)
@@ -86,19 +53,8 @@ def ordered(request: pytest.FixtureRequest, emulator: Emulator) -> Emulator:
     return emulator
 
 
-def floats(count: int, values: object = ()) -> ctypes.Array[ctypes.c_float]:
-    return (ctypes.c_float * count)(*values)
-
-
-def ints(count: int, values: object = ()) -> ctypes.Array[ctypes.c_int]:
-    return (ctypes.c_int * count)(*values)
-
-
 def line_of(text: str, after: str) -> int:
-    """The number of the first line with ``text`` from the line with ``after`` on, in the kernels' source."""
-    lines = Path(__file__).with_name("runtime_kernels.cpp").read_text().splitlines()
-    start = next(number for number, line in enumerate(lines) if after in line)
-    return next(number for number, line in enumerate(lines[start:], start + 1) if text in line)
+    return line_in(SOURCE, text, after)
 
 
 @pytest.mark.parametrize(("blocks", "threads"), [(1, 32), (1, 1024), (13, 256), (300, 96)])
@@ -209,10 +165,10 @@ def test_a_barrier_that_not_all_reach_is_a_deadlock(emulator: Emulator) -> None:
     assert len(report["accesses"]) == 2
 
 
-@pytest.mark.parametrize("kernel", ["wrong_mask", "lanes_disagree"])
-def test_misused_warp_operations_are_divergence(ordered: Emulator, kernel: str) -> None:
+@pytest.mark.parametrize(("kernel", "kind"), [("wrong_mask", "mask"), ("lanes_disagree", "divergence")])
+def test_misused_warp_operations(ordered: Emulator, kernel: str, kind: str) -> None:
     getattr(ordered.kernels, f"run_{kernel}")()
-    ordered.only_report("divergence", kernel)
+    ordered.only_report(kind, kernel)
 
 
 def test_a_failed_launch_ends_the_use_of_the_device(emulator: Emulator) -> None:

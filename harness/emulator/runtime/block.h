@@ -1,11 +1,11 @@
-// One OS thread's emulation of one block at a time: its CUDA threads, barriers, warps and shared memory.
+// A block of a launch: its CUDA threads, what they wait for, and its shared memory. Running them is the worker's.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "checker.h"
 #include "cuemu/runtime.h"
 #include "fiber.h"
 #include "shared_arena.h"
@@ -14,6 +14,9 @@ namespace cuemu {
 
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
+// cudaErrorLaunchFailure and cudaErrorInvalidValue, without the host API's header.
+constexpr int kLaunchFailure = 719;
+constexpr int kInvalidValue = 1;
 
 enum class Order : int { forward = 0, reverse = 1, random = 2 };
 
@@ -27,6 +30,7 @@ struct Launch {
   Order order;
   std::uint64_t seed;
   std::uint64_t blocks;
+  std::uint64_t resident_limit;  // blocks that a worker may keep alive
   std::size_t shared_limit;
   std::atomic<std::uint64_t> next_block{0};
   std::atomic<bool> abandoned{false};
@@ -54,76 +58,156 @@ struct Warp {
   unsigned live;     // lanes that exist and have not ended
   unsigned arrived;  // lanes that wait in a warp operation
   unsigned at_barrier;
+  unsigned converging;  // lanes that ask which lanes run along with them
 };
 
-class Worker {
- public:
-  Worker();
-  // Runs the launch's blocks until none is left or the launch was abandoned.
-  void run_blocks(Launch& launch);
+// Whether two waiting threads wait in the same place for the same thing.
+inline bool waits_alike(const Thread& left, const Thread& right) {
+  return left.state == right.state && left.operation == right.operation && left.line == right.line &&
+         (left.state == State::at_barrier || left.mask == right.mask);
+}
 
-  bool in_kernel() const { return current_ != nullptr; }
-  int wait_at_barrier(Barrier kind, int predicate, int line);
-  std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
-                               int line);
-  unsigned active_lanes() const;
-  void yield();
-  void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
-  void* dynamic_shared_bytes() { return arena_.dynamic(); }
-  // Reports and ends the whole launch; the calling CUDA thread never continues.
-  [[noreturn]] void fail(const char* kind, int line, const std::string& message, const char* remedy, int error);
-  std::string position() const;
+class Block {
+ public:
+  // Must be called before the launch's first begin().
+  void begin_launch(const Launch& launch);
+  void begin(std::uint64_t number);
+
+  uint3 index() const { return index_; }
+  const Launch& launch() const { return *launch_; }
+  unsigned live() const { return live_; }
+  SharedArena& arena() { return arena_; }
+  const SharedArena& arena() const { return arena_; }
+
+  // The thread that is to run next, taken from those that can; null where none can.
+  Thread* take_ready();
+  void make_ready(Thread& thread);
+  bool has_ready() const { return first_ready_ != nullptr; }
+  // The next thread that has not begun, with no stack yet; null when all have.
+  Thread* start_next();
+  void end_thread(Thread& thread);
+
+  // Lets a thread wait, and makes all of the block ready if it is the last. False: others wait at another barrier.
+  bool arrive_at_barrier(Thread& thread, Barrier kind, int predicate, int line);
+  const Thread& first_at_barrier() const { return *first_at_barrier_; }
+  int barrier_result() const { return barrier_result_; }
+  // All live threads wait at the grid's barrier, which complete_barrier() then ends.
+  bool waits_for_grid() const { return waits_for_grid_; }
+  void complete_barrier();
+
+  // Lets a thread wait in the warp operation that it describes, and computes what can be.
+  void arrive_at_warp_operation(Thread& thread);
+  // Lets a thread wait until no lane of its warp can run on; those that ask in the same line run together.
+  void ask_active_lanes(Thread& thread);
+  // Answers all who ask, although other lanes can run on; false when nobody asks.
+  bool answer_active_lanes();
+  unsigned live_lanes(const Thread& thread) const { return warps_[thread.linear / kLanes].live; }
+
+  // Calls visit(thread) for every thread that has begun, in the order of beginning.
+  template <typename Visit>
+  void for_each_begun(Visit visit) {
+    for (unsigned i = 0; i < next_start_; ++i) visit(threads_[start_order_[i]]);
+  }
+  template <typename Visit>
+  void for_each_unfinished(Visit visit) const {
+    for (const Thread& thread : threads_) {
+      if (thread.state != State::ended) visit(thread);
+    }
+  }
+
+  // For the checking mode.
+  BlockClock& clock() { return clock_; }
+  Spin& spin(unsigned thread) { return spins_[thread]; }
+
+  bool spinning = false;  // when it last ran, its threads did nothing but yield
 
  private:
-  static void fiber_main();
-  [[noreturn]] void live_on_this_stack();
-  void begin_launch(Launch& launch);
-  void order_threads(std::uint64_t block);
-  void run_block(std::uint64_t block);
-  Thread& begin_thread(unsigned linear);
-  void make_current(Thread& thread);
-  void push_ready(Thread& thread);
-  Thread* pop_ready();
-  void suspend();
-  void end_thread(Thread& thread);
-  void complete_barrier();
+  void order_threads();
   bool complete_warp_operation(unsigned warp, unsigned lane);
-  void complete_any_warp_operation(unsigned warp);
-  void drop_threads();
-  void report_stuck();
-  void report_barrier_mismatch(const Thread& thread);
-  uint3 index_of(const Thread& thread) const { return indices_[thread.linear]; }
+  void lane_stopped(unsigned warp);
+  void answer_lanes(unsigned warp);
+  void make_lanes_ready(unsigned warp, unsigned lanes);
+  void check_warp_operation(unsigned warp, unsigned lanes, Thread* const (&waiting)[kLanes]);
 
-  Launch* launch_ = nullptr;
-  Thread* current_ = nullptr;
+  const Launch* launch_ = nullptr;
   Thread* first_ready_ = nullptr;
   Thread* last_ready_ = nullptr;
-  unsigned block_threads_ = 0;
+  unsigned size_ = 0;
   unsigned next_start_ = 0;
   unsigned live_ = 0;
   unsigned at_barrier_ = 0;
-  Thread* first_at_barrier_ = nullptr;
   int barrier_sum_ = 0;
   int barrier_result_ = 0;
+  bool waits_for_grid_ = false;
+  Thread* first_at_barrier_ = nullptr;
+  std::uint64_t number_ = 0;
   std::uint64_t random_ = 0;
-  Context scheduler_;
-  StackPool stacks_;
-  SharedArena arena_;
+  uint3 index_ = {0, 0, 0};
   Warp warps_[kMostThreads / kLanes];
-  std::uint16_t start_order_[kMostThreads];
-  uint3 indices_[kMostThreads];
+  std::vector<std::uint16_t> start_order_;
   std::vector<Thread> threads_;
+  SharedArena arena_;
+  BlockClock clock_;
+  std::vector<Spin> spins_;  // by thread, in the checking mode
 };
 
-// The OS thread's own worker.
-Worker& this_worker();
+// Defined here since every barrier and every switch between threads goes through them.
+
+inline Thread* Block::start_next() {
+  if (next_start_ == size_) return nullptr;
+  const unsigned linear = start_order_[next_start_++];
+  Thread& thread = threads_[linear];
+  thread.linear = linear;
+  thread.state = State::ready;
+  thread.next_ready = nullptr;
+  thread.stack = nullptr;
+  return &thread;
+}
+
+inline void Block::make_ready(Thread& thread) {
+  thread.state = State::ready;
+  thread.next_ready = nullptr;
+  if (last_ready_ != nullptr) last_ready_->next_ready = &thread;
+  else first_ready_ = &thread;
+  last_ready_ = &thread;
+}
+
+inline Thread* Block::take_ready() {
+  Thread* const first = first_ready_;
+  if (first == nullptr) return nullptr;
+  first_ready_ = first->next_ready;
+  if (first_ready_ == nullptr) last_ready_ = nullptr;
+  return first;
+}
+
+inline bool Block::arrive_at_barrier(Thread& thread, Barrier kind, int predicate, int line) {
+  thread.state = State::at_barrier;
+  thread.operation = static_cast<int>(kind);
+  thread.line = line;
+  if (at_barrier_ == 0) {
+    first_at_barrier_ = &thread;
+  } else if (!waits_alike(*first_at_barrier_, thread)) {
+    return false;
+  }
+  barrier_sum_ += predicate != 0 ? 1 : 0;
+  const unsigned number = thread.linear / kLanes;
+  warps_[number].at_barrier |= 1u << thread.linear % kLanes;
+  if (++at_barrier_ == live_) complete_barrier();
+  else if (warps_[number].converging != 0) lane_stopped(number);
+  return true;
+}
+
+// splitmix64
+std::uint64_t next_random(std::uint64_t& state);
+
+uint3 index_in(std::uint64_t linear, const dim3& sizes);
 
 const char* warp_operation_name(WarpOp operation);
 
+// The lane that a waiting thread's shuffle reads from; false where it is no shuffle.
+bool shuffle_source(const Thread& thread, unsigned& source);
+
 // Results of a warp operation for the lanes of `lanes`, which all wait in it.
 void compute_warp_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);
-
-// Ends the use of the device: later calls and launches return `error`.
-void set_sticky_error(int error);
 
 }  // namespace cuemu

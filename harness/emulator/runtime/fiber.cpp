@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -65,9 +66,10 @@ void prepare_context(Context& context, char* stack_top, void (*entry)()) {
 #endif
 
 char* StackPool::take() {
-  if (free_.empty()) grow();
-  char* top = free_.back();
-  free_.pop_back();
+  if (guarded_.empty() && unguarded_.empty()) grow();
+  std::vector<char*>& from = guarded_.empty() ? unguarded_ : guarded_;
+  char* const top = from.back();
+  from.pop_back();
   return top;
 }
 
@@ -75,6 +77,8 @@ void StackPool::grow() {
   constexpr std::size_t kGuardBytes = 4096;
   constexpr std::size_t kStride = kStackBytes + kGuardBytes;
   constexpr std::size_t kBatch = 32;
+  constexpr std::size_t kMostGuarded = 16384;  // in the process; Linux grants 65530 mappings, and each takes two
+  static std::atomic<std::size_t> made_in_process{0};
   void* memory = mmap(nullptr, kStride * kBatch, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -82,15 +86,17 @@ void StackPool::grow() {
     std::abort();
   }
   char* begin = static_cast<char*>(memory);
+  const bool guard = made_in_process.fetch_add(kBatch, std::memory_order_relaxed) < kMostGuarded;
   for (std::size_t i = 0; i < kBatch; ++i) {
     char* lower_end = begin + i * kStride;
-    if (mprotect(lower_end, kGuardBytes, PROT_NONE) != 0) {
+    if (guard && mprotect(lower_end, kGuardBytes, PROT_NONE) != 0) {
       std::fputs("CPU emulator: no guard page for the stack of a CUDA thread\n", stderr);
       std::abort();
     }
     // Tops at different offsets in their page, or all threads' frames would compete for the same cache sets.
     const std::size_t offset = (made_ + i) % 32 * 128;
-    free_.push_back(lower_end + kStride - offset);
+    if (guard) guarded_.push_back(lower_end + kStride - offset);
+    else unguarded_.push_back(lower_end + kStride - offset - 64);
   }
   made_ += kBatch;
 }

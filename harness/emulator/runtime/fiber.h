@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #if !defined(__x86_64__) && !defined(CUEMU_UCONTEXT)
@@ -30,16 +31,19 @@ void switch_context(Context& from, Context& to);
 // Lets `context` begin with `entry`, which must not return, on the stack that ends at `stack_top`.
 void prepare_context(Context& context, char* stack_top, void (*entry)());
 
-// Stacks with a guard page below each, kept for reuse. One pool belongs to one OS thread.
+// Stacks, kept for reuse. One pool belongs to one OS thread. A guard page lies below each of the first, which are the
+// first to be taken; since guard pages count against a limit of the system, there is none below the others.
 class StackPool {
  public:
   // The upper end of a free stack, a multiple of 16; ends the process where the system gives no memory.
   char* take();
-  void give_back(char* stack_top) { free_.push_back(stack_top); }
+  void give_back(char* stack_top) { (is_guarded(stack_top) ? guarded_ : unguarded_).push_back(stack_top); }
 
  private:
+  static bool is_guarded(const char* stack_top) { return reinterpret_cast<std::uintptr_t>(stack_top) % 128 == 0; }
   void grow();
-  std::vector<char*> free_;
+  std::vector<char*> guarded_;
+  std::vector<char*> unguarded_;
   std::size_t made_ = 0;
 };
 

@@ -9,8 +9,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "block.h"
 #include "guard.h"
+#include "worker.h"
 
 namespace {
 
@@ -42,6 +42,7 @@ constexpr ErrorText kErrors[] = {
     {NAMED(cudaErrorAssert), "device-side assert triggered"},
     {NAMED(cudaErrorMisalignedAddress), "misaligned address"},
     {NAMED(cudaErrorLaunchFailure), "unspecified launch failure"},
+    {NAMED(cudaErrorCooperativeLaunchTooLarge), "too many blocks in cooperative launch"},
     {NAMED(cudaErrorNotSupported), "operation not supported"},
     {NAMED(cudaErrorUnknown), "unknown error"},
 };
@@ -50,9 +51,7 @@ constexpr ErrorText kErrors[] = {
 std::atomic<int> sticky{cudaSuccess};
 thread_local cudaError_t last_error = cudaSuccess;
 
-constexpr int kMultiprocessors = 108;
-constexpr std::size_t kSharedPerMultiprocessor = 228 * 1024;
-constexpr int kThreadsPerMultiprocessor = 2048;
+constexpr int kMultiprocessors = 132;
 constexpr int kBlocksPerMultiprocessor = 32;
 
 std::size_t physical_bytes() {
@@ -90,12 +89,22 @@ cudaError_t allocate(void** data, std::size_t bytes, const char* what) {
   return *data != nullptr ? cudaSuccess : set_last_error(cudaErrorMemoryAllocation);
 }
 
+Limits& limits() {
+  static Limits current = {kMostShared, 2048, 228 * 1024};
+  return current;
+}
+
 int blocks_per_multiprocessor(int threads, std::size_t shared_bytes) {
   if (threads < 1 || threads > 1024) return 0;
   const int whole_warps = (threads + 31) / 32 * 32;
-  int blocks = std::min(kBlocksPerMultiprocessor, kThreadsPerMultiprocessor / whole_warps);
-  if (shared_bytes > 0) blocks = std::min(blocks, static_cast<int>(kSharedPerMultiprocessor / (shared_bytes + 1024)));
+  int blocks = std::min(kBlocksPerMultiprocessor, limits().threads_per_multiprocessor / whole_warps);
+  if (shared_bytes > 0) blocks = std::min(blocks, static_cast<int>(limits().shared_bytes_per_multiprocessor / (shared_bytes + 1024)));
   return blocks;
+}
+
+std::uint64_t most_resident_blocks(const Config& config) {
+  const int threads = static_cast<int>(config.block.x * config.block.y * config.block.z);
+  return static_cast<std::uint64_t>(kMultiprocessors) * blocks_per_multiprocessor(threads, config.shared_bytes);
 }
 
 }  // namespace cuemu
@@ -161,8 +170,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strcpy(properties->name, "CPU emulator");
   properties->totalGlobalMem = physical_bytes();
   properties->sharedMemPerBlock = cuemu::kDefaultSharedLimit;
-  properties->sharedMemPerBlockOptin = cuemu::kMostShared;
-  properties->sharedMemPerMultiprocessor = kSharedPerMultiprocessor;
+  properties->sharedMemPerBlockOptin = cuemu::limits().shared_bytes;
+  properties->sharedMemPerMultiprocessor = cuemu::limits().shared_bytes_per_multiprocessor;
   properties->reservedSharedMemPerBlock = 1024;
   properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
   properties->warpSize = 32;
@@ -176,10 +185,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = 8;
   properties->minor = 0;
   properties->multiProcessorCount = kMultiprocessors;
-  properties->maxThreadsPerMultiProcessor = kThreadsPerMultiprocessor;
+  properties->maxThreadsPerMultiProcessor = cuemu::limits().threads_per_multiprocessor;
   properties->maxBlocksPerMultiProcessor = kBlocksPerMultiprocessor;
   properties->concurrentKernels = properties->unifiedAddressing = properties->managedMemory = 1;
-  properties->canMapHostMemory = properties->streamPrioritiesSupported = properties->asyncEngineCount = 1;
+  properties->cooperativeLaunch = properties->canMapHostMemory = 1;
+  properties->streamPrioritiesSupported = properties->asyncEngineCount = 1;
   properties->globalL1CacheSupported = properties->localL1CacheSupported = 1;
   properties->memoryClockRate = 1215000;
   properties->memoryBusWidth = 5120;
@@ -219,7 +229,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = static_cast<int>(all.sharedMemPerMultiprocessor); break;
     case cudaDevAttrMaxRegistersPerMultiprocessor: *value = all.regsPerMultiprocessor; break;
     case cudaDevAttrManagedMemory: *value = all.managedMemory; break;
-    case cudaDevAttrCooperativeLaunch: *value = 0; break;
+    case cudaDevAttrCooperativeLaunch: *value = all.cooperativeLaunch; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(all.sharedMemPerBlockOptin); break;
     case cudaDevAttrMaxBlocksPerMultiprocessor: *value = all.maxBlocksPerMultiProcessor; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = static_cast<int>(all.reservedSharedMemPerBlock); break;

@@ -44,12 +44,19 @@ void match(bool all_needed, unsigned lanes, Thread* const (&threads)[kLanes]) {
 
 }  // namespace
 
+bool shuffle_source(const Thread& thread, unsigned& source) {
+  const WarpOp operation = static_cast<WarpOp>(thread.operation);
+  if (operation > WarpOp::shuffle_xor) return false;
+  source = source_lane(operation, thread.linear % kLanes, thread.parameter, thread.width) % kLanes;
+  return true;
+}
+
 const char* warp_operation_name(WarpOp operation) {
   static const char* const kNames[] = {
       "__shfl_sync()",       "__shfl_up_sync()",    "__shfl_down_sync()",  "__shfl_xor_sync()",  "__ballot_sync()",
       "__any_sync()",        "__all_sync()",        "__match_any_sync()",  "__match_all_sync()", "__reduce_add_sync()",
       "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_and_sync()",
-      "__reduce_or_sync()",  "__reduce_xor_sync()", "__syncwarp()"};
+      "__reduce_or_sync()",  "__reduce_xor_sync()", "__syncwarp()",       "__activemask()"};
   return kNames[static_cast<int>(operation)];
 }
 
@@ -92,7 +99,8 @@ void compute_warp_operation(WarpOp operation, unsigned lanes, Thread* const (&th
       return reduce(lanes, threads, 0u, [](unsigned left, unsigned right) { return left | right; });
     case WarpOp::reduce_xor:
       return reduce(lanes, threads, 0u, [](unsigned left, unsigned right) { return left ^ right; });
-    case WarpOp::sync: return;
+    case WarpOp::sync:
+    case WarpOp::active: return;
   }
 }
 

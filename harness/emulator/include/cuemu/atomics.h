@@ -5,6 +5,9 @@
 
 #include "runtime.h"
 
+// Inlined always, so that the checking mode can tell the kernel's line.
+#define CUEMU_INLINE inline __attribute__((always_inline))
+
 namespace cuemu {
 
 template <typename Value> struct WordOf;
@@ -15,7 +18,7 @@ template <> struct WordOfSize<8> { using type = unsigned long long; };
 
 // Replaces *address by next(*address), and returns what was there.
 template <typename Value, typename Next>
-inline Value atomic_update(Value* address, Next next) {
+CUEMU_INLINE Value atomic_update(Value* address, Next next) {
   using Word __attribute__((may_alias)) = typename WordOfSize<sizeof(Value)>::type;
   Word* const word = reinterpret_cast<Word*>(address);
   typename WordOfSize<sizeof(Value)>::type seen = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -25,40 +28,51 @@ inline Value atomic_update(Value* address, Next next) {
     const Value after = next(before);
     typename WordOfSize<sizeof(Value)>::type wanted;
     std::memcpy(&wanted, &after, sizeof wanted);
-    if (__atomic_compare_exchange_n(word, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return before;
+    if (__atomic_compare_exchange_n(word, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      if (wanted == seen) changed_nothing();
+      return before;
+    }
   }
 }
 
 template <typename Value>
-inline Value compare_and_swap(Value* address, Value expected, Value desired) {
+CUEMU_INLINE Value compare_and_swap(Value* address, Value expected, Value desired) {
   const Value wanted = expected;
   __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   if (expected != wanted) yield();  // whoever holds the lock may be a thread of this block
   return expected;
 }
 
+template <typename Value>
+CUEMU_INLINE Value seen_before(Value before, bool changed) {
+  if (!changed) changed_nothing();
+  return before;
+}
+
 }  // namespace cuemu
 
 #define CUEMU_SCOPED(name, result, parameters, ...)                 \
-  inline result name parameters { __VA_ARGS__; }                    \
-  inline result name##_block parameters { __VA_ARGS__; }            \
-  inline result name##_system parameters { __VA_ARGS__; }
-#define CUEMU_BUILTIN(name, type, builtin) \
-  CUEMU_SCOPED(name, type, (type * address, type value), return builtin(address, value, __ATOMIC_RELAXED))
+  CUEMU_INLINE result name parameters { __VA_ARGS__; }              \
+  CUEMU_INLINE result name##_block parameters { __VA_ARGS__; }      \
+  CUEMU_INLINE result name##_system parameters { __VA_ARGS__; }
+#define CUEMU_BUILTIN(name, type, builtin, changes)                                \
+  CUEMU_SCOPED(name, type, (type * address, type value),                           \
+               const type old = builtin(address, value, __ATOMIC_RELAXED);         \
+               return ::cuemu::seen_before(old, changes))
 #define CUEMU_UPDATED(name, type, next)               \
   CUEMU_SCOPED(name, type, (type * address, type value), \
                return ::cuemu::atomic_update(address, [value](type old) -> type { return next; }))
 
-CUEMU_BUILTIN(atomicAdd, int, __atomic_fetch_add)
-CUEMU_BUILTIN(atomicAdd, unsigned int, __atomic_fetch_add)
-CUEMU_BUILTIN(atomicAdd, unsigned long long, __atomic_fetch_add)
+CUEMU_BUILTIN(atomicAdd, int, __atomic_fetch_add, value != 0)
+CUEMU_BUILTIN(atomicAdd, unsigned int, __atomic_fetch_add, value != 0)
+CUEMU_BUILTIN(atomicAdd, unsigned long long, __atomic_fetch_add, value != 0)
 CUEMU_UPDATED(atomicAdd, float, old + value)
 CUEMU_UPDATED(atomicAdd, double, old + value)
-CUEMU_BUILTIN(atomicSub, int, __atomic_fetch_sub)
-CUEMU_BUILTIN(atomicSub, unsigned int, __atomic_fetch_sub)
-CUEMU_BUILTIN(atomicExch, int, __atomic_exchange_n)
-CUEMU_BUILTIN(atomicExch, unsigned int, __atomic_exchange_n)
-CUEMU_BUILTIN(atomicExch, unsigned long long, __atomic_exchange_n)
+CUEMU_BUILTIN(atomicSub, int, __atomic_fetch_sub, value != 0)
+CUEMU_BUILTIN(atomicSub, unsigned int, __atomic_fetch_sub, value != 0)
+CUEMU_BUILTIN(atomicExch, int, __atomic_exchange_n, value != old)
+CUEMU_BUILTIN(atomicExch, unsigned int, __atomic_exchange_n, value != old)
+CUEMU_BUILTIN(atomicExch, unsigned long long, __atomic_exchange_n, value != old)
 CUEMU_UPDATED(atomicExch, float, (static_cast<void>(old), value))
 CUEMU_UPDATED(atomicMin, int, value < old ? value : old)
 CUEMU_UPDATED(atomicMin, unsigned int, value < old ? value : old)
@@ -70,15 +84,15 @@ CUEMU_UPDATED(atomicMax, long long, value > old ? value : old)
 CUEMU_UPDATED(atomicMax, unsigned long long, value > old ? value : old)
 CUEMU_UPDATED(atomicInc, unsigned int, old >= value ? 0 : old + 1)
 CUEMU_UPDATED(atomicDec, unsigned int, old == 0 || old > value ? value : old - 1)
-CUEMU_BUILTIN(atomicAnd, int, __atomic_fetch_and)
-CUEMU_BUILTIN(atomicAnd, unsigned int, __atomic_fetch_and)
-CUEMU_BUILTIN(atomicAnd, unsigned long long, __atomic_fetch_and)
-CUEMU_BUILTIN(atomicOr, int, __atomic_fetch_or)
-CUEMU_BUILTIN(atomicOr, unsigned int, __atomic_fetch_or)
-CUEMU_BUILTIN(atomicOr, unsigned long long, __atomic_fetch_or)
-CUEMU_BUILTIN(atomicXor, int, __atomic_fetch_xor)
-CUEMU_BUILTIN(atomicXor, unsigned int, __atomic_fetch_xor)
-CUEMU_BUILTIN(atomicXor, unsigned long long, __atomic_fetch_xor)
+CUEMU_BUILTIN(atomicAnd, int, __atomic_fetch_and, (old & value) != old)
+CUEMU_BUILTIN(atomicAnd, unsigned int, __atomic_fetch_and, (old & value) != old)
+CUEMU_BUILTIN(atomicAnd, unsigned long long, __atomic_fetch_and, (old & value) != old)
+CUEMU_BUILTIN(atomicOr, int, __atomic_fetch_or, (old | value) != old)
+CUEMU_BUILTIN(atomicOr, unsigned int, __atomic_fetch_or, (old | value) != old)
+CUEMU_BUILTIN(atomicOr, unsigned long long, __atomic_fetch_or, (old | value) != old)
+CUEMU_BUILTIN(atomicXor, int, __atomic_fetch_xor, value != 0)
+CUEMU_BUILTIN(atomicXor, unsigned int, __atomic_fetch_xor, value != 0)
+CUEMU_BUILTIN(atomicXor, unsigned long long, __atomic_fetch_xor, value != 0)
 
 #define CUEMU_CAS(type)                                                             \
   CUEMU_SCOPED(atomicCAS, type, (type * address, type expected, type desired),      \

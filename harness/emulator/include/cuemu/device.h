@@ -22,10 +22,10 @@ inline int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
 inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) {
   ::cuemu::warp_operation(::cuemu::WarpOp::sync, mask, 0, 0, 32, line);
 }
-inline unsigned __activemask() { return ::cuemu::active_lanes(); }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline unsigned __activemask(int line = __builtin_LINE()) { return ::cuemu::active_lanes(line); }
+inline void __threadfence() { ::cuemu::fence(true); }
+inline void __threadfence_block() { ::cuemu::fence(false); }
+inline void __threadfence_system() { ::cuemu::fence(true); }
 inline void __nanosleep(unsigned) { ::cuemu::yield(); }
 [[noreturn]] inline void __trap(int line = __builtin_LINE()) { ::cuemu::trap(line); }
 inline void __brkpt() {}
@@ -116,7 +116,10 @@ template <typename T> inline T __ldca(const T* address) { return *address; }
 template <typename T> inline T __ldcg(const T* address) { return *address; }
 template <typename T> inline T __ldcs(const T* address) { return *address; }
 template <typename T> inline T __ldlu(const T* address) { return *address; }
-template <typename T> inline T __ldcv(const T* address) { return *address; }
+template <typename T> inline T __ldcv(const T* address) {
+  ::cuemu::changed_nothing();
+  return *const_cast<const volatile T*>(address);
+}
 template <typename T> inline void __stwb(T* address, std::type_identity_t<T> value) { *address = value; }
 template <typename T> inline void __stcg(T* address, std::type_identity_t<T> value) { *address = value; }
 template <typename T> inline void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "vector_types.h"
+#include "runtime.h"
 
 enum cudaError {
   cudaSuccess = 0,
@@ -27,6 +27,7 @@ enum cudaError {
   cudaErrorAssert = 710,
   cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719,
+  cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotSupported = 801,
   cudaErrorUnknown = 999,
 };
@@ -192,6 +193,7 @@ cudaError_t set_last_error(cudaError_t error);  // returns it
 cudaError_t sticky_error();
 cudaError_t allocate(void** data, std::size_t bytes, const char* what);
 int blocks_per_multiprocessor(int threads, std::size_t shared_bytes);
+std::uint64_t most_resident_blocks(const Config& config);
 cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kernel);
 

@@ -14,9 +14,15 @@ struct Config {
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes;
+  bool cooperative = false;  // all blocks are alive at once and may use the grid's barrier
 };
 
 using Entry = void (*)(const void* bound);
+
+#ifdef CUEMU_CHECKED
+// What lies on the host's stack below this belongs to the launch: its arguments.
+extern thread_local const char* arguments_end;
+#endif
 
 // Runs `entry(bound)` once for every CUDA thread and returns when all have ended.
 void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound);
@@ -25,8 +31,10 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
 void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
 void* dynamic_shared_bytes(std::size_t alignment);
 
-enum class Barrier : int { plain, count, conjunction, disjunction };
+enum class Barrier : int { plain, count, conjunction, disjunction, grid };
 int wait_at_barrier(Barrier kind, int predicate, int line);
+void wait_at_grid_barrier(int line);
+bool in_cooperative_launch();
 
 enum class WarpOp : int {
   shuffle,
@@ -47,13 +55,20 @@ enum class WarpOp : int {
   reduce_or,
   reduce_xor,
   sync,
+  active,
 };
 // `parameter` and `width` are those of the shuffles. Lanes that a shuffle may not read yield all ones.
 std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width, int line);
-unsigned active_lanes();
+// The lanes of the warp that came to the same line; waits until no lane of the warp can run on.
+unsigned active_lanes(int line);
 
-// Lets other threads of the block run; for waits that a program spells as a loop.
+// A memory fence; one of the whole device also publishes what came before it to other blocks.
+void fence(bool of_device);
+
+// Lets other threads run, those of other blocks too; for waits that a program spells as a loop.
 void yield();
+// An operation that changed nothing, as in a loop that waits for another thread: yields from time to time.
+void changed_nothing();
 
 [[noreturn]] void trap(int line);
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line, const char* function);

@@ -13,7 +13,6 @@ inline constexpr bool kNever = false;
     return 0;                                                                              \
   }
 
-CUEMU_REFUSE(cudaLaunchCooperativeKernel, "cooperative launches", "split the kernel where the grid synchronises")
 CUEMU_REFUSE(cudaLaunchKernelExC, "launches with attributes", "launch with kernel<<<...>>>(...)")
 CUEMU_REFUSE(cudaLaunchKernelEx, "launches with attributes", "launch with kernel<<<...>>>(...)")
 CUEMU_REFUSE(cudaStreamBeginCapture, "CUDA graphs", "launch the kernels directly")

@@ -1,0 +1,421 @@
+#include "worker.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "report.h"
+
+extern "C" {
+// The storage behind threadIdx, blockIdx, blockDim and gridDim.
+__thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_thread_index;
+__thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_block_index;
+__thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_block_size;
+__thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_grid_size;
+}
+
+namespace cuemu {
+namespace {
+
+constexpr unsigned kYieldRounds = 16;    // turns after which a block that only yields makes room for another
+constexpr std::size_t kKeptBlocks = 16;  // between launches
+
+__thread __attribute__((tls_model("initial-exec"))) Worker* own_worker;
+
+// The place-th block in the launch's order; for random order a walk of a step without common factor.
+std::uint64_t block_at(const Launch& launch, std::uint64_t place) {
+  if (launch.order == Order::forward) return place;
+  if (launch.order == Order::reverse) return launch.blocks - 1 - place;
+  std::uint64_t state = launch.seed;
+  const std::uint64_t offset = next_random(state) % launch.blocks;
+  std::uint64_t step = next_random(state) % launch.blocks;
+  const auto divisor = [](std::uint64_t left, std::uint64_t right) {
+    while (right != 0) {
+      const std::uint64_t rest = left % right;
+      left = right;
+      right = rest;
+    }
+    return left;
+  };
+  while (divisor(step, launch.blocks) != 1) ++step;
+  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(place) * step + offset) % launch.blocks);
+}
+
+Worker& kernel_worker() {
+  if (own_worker == nullptr || !own_worker->in_kernel()) {
+    std::fputs("CPU emulator: a device function that needs a running kernel was called from host code\n", stderr);
+    std::abort();
+  }
+  return *own_worker;
+}
+
+}  // namespace
+
+Worker& this_worker() {
+  if (own_worker == nullptr) own_worker = new Worker;
+  return *own_worker;
+}
+
+void Worker::run_blocks(Launch& launch) {
+  begin_launch(launch);
+  bool after_an_end = false;
+  while (Block* const block = next_block(after_an_end)) {
+    run(*block);
+    after_an_end = settle(*block);
+  }
+  if (!at_grid_barrier_.empty() && !launch.abandoned.load(std::memory_order_relaxed)) {
+    report_grid_stuck(launch, at_grid_barrier_, ended_, first_ended_);
+    set_sticky_error(kLaunchFailure);
+  }
+  drop_threads();
+  if (blocks_.size() > kKeptBlocks) blocks_.resize(kKeptBlocks);
+  launch_ = nullptr;
+}
+
+void Worker::begin_launch(Launch& launch) {
+  launch_ = &launch;
+  const dim3& block = launch.config.block;
+  for (unsigned i = 0; i < block.x * block.y * block.z; ++i) indices_[i] = index_in(i, block);
+  cuemu_block_size = block;
+  cuemu_grid_size = launch.config.grid;
+  begun_ = 0;
+  ended_ = 0;
+  free_.clear();
+  runnable_.clear();
+  at_grid_barrier_.clear();
+}
+
+// The launch's next block; null when none is left or no more may be alive.
+Block* Worker::start_block() {
+  if (free_.empty() && begun_ >= launch_->resident_limit) return nullptr;
+  const std::uint64_t place = launch_->next_block.fetch_add(1, std::memory_order_relaxed);
+  if (place >= launch_->blocks) return nullptr;
+  if (free_.empty()) {
+    if (begun_ == blocks_.size()) blocks_.push_back(std::make_unique<Block>());
+    free_.push_back(blocks_[begun_++].get());
+    free_.back()->begin_launch(*launch_);
+  }
+  Block& block = *free_.back();
+  free_.pop_back();
+  block.begin(block_at(*launch_, place));
+  return &block;
+}
+
+// Which block is to run. New ones start where those that are alive can only wait; the last that began to spin is the
+// first to be looked at again when a block has ended, since it probably waits for that one.
+Block* Worker::next_block(bool after_an_end) {
+  if (launch_->abandoned.load(std::memory_order_relaxed)) return nullptr;
+  if (!after_an_end || runnable_.empty()) {
+    if (Block* const fresh = start_block()) return fresh;
+  }
+  if (runnable_.empty()) return nullptr;
+  Block* next = runnable_.front();
+  if (after_an_end && runnable_.back()->spinning) {
+    next = runnable_.back();
+    runnable_.pop_back();
+  } else {
+    runnable_.pop_front();
+  }
+  return next;
+}
+
+void Worker::run(Block& block) {
+  block_ = &block;
+  block.spinning = false;
+  first_yielding_ = nullptr;
+  cuemu_block_index = block.index();
+  Thread* next = block.take_ready();
+  if (next == nullptr) {
+    next = block.start_next();
+    prepare(*next);
+  }
+  make_current(*next);
+  switch_context(scheduler_, next->context);
+  current_ = nullptr;
+}
+
+// Decides what becomes of a block of which nothing can run at present; true where it has ended.
+bool Worker::settle(Block& block) {
+  if (launch_->abandoned.load(std::memory_order_relaxed)) return false;
+  if (block.live() == 0) {
+    if (ended_++ == 0) first_ended_ = block.index();
+    report_damage(block);
+    free_.push_back(&block);
+    return true;
+  }
+  if (block.waits_for_grid()) {
+    at_grid_barrier_.push_back(&block);
+    if (at_grid_barrier_.size() < launch_->blocks) return false;
+    for (Block* const waiting : at_grid_barrier_) {
+      waiting->complete_barrier();
+      runnable_.push_back(waiting);
+    }
+    at_grid_barrier_.clear();
+    if (is_checking()) check_grid_barrier();
+  } else if (block.has_ready()) {
+    block.spinning = true;
+    runnable_.push_back(&block);
+  } else {
+    report_stuck(block);
+    set_sticky_error(kLaunchFailure);
+    launch_->abandoned.store(true, std::memory_order_relaxed);
+  }
+  return false;
+}
+
+void Worker::report_damage(Block& block) {
+  for (const SharedArena::Damage& damage : block.arena().damage()) {
+    if (is_checking() && has_reported_bounds()) continue;  // with its line
+    add_report({"out-of-bounds", launch_->kernel, damage.line != 0 ? damage.line : launch_->line,
+                std::string("kernel ") + launch_->kernel + ", block " + coordinates(block.index()) + ", wrote " +
+                    damage.message,
+                "Bound the index, or make the shared memory as large as the largest index needs.", {}});
+  }
+}
+
+// Forgets the unfinished threads of blocks that are alive; objects on their stacks are not destroyed.
+void Worker::drop_threads() {
+  for (std::size_t i = 0; i < begun_; ++i) {
+    Block& block = *blocks_[i];
+    if (block.live() == 0) continue;
+    report_damage(block);
+    block.for_each_begun([this](Thread& thread) {
+      if (thread.stack != nullptr) stacks_.give_back(thread.stack);
+      thread.stack = nullptr;
+    });
+  }
+}
+
+void Worker::prepare(Thread& thread) {
+  thread.stack = stacks_.take();
+  prepare_context(thread.context, thread.stack, fiber_main);
+}
+
+void Worker::make_current(Thread& thread) {
+  current_ = &thread;
+  cuemu_thread_index = indices_[thread.linear];
+}
+
+void Worker::fiber_main() { own_worker->live_on_this_stack(); }
+
+void Worker::live_on_this_stack() {
+  for (;;) {
+    launch_->entry(launch_->bound);
+    Thread& ended = *current_;
+    char* const stack = ended.stack;
+    first_yielding_ = nullptr;
+    block_->end_thread(ended);
+    if (!launch_->abandoned.load(std::memory_order_relaxed)) {
+      if (Thread* const next = block_->take_ready()) {
+        stacks_.give_back(stack);
+        make_current(*next);
+        switch_context(ended.context, next->context);
+      }
+      if (Thread* const next = block_->start_next()) {
+        next->stack = stack;
+        make_current(*next);
+        continue;
+      }
+    }
+    stacks_.give_back(stack);
+    switch_context(ended.context, scheduler_);
+  }
+}
+
+// Continues the block's next thread that can run; returns when this one is continued.
+void Worker::suspend() {
+  Thread& self = *current_;
+  if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
+  Thread* next = block_->take_ready();
+  if (next == &self) return;
+  if (next == nullptr) {
+    next = block_->start_next();
+    if (next == nullptr) return leave_block();
+    prepare(*next);
+  }
+  make_current(*next);
+  switch_context(self.context, next->context);
+}
+
+// Lets the scheduler choose a block; returns when this thread is continued, which it is not after abandonment.
+void Worker::leave_block() { switch_context(current_->context, scheduler_); }
+
+void Worker::abandon() {
+  launch_->abandoned.store(true, std::memory_order_relaxed);
+  leave_block();
+  __builtin_unreachable();
+}
+
+void Worker::yield() {
+  Thread& self = *current_;
+  if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
+  block_->make_ready(self);
+  if (Thread* const next = block_->start_next()) {
+    prepare(*next);
+    make_current(*next);
+    switch_context(self.context, next->context);
+    return;
+  }
+  if (first_yielding_ == nullptr) {
+    first_yielding_ = &self;
+    yield_rounds_ = 0;
+  } else if (first_yielding_ == &self && ++yield_rounds_ == kYieldRounds) {
+    first_yielding_ = nullptr;
+    if (!block_->answer_active_lanes()) return leave_block();
+  }
+  suspend();
+}
+
+void Worker::changed_nothing() {
+  constexpr unsigned kPatience = 64;
+  if (++unchanged_ < kPatience) return;
+  unchanged_ = 0;
+  yield();
+}
+
+int Worker::wait_at_barrier(Barrier kind, int predicate, int line) {
+  Block& block = *block_;
+  first_yielding_ = nullptr;
+  if (!block.arrive_at_barrier(*current_, kind, predicate, line)) {
+    report_barrier_mismatch(block, *current_);
+    set_sticky_error(kLaunchFailure);
+    abandon();
+  }
+  suspend();
+  return block.barrier_result();
+}
+
+void Worker::wait_at_grid_barrier(int line) {
+  if (!is_cooperative()) {
+    fail("launch", line, position() + " calls the grid's sync(), but kernel " + launch_->kernel +
+         " was not launched cooperatively", "Launch it with cudaLaunchCooperativeKernel.", kLaunchFailure);
+  }
+  wait_at_barrier(Barrier::grid, 0, line);
+}
+
+std::uint64_t Worker::warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
+                                     int line) {
+  Thread& self = *current_;
+  const unsigned lane = self.linear % kLanes;
+  self.operation = static_cast<int>(operation);
+  self.mask = mask;
+  self.line = line;
+  self.value = value;
+  self.parameter = parameter;
+  self.width = width;
+  if ((mask >> lane & 1) == 0) {
+    self.state = State::at_warp_operation;
+    fail("mask", line, waits_for(self) + ": lane " + std::to_string(lane) + ", " + position() +
+         ", takes part, but the mask does not name it", "Give a mask with exactly the lanes that reach the call.",
+         kLaunchFailure);
+  }
+  first_yielding_ = nullptr;
+  block_->arrive_at_warp_operation(self);
+  suspend();
+  return self.result;
+}
+
+unsigned Worker::active_lanes(int line) {
+  Thread& self = *current_;
+  self.operation = static_cast<int>(WarpOp::active);
+  self.mask = 0;
+  self.line = line;
+  block_->ask_active_lanes(self);
+  suspend();
+  return static_cast<unsigned>(self.result);
+}
+
+void* Worker::shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line) {
+  SharedArena& arena = block_->arena();
+  const std::size_t before = arena.static_bytes();
+  void* const address = arena.slot(key, bytes, alignment, name, line);
+  const std::size_t used = arena.static_bytes();
+  if (address == nullptr || (used != before && used > kDefaultSharedLimit)) {
+    fail("launch", line, std::string("the __shared__ variables of kernel ") + launch_->kernel + " up to " + name +
+         " take " + std::to_string(address == nullptr ? used + bytes : used) + " bytes; a kernel may declare " +
+         std::to_string(kDefaultSharedLimit), "Use less, or dynamic shared memory with cudaFuncSetAttribute.",
+         kInvalidValue);
+  }
+  if (used != before && used + launch_->config.shared_bytes > launch_->shared_limit) {
+    fail("launch", launch_->line, std::string("invalid argument: kernel ") + launch_->kernel + " declares " +
+         std::to_string(used) + " bytes of shared memory and the launch adds " +
+         std::to_string(launch_->config.shared_bytes) + "; together they may take " +
+         std::to_string(launch_->shared_limit),
+         "Use less, or raise the limit with cudaFuncSetAttribute(kernel, "
+         "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).",
+         kInvalidValue);
+  }
+  return address;
+}
+
+std::string Worker::position() const {
+  return "thread " + coordinates(indices_[current_->linear]) + " of block " + coordinates(cuemu_block_index);
+}
+
+void Worker::fail(const char* kind, int line, const std::string& message, const char* remedy, int error) {
+  add_report({kind, launch_->kernel, line, message, remedy,
+              {{indices_[current_->linear], cuemu_block_index, line, message}}});
+  if (error != 0) set_sticky_error(error);
+  abandon();
+}
+
+void Worker::fail_at(const char* kind, const void* code, const std::string& message, const char* what,
+                     const char* remedy) {
+  add_report({kind, launch_->kernel, 0, message, remedy, {{thread_index(), cuemu_block_index, 0, what, code}}});
+  set_sticky_error(kLaunchFailure);
+  abandon();
+}
+
+void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line) {
+  return kernel_worker().shared_bytes(key, bytes, alignment, name, line);
+}
+
+void* dynamic_shared_bytes(std::size_t) { return kernel_worker().block().arena().dynamic(); }
+
+int wait_at_barrier(Barrier kind, int predicate, int line) {
+  return kernel_worker().wait_at_barrier(kind, predicate, line);
+}
+
+void wait_at_grid_barrier(int line) { kernel_worker().wait_at_grid_barrier(line); }
+
+bool in_cooperative_launch() { return kernel_worker().is_cooperative(); }
+
+std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
+                             int line) {
+  return kernel_worker().warp_operation(operation, mask, value, parameter, width, line);
+}
+
+unsigned active_lanes(int line) { return kernel_worker().active_lanes(line); }
+
+void fence(bool of_device) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (!in_kernel()) return;
+  if (of_device && is_checking()) own_worker->block().clock().fence();
+  own_worker->changed_nothing();
+}
+
+void yield() {
+  if (in_kernel()) own_worker->yield();
+}
+
+void changed_nothing() {
+  if (in_kernel()) own_worker->changed_nothing();
+}
+
+bool in_kernel() { return own_worker != nullptr && own_worker->in_kernel(); }
+
+void trap(int line) {
+  Worker& worker = kernel_worker();
+  worker.fail("trap", line, worker.position() + " executed __trap()",
+              "The kernel's own check stopped it; see the condition that leads to __trap().", kLaunchFailure);
+}
+
+void assertion_failed(const char* expression, const char* file, int line, const char* function) {
+  constexpr int kAssert = 710;  // cudaErrorAssert
+  Worker& worker = kernel_worker();
+  const std::string place = worker.position();
+  std::fprintf(stderr, "%s:%d: %s: %s: Assertion `%s` failed.\n", file, line, function, place.c_str(), expression);
+  worker.fail("assert", line, "assertion `" + std::string(expression) + "` failed in " + place,
+              "The kernel's own assertion does not hold for this input.", kAssert);
+}
+
+}  // namespace cuemu

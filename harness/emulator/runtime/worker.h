@@ -1,0 +1,102 @@
+// One OS thread's emulation of blocks: it keeps several alive and runs one CUDA thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "block.h"
+
+namespace cuemu {
+
+class Worker {
+ public:
+  // Runs the launch's blocks until none is left or the launch was abandoned.
+  void run_blocks(Launch& launch);
+
+  bool in_kernel() const { return current_ != nullptr; }
+  // These are for the running CUDA thread.
+  Block& block() { return *block_; }
+  const Thread& thread() const { return *current_; }
+  int wait_at_barrier(Barrier kind, int predicate, int line);
+  void wait_at_grid_barrier(int line);
+  std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
+                               int line);
+  unsigned active_lanes(int line);
+  void yield();
+  void changed_nothing();
+  void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
+  bool is_cooperative() const { return launch_->config.cooperative; }
+  // Reports and ends the whole launch; the calling CUDA thread never continues.
+  [[noreturn]] void fail(const char* kind, int line, const std::string& message, const char* remedy, int error);
+  // The same where a line is known by its code alone; `{0}` in the message stands for it.
+  [[noreturn]] void fail_at(const char* kind, const void* code, const std::string& message, const char* what,
+                            const char* remedy);
+  std::string position() const;
+  uint3 thread_index() const { return indices_[current_->linear]; }
+
+ private:
+  static void fiber_main();
+  [[noreturn]] void live_on_this_stack();
+  void begin_launch(Launch& launch);
+  Block* start_block();
+  Block* next_block(bool after_an_end);
+  void run(Block& block);
+  bool settle(Block& block);
+  void report_damage(Block& block);
+  void drop_threads();
+  void prepare(Thread& thread);
+  void make_current(Thread& thread);
+  void suspend();
+  void leave_block();
+  [[noreturn]] void abandon();
+
+  Launch* launch_ = nullptr;
+  Block* block_ = nullptr;
+  Thread* current_ = nullptr;
+  // Set while the block's threads do nothing but yield: the one that began, and how often its turn came again.
+  const Thread* first_yielding_ = nullptr;
+  unsigned yield_rounds_ = 0;
+  unsigned unchanged_ = 0;  // operations without effect since the last yield that they led to
+  Context scheduler_;
+  StackPool stacks_;
+  uint3 indices_[kMostThreads];
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::size_t begun_ = 0;  // how many of blocks_, from the first on, this launch has used
+  std::vector<Block*> free_;
+  std::deque<Block*> runnable_;  // alive, and not the running one
+  std::vector<Block*> at_grid_barrier_;
+  std::uint64_t ended_ = 0;
+  uint3 first_ended_ = {0, 0, 0};
+};
+
+// The OS thread's own worker.
+Worker& this_worker();
+
+// What the architecture that is emulated allows: those of compute capability 9.0 unless another one was chosen.
+struct Limits {
+  std::size_t shared_bytes;  // of a block
+  int threads_per_multiprocessor;
+  std::size_t shared_bytes_per_multiprocessor;
+};
+Limits& limits();
+
+// Ends the use of the device: later calls and launches return `error`.
+void set_sticky_error(int error);
+
+// A thread has come to another barrier than the first one that waits.
+void report_barrier_mismatch(const Block& block, const Thread& thread);
+
+// No thread of the block can run although some have not ended.
+void report_stuck(const Block& block);
+
+// Blocks wait at the grid's barrier, and no other is left that could come to it.
+void report_grid_stuck(const Launch& launch, const std::vector<Block*>& waiting, std::uint64_t ended,
+                       uint3 first_ended);
+
+// "__shfl_sync() with mask 0x0000ffff"
+std::string waits_for(const Thread& thread);
+
+}  // namespace cuemu

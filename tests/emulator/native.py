@@ -1,0 +1,81 @@
+"""The emulator's C++ runtime in the test's own process, and compiled kernels that run on it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from pathlib import Path
+
+import harness.emulator
+from harness.emulator.rewrite import rewrite_cuda
+
+ROOT = Path(harness.emulator.__file__).parent
+COMPILE = [
+    *("g++", "-std=c++20", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
+    *(f"-I{ROOT / 'include'}", f"-I{ROOT / 'runtime'}"),
+]
+ORDERS = {"forward": 0, "reverse": 1, "random": 2}
+SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, ASSERT, LAUNCH_FAILURE = 0, 1, 9, 710, 719
+
+
+class Emulator:
+    """The runtime, and a test's kernels linked against it."""
+
+    def __init__(self, runtime: Path, kernels: Path):
+        self.runtime = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+        self.kernels = ctypes.CDLL(str(kernels))
+        self.runtime.cuemu_take_reports.restype = ctypes.c_char_p
+        self.runtime.cuemu_set_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
+        self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
+
+    def reports(self) -> list[dict[str, object]]:
+        return json.loads(self.runtime.cuemu_take_reports())
+
+    def only_report(self, kind: str, kernel: str) -> dict[str, object]:
+        (report,) = self.reports()
+        assert (report["kind"], report["kernel"]) == (kind, kernel)
+        assert report["remedy"]
+        return report
+
+    def last_error(self) -> int:
+        return self.runtime.cudaGetLastError()
+
+    def reset(self) -> None:
+        self.runtime.cuemu_set_order(0, 0)
+        self.runtime.cuemu_clear_error()
+        self.reports()
+
+
+def build_runtime(folder: Path) -> Path:
+    sources = [path for path in (ROOT / "runtime").glob("*.cpp") if not path.name.startswith("torch_")]
+    library = folder / "libcuemu.so"
+    subprocess.run([*COMPILE, "-O1", *map(str, sources), "-o", str(library)], check=True)
+    return library
+
+
+def build_kernels(source: Path, runtime: Path) -> Path:
+    """Compiles a C++ source as it is, or a CUDA source (.cu) rewritten."""
+    library = runtime.with_name(f"{source.stem}.so")
+    text = source.read_text(encoding="utf-8")
+    unit = library.with_suffix(".cpp")
+    unit.write_text(f'#line 1 "{source}"\n{rewrite_cuda(text) if source.suffix == ".cu" else text}', encoding="utf-8")
+    link = [f"-L{runtime.parent}", "-lcuemu", "-Wl,-rpath,$ORIGIN"]
+    prelude = ["-include", "cuemu_prelude.h"]
+    subprocess.run([*COMPILE, "-O2", *prelude, str(unit), "-o", str(library), *link], check=True)
+    return library
+
+
+def floats(count: int, values: object = ()) -> ctypes.Array[ctypes.c_float]:
+    return (ctypes.c_float * count)(*values)
+
+
+def ints(count: int, values: object = ()) -> ctypes.Array[ctypes.c_int]:
+    return (ctypes.c_int * count)(*values)
+
+
+def line_of(source: Path, text: str, after: str) -> int:
+    """The number of the first line with ``text`` from the line with ``after`` on."""
+    lines = source.read_text(encoding="utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if after in line)
+    return next(number for number, line in enumerate(lines[start:], start + 1) if text in line)
