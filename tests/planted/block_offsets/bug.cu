@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // A block adds up the sums of earlier blocks of the same launch, which nothing makes wait for it.
 #include <cuda_runtime.h>
 

@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // No barrier lies between the stores to `partial` and the first step of the tree, which reads other threads' cells.
 #include <cuda_runtime.h>
 

@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // Thread 0 turns the sums into mean and rstd in place while other threads have not read them behind a barrier.
 #include <cuda_runtime.h>
 

@@ -15,7 +15,7 @@ __device__ float block_sum(float v, float* cache) {
 }
 
 template <int BLOCK>
-__global__ void sum_single_pass(const float* x, volatile float* partial, float* total, int n) {
+__global__ void sum_single_pass(const float* x, float* partial, float* total, int n) {
   __shared__ float cache[BLOCK];
   __shared__ bool is_last_block;
   float v = 0.0f;

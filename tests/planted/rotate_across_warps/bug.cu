@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // __syncwarp orders the lanes of one warp only, but the lane before the first belongs to another warp.
 #include <cuda_runtime.h>
 

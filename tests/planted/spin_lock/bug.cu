@@ -17,7 +17,7 @@ __global__ void merge_moments(const float* x, Moments* all, int* lock, int per_b
     mine.mean += delta / mine.count;
     mine.m2 += delta * (v - mine.mean);
   }
-  while (atomicCAS(lock, 0, 1) != 0) {
+  while (atomicCAS(lock, 0, 1) != 0) {  // BUG
   }
   float count = all->count + mine.count;  // BUG
   float delta = mine.mean - all->mean;  // BUG

@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The neighbours' cells of the tile are read without a barrier after the loads.
 #include <cuda_runtime.h>
 

@@ -1,5 +1,5 @@
 // kind: overflow
-// The loop's counter passes 2^31 with its last step, because the end is close to it.
+// The loop's counter passes 2^31 with its last step, because the step is large.
 #include <cuda_runtime.h>
 
 __global__ void sampled_mean(const float* table, float* sum, int n, int step, int mask) {
@@ -19,7 +19,7 @@ extern "C" void run() {
   float* d_sum;
   cudaMalloc(&d_sum, sizeof(float));
   cudaMemset(d_sum, 0, sizeof(float));
-  sampled_mean<<<1, 32>>>(d_table, d_sum, 2147483000, 50000000, entries - 1);
+  sampled_mean<<<1, 32>>>(d_table, d_sum, 1900000000, 450000000, entries - 1);
   cudaMemcpy(sum, d_sum, sizeof(float), cudaMemcpyDeviceToHost);
   cudaFree(d_table);
   cudaFree(d_sum);

@@ -18,7 +18,7 @@ extern "C" void run() {
   float* d_sum;
   cudaMalloc(&d_sum, sizeof(float));
   cudaMemset(d_sum, 0, sizeof(float));
-  sampled_mean<<<1, 32>>>(d_table, d_sum, 2147483000, 50000000, entries - 1);
+  sampled_mean<<<1, 32>>>(d_table, d_sum, 1900000000, 450000000, entries - 1);
   cudaMemcpy(sum, d_sum, sizeof(float), cudaMemcpyDeviceToHost);
   cudaFree(d_table);
   cudaFree(d_sum);

@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The tile is read column by column without a barrier after it was filled row by row.
 #include <cuda_runtime.h>
 

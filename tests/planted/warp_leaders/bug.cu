@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The first warp reads the sums of the other warps without a barrier after the leaders stored them.
 #include <cuda_runtime.h>
 
