@@ -150,6 +150,12 @@ class Finding:
     message: str = ""
     level: str = ERROR
 
+    @property
+    def words(self) -> str:
+        """All of it in one line: kind, what was seen, where, and what to do."""
+        place = f" (kernel {self.kernel}, line {self.line})" if self.kernel else ""
+        return f"{self.kind}: {self.message}{place}{f'; {self.remedy}' if self.remedy else ''}"
+
 
 @dataclass(frozen=True)
 class KernelUse:

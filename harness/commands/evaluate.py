@@ -37,6 +37,18 @@ from harness.store import Store, new_run_name
 from harness.streams import results_alone
 from harness.text import one_line, printable
 
+CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, and judge their outputs there.
+
+    Names races, accesses out of bounds, uninitialised or misaligned, divergence, deadlocks, wrong masks, launches
+    beyond the limits of --arch and indices that overflow, each with its line and threads. SELECTORS are those of
+    `evaluate`; this is `evaluate --check`.
+
+    \b
+    Examples:
+      python -m harness check group_norm/fused
+      python -m harness check answer.py --problem group_norm --case odd --arch sm_86 --json
+    """
+
 
 @click.command("evaluate")
 @click.argument("selectors", nargs=-1)
