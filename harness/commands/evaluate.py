@@ -12,6 +12,8 @@ import click
 from tqdm import tqdm
 
 from harness import baselines
+from harness.emulator import architectures
+from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import (
     EXIT_HARNESS,
     EXIT_NOT_PASSED,
@@ -76,6 +78,12 @@ from harness.text import one_line, printable
     metavar="RULE",
     help=f"Enforce a rule that is only reported: {', '.join(REPORTED)}; repeatable.",
 )
+@click.option("--check", is_flag=True, help="Check every access of the kernels, on the emulator; see docs/emulator.md.")
+@click.option(
+    "--arch",
+    type=click.Choice(list(ARCHITECTURES)),
+    help=f"Whose limits --check holds launches to. [default: {architectures.DEFAULT}]",
+)
 @click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
@@ -96,6 +104,8 @@ def command(
     require_confinement: bool,
     precision: str,
     refusals: tuple[str, ...],
+    check: bool,
+    arch: str | None,
     seed: str | None,
     as_json: bool,
 ) -> int:
@@ -109,6 +119,7 @@ def command(
       python -m harness evaluate group_norm/fused --case odd
       python -m harness evaluate answer.py --problem group_norm --set batch_size=2 --json
       python -m harness evaluate --device cuda:0 --fail-below 1.2 --fresh
+      python -m harness evaluate group_norm --check
 
     Every finished evaluation is in the store before it is shown; the same one asked again is answered from there.
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
@@ -116,6 +127,10 @@ def command(
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
         raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
+    if arch and not check:
+        raise UsageError("--arch goes with --check: it says whose limits launches are held to")
+    if check and device not in ("auto", "cpu"):
+        raise UsageError(f"--check runs on the CPU emulator, not on --device {device}; judge there without --check")
     constants = parse_settings(settings)
     baselines.chosen(rivals)
     candidates, has_bad_files = selected(root, selectors, problem)
@@ -130,13 +145,14 @@ def command(
         require_confinement=require_confinement,
         is_relaxed=precision == "relaxed",
         refused=refused(refusals),
+        check=(arch or architectures.DEFAULT) if check else "",
         baselines=rivals,
         seed=seed,
         fresh=fresh,
         fail_below=fail_below,
         as_json=as_json,
     )
-    code = _evaluate(order, device)
+    code = _evaluate(order, "cpu" if check else device)
     return EXIT_USAGE if has_bad_files else code
 
 
@@ -166,6 +182,7 @@ class Order:
         require_confinement: Run nothing that is not confined in full.
         is_relaxed: Accept errors up to the tolerances of torch's own tests.
         refused: Rules to enforce that are only reported.
+        check: The architecture to check kernels for; empty for no checks.
         baselines: Baselines beside eager.
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
@@ -181,6 +198,7 @@ class Order:
     require_confinement: bool
     is_relaxed: bool
     refused: tuple[str, ...]
+    check: str
     baselines: tuple[str, ...]
     seed: str | None
     fresh: bool
@@ -215,6 +233,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             baselines.chosen(order.baselines),
             order.is_relaxed,
             order.refused,
+            order.check,
         )
         ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
         verdicts: list[local.Verdict] = []

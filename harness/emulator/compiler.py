@@ -12,6 +12,7 @@ import subprocess
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from harness.errors import ToolchainError
 
@@ -24,6 +25,9 @@ INSTALL_HINT = (
     "Install one: Debian/Ubuntu `apt-get install g++`, Fedora `dnf install gcc-c++`, conda-forge `conda install gxx`; "
     "or set CXX to a C++20 compiler."
 )
+#: How kernels run: for their results alone, or with every access checked.
+Mode = Literal["fast", "check"]
+_SANITIZERS = "thread,alignment,bounds,signed-integer-overflow"
 _PROBE = b"#if __cplusplus < 202002L\n#error\n#endif\nint main() { return 0; }\n"
 
 
@@ -58,6 +62,19 @@ class Compiler:
             "-fno-diagnostics-show-caret",
             "-fmax-errors=20",
         ]
+
+    def checked_flags(self) -> list[str]:
+        """Flags of a checked build of CUDA source: every access calls the runtime (``runtime/sanitizer.cpp``).
+
+        Returns:
+            Flags with the optimisation level; nothing is to be linked for them.
+        """
+        # One access to one element each, with the line that it stands on.
+        flags = ["-O2", "-fno-tree-vectorize", "-g", f"-fsanitize={_SANITIZERS}", "-DCUEMU_CHECKED"]
+        options = ("tsan-distinguish-volatile=1", "tsan-instrument-func-entry-exit=0")
+        if self.is_clang:
+            return [*flags, *(word for option in options for word in ("-mllvm", f"-{option}"))]
+        return [*flags, *(word for option in options for word in ("--param", option))]
 
 
 def find_compiler() -> Compiler:

@@ -16,7 +16,7 @@ from typing import Any
 from harness.build.errors import BuildFailed
 from harness.build.functions import check_functions, undeclared_functions
 from harness.emulator.diagnostics import SourceLocator
-from harness.emulator.toolchain import InlineSources, SourceFile, build_key, build_library
+from harness.emulator.toolchain import InlineSources, Mode, SourceFile, build_key, build_library
 
 
 class InlineLoader:
@@ -41,7 +41,7 @@ class InlineLoader:
         cached: Mapping[str, Path],
         out_dir: Path,
         on_build: Callable[[str, str], None],
-        mode: str = "fast",
+        mode: Mode = "fast",
     ):
         self.built: dict[str, Path] = {}
         self._locator = SourceLocator(solution_path, solution_text)
@@ -151,7 +151,7 @@ class InlineLoader:
         if library is None or not library.is_file():
             self._on_build("begin", sources.name)
             try:
-                library = build_library(sources, self._out_dir, self._locator, key)
+                library = build_library(sources, self._out_dir, self._locator, key, self._mode)
             except BuildFailed as failure:
                 why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)
                 raise BuildFailed(f"{why}\n{failure.message}", failure.log) if why else failure from None

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
+from harness.emulator.architectures import ARCHITECTURES
+from harness.emulator.lines import with_lines
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.errors import ToolchainError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 ThreadOrder = Literal["forward", "reverse", "random"]
 
+#: What checked launches find in new memory, in turns: NaN, which most arithmetic carries on, and a large finite number
+#: (2.6e36 as float, 65,376 as half) for what drops NaN, such as a maximum. Neither is -1, which programs do store.
+POISONS = (0xFFF7, 0x7BFB)
 _ORDERS: dict[str, int] = {"forward": 0, "reverse": 1, "random": 2}
 
 
@@ -40,6 +49,14 @@ class EmulatorSession:
             ) from error
         self._core.cuemu_set_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
         self._core.cuemu_set_order.restype = None
+        self._core.cuemu_set_checking.argtypes = [ctypes.c_int, ctypes.c_uint]
+        self._core.cuemu_set_checking.restype = None
+        self._core.cuemu_set_limits.argtypes = [ctypes.c_int] * 3
+        self._core.cuemu_set_limits.restype = None
+        self._core.cuemu_know_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+        self._core.cuemu_know_tensor.restype = None
+        self._core.cuemu_forget_tensors.argtypes = []
+        self._core.cuemu_forget_tensors.restype = None
         self._core.cuemu_take_reports.argtypes = []
         self._core.cuemu_take_reports.restype = ctypes.c_char_p
         self._core.cuemu_take_launches.argtypes = []
@@ -62,15 +79,45 @@ class EmulatorSession:
             raise ValueError(f"the thread order must be one of {', '.join(_ORDERS)}; got {order!r}")
         self._core.cuemu_set_order(_ORDERS[order], seed % 2**64)
 
+    def set_checking(self, is_on: bool, poison: int = POISONS[0]) -> None:
+        """Whether later launches of kernels that were built to be checked are checked.
+
+        Args:
+            is_on: Checked or not.
+            poison: Two bytes, the low one first, that new memory is filled with.
+        """
+        self._core.cuemu_set_checking(int(is_on), poison)
+
+    def set_architecture(self, name: str) -> None:
+        """The limits of later launches, and what the device's properties say of them.
+
+        Args:
+            name: One of ``architectures.ARCHITECTURES``.
+        """
+        chosen = ARCHITECTURES[name]
+        self._core.cuemu_set_limits(chosen.shared_bytes, chosen.threads, chosen.shared_bytes_per_sm)
+
+    def know(self, tensors: Mapping[str, Sequence[Tensor]]) -> None:
+        """Tell where tensors lie that torch's allocator did not make; those told before are forgotten.
+
+        Args:
+            tensors: Dense ones with a guard band around each, by what reports call them.
+        """
+        self._core.cuemu_forget_tensors()
+        for name, own in tensors.items():
+            for tensor in own:
+                self._core.cuemu_know_tensor(tensor.data_ptr(), tensor.nbytes, name.encode())
+
     def take_reports(self) -> list[dict[str, Any]]:
         """The faults that the runtime has seen since the last call, oldest first.
 
         Returns:
-            Objects with ``kind``, ``kernel``, ``line``, ``message``, ``accesses`` and ``remedy``.
+            Objects with ``kind``, ``kernel``, ``line``, ``message``, ``accesses`` and ``remedy``; ``is_suspicion``
+            where one counts only if the result is wrong, too.
         """
         text = self._core.cuemu_take_reports()
         reports: list[dict[str, Any]] = json.loads(text.decode("utf-8")) if text else []
-        return reports
+        return with_lines(reports)
 
     def take_launches(self) -> dict[str, int]:
         """How often each kernel was launched since the last call, in the order of their first."""

@@ -23,6 +23,7 @@ from harness.emulator.compiler import (
     INCLUDE_TORCH,
     RUNTIME,
     Compiler,
+    Mode,
     TorchPaths,
     find_compiler,
     python_include,
@@ -38,6 +39,7 @@ from harness.errors import ToolchainError
 __all__ = [
     "Compiler",
     "InlineSources",
+    "Mode",
     "RuntimeLibraries",
     "SourceFile",
     "build_key",
@@ -143,12 +145,12 @@ def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
     return _digest(_files_digest(files), compiler.version, torch.version, *(" ".join(words) for words in commands))
 
 
-def build_key(sources: InlineSources, mode: str) -> str:
+def build_key(sources: InlineSources, mode: Mode) -> str:
     """Names a build by everything that decides its result.
 
     Args:
         sources: What is to be built.
-        mode: How kernels will run, such as ``fast``.
+        mode: How kernels will run.
 
     Returns:
         64 hexadecimal digits.
@@ -190,14 +192,17 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def build_library(sources: InlineSources, out_dir: Path, locate: SourceLocator, key: str | None = None) -> Path:
+def build_library(
+    sources: InlineSources, out_dir: Path, locate: SourceLocator, key: str | None = None, mode: Mode = "fast"
+) -> Path:
     """Compiles and links a solution's sources.
 
     Args:
         sources: What is to be built.
         out_dir: Where the library is put; created when missing.
         locate: Knows the solution file, for the messages.
-        key: The library's name without its suffix; computed for the fast mode when None.
+        key: The library's name without its suffix; computed when None.
+        mode: How kernels will run: in ``check`` every access of theirs tells the runtime.
 
     Returns:
         ``out_dir/<key>.so``.
@@ -207,13 +212,13 @@ def build_library(sources: InlineSources, out_dir: Path, locate: SourceLocator, 
         Unsupported: If it uses something that the emulator refuses by name.
         ToolchainError: If the compiler is missing or the disk is full.
     """
-    target = out_dir / f"{key or build_key(sources, 'fast')}.so"
+    target = out_dir / f"{key or build_key(sources, mode)}.so"
     compiled = units(sources, locate)
     if not compiled:
         raise BuildFailed(f"load_inline({sources.name!r}) was given no source: cpp_sources and cuda_sources are empty.")
     try:
         with scratch_folder(out_dir) as scratch:
-            build = _Build(sources, locate, scratch)
+            build = _Build(sources, locate, scratch, mode)
             built = build.link(build.compile(compiled))
             built.replace(target)
     except OSError as error:
@@ -224,7 +229,8 @@ def build_library(sources: InlineSources, out_dir: Path, locate: SourceLocator, 
 class _Build:
     """One build in a scratch folder."""
 
-    def __init__(self, sources: InlineSources, locate: SourceLocator, scratch: Path):
+    def __init__(self, sources: InlineSources, locate: SourceLocator, scratch: Path, mode: Mode):
+        self._mode = mode
         self._sources = sources
         self._locate = locate
         self._scratch = scratch
@@ -273,7 +279,7 @@ class _Build:
     def _command(self, unit: Unit, real: bool) -> list[str]:
         source = self._scratch / unit.file_name
         source.write_text(unit.text, encoding="utf-8", errors="surrogateescape")
-        arguments = [*self._compiler.command, *self._compiler.common_flags(), self._optimisation(unit)]
+        arguments = [*self._compiler.command, *self._compiler.common_flags(), *self._optimisation(unit)]
         if unit.folder is not None:
             arguments += ["-iquote", str(unit.folder)]
         arguments += [f"-I{INCLUDE}", f"-I{INCLUDE_TORCH / 'cuda'}"]
@@ -293,9 +299,11 @@ class _Build:
             arguments += host_flags(self._sources.extra_cflags)
         return [*arguments, "-x", "c++", "-c", str(source), "-o", f"{source}.o"]
 
-    def _optimisation(self, unit: Unit) -> str:
+    def _optimisation(self, unit: Unit) -> list[str]:
+        if unit.is_cuda and self._mode == "check":
+            return self._compiler.checked_flags()
         # A C++ unit without a loop (declarations and bindings) runs as fast either way and compiles sooner without.
-        return "-O2" if unit.is_cuda or unit.names & _LOOPS else "-O0"
+        return ["-O2" if unit.is_cuda or unit.names & _LOOPS else "-O0"]
 
     def link(self, objects: Sequence[Path]) -> Path:
         """Links object files into a shared library.

@@ -26,6 +26,7 @@ from harness.judge.contest import Contest
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.explanation import explained, summed_kinks, worst_reports
+from harness.judge.faults import Faults, stop_for
 from harness.judge.fitting import free_memory, shortage
 from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
@@ -42,7 +43,6 @@ from harness.judge.trial import (
     Setting,
     run_trial,
     settle,
-    stop_for,
 )
 from harness.judge.watching import Watcher, Watching
 from harness.problems import ProblemModule
@@ -72,6 +72,10 @@ def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
         budget = max(report.l2_budget or 0.0 for report in own)
         found[name] = None if budget > VAGUE_BUDGET or any(report.note for report in own) else budget
     return found
+
+
+def _errors(result: TrialResult) -> list[tuple[str, float | None, float | None, float | None]]:
+    return [(one.name, one.l2_error, one.max_error, one.received) for one in (*result.outputs, *result.gradients)]
 
 
 def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
@@ -124,6 +128,7 @@ class CandidateJudge:
         self._loaded: Loaded | None = None
         self._is_upset = self._was_upset = False
         self._stages = Stages()
+        self._faults = Faults()
         self._never_loads: CandidateStopped | None = None
         self._build_s = 0.0
 
@@ -156,6 +161,7 @@ class CandidateJudge:
         build_before = self._build_s
         record = self.blank(case, constants)
         self._stages = Stages()
+        self._faults = Faults(bool(self._policy.check))
         if trials != TRIALS:
             record = replace(record, policy={**record.policy, "trials": trials})
         try:
@@ -250,11 +256,15 @@ class CandidateJudge:
                 kinks,
                 buffers,
                 self._policy.is_relaxed,
+                self._faults,
             )
             self._stages.enter("trials")
             results = self._trials(setting, worker, clock, module, args, first, case, trials)
             fields = self._summary(results)
             further = Further({}, ())
+            if self._faults.kept:
+                status, message = self._faults.verdict(fields["status"], fields["message"])
+                return {**fields, "status": status, "message": message, "findings": tuple(self._faults.kept)}
             if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS:
                 self._stages.enter("further draws")
                 evidence_clock = Clock(*self._policy.limits)
@@ -337,11 +347,27 @@ class CandidateJudge:
             order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
             result = run_trial(setting, worker, clock, settled, trial, order)
             if result.failed:
-                if self._device.type == "cpu":
+                if self._policy.check:
+                    self._confirm_suspicions(setting, worker, clock, settled, trial, result)
+                elif self._device.type == "cpu":
                     self._try_other_orders(setting, worker, clock, settled, trial, order)
                 return [*results, result]
             results.append(result)
         return results
+
+    @staticmethod
+    def _confirm_suspicions(
+        setting: Setting, worker: WorkerHandle, clock: Clock, settled: Draw | Settled, trial: int, wrong: TrialResult
+    ) -> None:
+        """Does a wrong result depend on what new memory was filled with? The worker fills it otherwise each time.
+
+        Raises:
+            CandidateStopped: The run ended otherwise.
+        """
+        if setting.faults.suspicions:
+            again = run_trial(setting, worker, clock, settled, trial, THREAD_ORDERS[trial % len(THREAD_ORDERS)])
+            if _errors(again) != _errors(wrong):
+                setting.faults.confirm()
 
     def _try_other_orders(
         self,
@@ -435,9 +461,11 @@ class CandidateJudge:
             solution = self._candidate.solution
             cached = {key: str(path) for key, path in self._surroundings.cache.libraries(solution.digest).items()}
             try:
-                reply = worker.request(Load(str(solution.path), cached), clock, "importing the solution")
+                reply = worker.request(
+                    Load(str(solution.path), cached, self._policy.check), clock, "importing the solution"
+                )
                 if not isinstance(reply, Loaded):
-                    raise stop_for(reply)
+                    raise stop_for(reply, self._faults)
             except CandidateStopped as stop:
                 self._never_loads = stop
                 raise
@@ -464,7 +492,7 @@ class CandidateJudge:
         exchange.settle()
         reply = worker.request(command, clock, "constructing ModelNew", exchange.descriptor)
         if not isinstance(reply, Constructed):
-            raise stop_for(reply)
+            raise stop_for(reply, self._faults)
         try:
             return match_state(state, reply.state, self._loaded.parameter_map)
         except MatchError as error:
@@ -526,6 +554,7 @@ class CandidateJudge:
                 **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
                 **({"precision": "relaxed"} if self._policy.is_relaxed else {}),
                 **({"refused": list(self._policy.refused)} if self._policy.refused else {}),
+                **({"check": self._policy.check} if self._policy.check else {}),
             },
             solution_path=str(self._candidate.solution.path),
             problem_path=str(self._candidate.problem.path.resolve()),
@@ -542,14 +571,15 @@ class CandidateJudge:
                 build_log = str(path)
             except OSError as error:
                 logger.warning("cannot write the build log %s: %s", path, error)
-        words = shortened(stop.message, MAX_MESSAGE_CHARACTERS)
+        status, told = self._faults.verdict(stop.status, stop.message)
+        words = shortened(told, MAX_MESSAGE_CHARACTERS)
         message = words + (f"\nfull log: {build_log}" if build_log else "")
         return replace(
             record,
-            status=stop.status,
+            status=status,
             message=message,
-            rule=stop.rule,
-            findings=stop.findings,
+            rule=stop.rule if status is Status.CHEATED else None,
+            findings=(*self._faults.kept, *stop.findings),
             build_log=build_log,
         )
 

@@ -27,6 +27,7 @@ class Policy:
         baselines: What to time against, by the names of ``harness.baselines``.
         is_relaxed: Whether errors up to the tolerances of torch's own tests are accepted.
         refused: Rules that are only reported, and are enforced here (see ``harness.rules``).
+        check: The architecture under whose limits the emulator checks every access of the kernels; empty for no checks.
     """
 
     device: str
@@ -37,6 +38,7 @@ class Policy:
     baselines: tuple[str, ...] = (EAGER,)
     is_relaxed: bool = False
     refused: tuple[str, ...] = ()
+    check: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from harness.baselines import BASELINES, EAGER
+from harness.judge.faults import Faults, stop_for
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
-from harness.judge.trial import stop_for
 from harness.records import Status
 from harness.rules import CLOCK
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
@@ -282,7 +282,7 @@ def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int 
     try:
         reply: Any = side.worker.request(command, side.clock, "running timed calls", descriptor)
         if not isinstance(reply, expected):
-            raise stop_for(reply)
+            raise stop_for(reply, Faults())
     except CandidateStopped as stop:
         if side.is_candidate:
             raise

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from harness.judge.faults import stop_for
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
-from harness.judge.trial import Setting, backward_command, stop_for
+from harness.judge.trial import Setting, backward_command
 from harness.records import REPORT, CopyUse, Finding, KernelUse, Status
 from harness.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
 from harness.text import shortened
@@ -31,7 +32,7 @@ def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, An
     backward = backward_command(setting) if setting.leaves else None
     reply = worker.request(Trace(backward), clock, "running under the profiler")
     if not isinstance(reply, Traced):
-        raise stop_for(reply)
+        raise stop_for(reply, setting.faults)
     told = {"forward": reply.forward} | ({"backward": reply.backward} if backward is not None else {})
     operators = _operators(reply, list(told))
     findings = [_heavy(operators)] if operators else []
@@ -44,10 +45,10 @@ def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, An
         if without:
             findings.insert(0, _none_of_its_own({direction: kernels[direction] for direction in without}, kernels))
         findings += _on_other_streams(told)
-    return {**fields, "findings": (*findings, *_inspected(worker, clock))}
+    return {**fields, "findings": (*findings, *_inspected(setting, worker, clock))}
 
 
-def _inspected(worker: WorkerHandle, clock: Clock) -> list[Finding]:
+def _inspected(setting: Setting, worker: WorkerHandle, clock: Clock) -> list[Finding]:
     """What the candidate has left in its process.
 
     Raises:
@@ -55,7 +56,7 @@ def _inspected(worker: WorkerHandle, clock: Clock) -> list[Finding]:
     """
     reply = worker.request(Inspect(), clock, "being inspected")
     if not isinstance(reply, Inspected):
-        raise stop_for(reply)
+        raise stop_for(reply, setting.faults)
     if reply.replaced:
         message = f"replaced {_names(reply.replaced)}: what tells time, waits, compares or passes results on"
         raise CandidateStopped(Status.CHEATED, message, rule=REPLACED_FUNCTIONS)

@@ -8,56 +8,38 @@ before that, to choose the inputs; that stays in the judge's process, and nothin
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 
 from harness.judge.comparison import Answer, Comparison, TrialResult
 from harness.judge.draws import Draw, cotangents, derive_seed
 from harness.judge.exchange import Exchange, same_bytes
+from harness.judge.faults import MAX_MESSAGE_CHARACTERS, Faults, stop_for
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
-from harness.records import Finding, PrecisionClass, Status
+from harness.records import PrecisionClass, Status
 from harness.rules import PROTOCOL
 from harness.text import shortened
 from harness.wire.arena import region_bytes
 from harness.wire.messages import (
     Backward,
-    Failed,
     Forward,
     Gradients,
     Outputs,
     Part,
     Region,
-    Reply,
-    Report,
     input_key,
 )
 from harness.wire.structure import ROOT, difference, paths_of
 
-#: A worker cuts its messages itself; a candidate may speak in its place.
-MAX_MESSAGE_CHARACTERS = 10_000
-#: The most faults of a candidate that are told, and characters of each part of one.
-MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
 #: What is wrong with a gradient's form.
 MAX_FAULT_CHARACTERS = 1000
 #: In this trial forward runs once more before its first result is read.
 AGAIN_TRIAL = 2
 THREAD_ORDERS = ("forward", "reverse", "random")
-#: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
-_ERROR_KINDS = frozenset({"launch", "assert", "trap"})
-_FAILED_STATUS = {
-    "build": Status.BUILD_ERROR,
-    "unsupported": Status.UNSUPPORTED,
-    "load": Status.LOAD_ERROR,
-    "runtime": Status.RUNTIME_ERROR,
-    "memory": Status.OUT_OF_MEMORY,
-    "no_gradient": Status.NO_GRADIENT,
-}
 
 
 @dataclass(frozen=True)
@@ -75,6 +57,7 @@ class Setting:
         kinks: Settles draws; None where the reference has no kinks.
         buffers: The reference's buffers that are looked at after a forward.
         is_relaxed: Whether budgets are those of ``--precision relaxed``.
+        faults: What the emulator reports, and what comes of it.
     """
 
     exchange: Exchange
@@ -87,6 +70,7 @@ class Setting:
     kinks: Kinks | None = None
     buffers: tuple[str, ...] = ()
     is_relaxed: bool = False
+    faults: Faults = field(default_factory=Faults)
 
 
 def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
@@ -159,61 +143,6 @@ def forward_seed(setting: Setting, trial: int) -> int:
     return derive_seed(setting.secret, "trial", trial, "forward")
 
 
-def stop_for(reply: Reply) -> CandidateStopped:
-    """The end that a reply means which is not the one that was asked for."""
-    if isinstance(reply, Failed):
-        check_reports(reply.reports)
-        status = _FAILED_STATUS.get(reply.kind, Status.RUNTIME_ERROR)
-        words = shortened(reply.message, MAX_MESSAGE_CHARACTERS)
-        message = words if reply.kind in ("build", "unsupported") else f"{shortened(reply.stage, 100)}: {words}"
-        return CandidateStopped(status, message, build_log=reply.log, findings=findings(reply.reports))
-    return CandidateStopped(
-        Status.CHEATED, f"the worker answered with {type(reply).__name__} out of turn", rule=PROTOCOL
-    )
-
-
-def check_reports(reports: tuple[Report, ...]) -> None:
-    """End the candidate where the emulator saw a fault.
-
-    Raises:
-        CandidateStopped: ``UNSAFE`` for a fault, ``RUNTIME_ERROR`` for a CUDA error that the candidate ignored.
-    """
-    if not reports:
-        return
-    faults = [report for report in reports if report.kind not in _ERROR_KINDS]
-    first = (faults or list(reports))[0]
-    place = f" (kernel {first.kernel}, line {first.line})" if first.kernel else ""
-    status = Status.UNSAFE if faults else Status.RUNTIME_ERROR
-    what = f"{first.kind}: {first.message}" if faults else first.message
-    more = f"; {first.remedy}" if first.remedy else ""
-    raise CandidateStopped(status, f"{what}{place}{more}", findings=findings(reports))
-
-
-def findings(reports: tuple[Report, ...]) -> tuple[Finding, ...]:
-    """The worker's reports as findings of a record, cut where no honest one would be longer."""
-    result = []
-    for report in reports[:MAX_REPORTS]:
-        try:
-            accesses = json.loads(report.accesses) if len(report.accesses) <= MAX_REPORT_CHARACTERS else []
-        except (ValueError, RecursionError):
-            accesses = []
-        kept = tuple(item for item in accesses if _is_access(item)) if isinstance(accesses, list) else ()
-        kind, kernel, remedy, message = (
-            shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
-            for text in (report.kind, report.kernel, report.remedy, report.message)
-        )
-        result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
-    return tuple(result)
-
-
-def _is_access(item: Any) -> bool:
-    """Whether this has the form of an access: an object of plain values and flat lists of such."""
-    if not isinstance(item, dict):
-        return False
-    inner = [one for value in item.values() for one in (value if isinstance(value, list) else [value])]
-    return not any(isinstance(one, list | dict) for one in inner)
-
-
 def _forward(
     setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, seed: int, thread_order: str, again: bool
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
@@ -222,8 +151,8 @@ def _forward(
     command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves), again)
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
-        raise stop_for(reply)
-    check_reports(reply.reports)
+        raise stop_for(reply, setting.faults)
+    setting.faults.take(reply.reports)
     exchange.check_untouched(draw.inputs)
     _check_form(exchange.outputs, reply, setting)
     return [exchange.take(region) for region in exchange.outputs], _buffers(setting, reply, draw)
@@ -326,8 +255,8 @@ def _backward(
     exchange.settle()
     reply = worker.request(backward_command(setting), clock, "running backward")
     if not isinstance(reply, Gradients):
-        raise stop_for(reply)
-    check_reports(reply.reports)
+        raise stop_for(reply, setting.faults)
+    setting.faults.take(reply.reports)
     exchange.check_untouched(draw.inputs)
     positions = {name: position for position, name in exchange.input_names.items()}
     keys = {name: input_key(positions[name]) if name in positions else setting.names[name] for name in wanted}

@@ -69,7 +69,7 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class Report:
-    """A fault that the emulator saw (see ``records.Finding``)."""
+    """A fault that the emulator saw (see ``records.Finding``); a suspicion is one only if the result depends on it."""
 
     kind: str
     kernel: str | None
@@ -77,6 +77,7 @@ class Report:
     message: str
     remedy: str
     accesses: str
+    is_suspicion: bool = False
 
 
 # ----------------------------------------------------------------- judge to worker
@@ -84,10 +85,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Load:
-    """Import the solution. ``cached`` maps build keys to libraries that the judge has kept."""
+    """Import the solution. ``cached`` maps build keys to libraries that the judge has kept.
+
+    ``check`` names the architecture whose limits count where the emulator checks every access, and is else empty.
+    """
 
     solution: str
     cached: dict[str, str]
+    check: str = ""
 
 
 @dataclass(frozen=True)

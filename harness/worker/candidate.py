@@ -137,6 +137,12 @@ class Instance:
             self._input(position, value, command.differentiate) for position, value in enumerate(command.inputs)
         ]
 
+    def given(self, command: Backward | None = None) -> dict[str, list[torch.Tensor]]:
+        """The arena's tensors that the candidate is given: the inputs, and a backward's cotangents."""
+        inputs = [value for value in self._arguments if isinstance(value, torch.Tensor)]
+        cotangents = [self._arena.tensor(region) for region in command.cotangents] if command is not None else []
+        return {"input": inputs, "cotangent": cotangents}
+
     def forward(self) -> Any:
         """Call the candidate with the trial's state; returns what it returned."""
         self.set_state()

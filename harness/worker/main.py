@@ -190,6 +190,7 @@ class Worker:
             {key: Path(path) for key, path in command.cached.items()},
             self._build_folder,
             lambda event, name: self._send(Building(event, name)),
+            command.check,
         )
         # A solution that imports torch's loader finds the harness's in its place.
         cpp_extension.load_inline = self._loader.load_inline
@@ -233,6 +234,7 @@ class Worker:
         assert self._arena is not None
         self.platform.set_thread_order(command.thread_order, command.order_seed)
         self._instance.prepare(command)
+        self.platform.know(self._instance.given())
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self._running():
             result = self._instance.forward()
@@ -255,6 +257,7 @@ class Worker:
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
         assert self._arena is not None
+        self.platform.know(self._instance.given(command))
         with self._running():
             gradients = self._instance.gradients(command)
             self.platform.synchronize()
@@ -378,6 +381,7 @@ class Worker:
                 str(report.get("message", "")),
                 str(report.get("remedy", "")),
                 json.dumps(report.get("accesses", [])),
+                bool(report.get("is_suspicion")),
             )
             for report in self.platform.take_reports()
         )

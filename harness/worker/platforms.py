@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -14,7 +15,7 @@ import torch
 from harness.build.cuda import CudaLoader
 from harness.emulator.device import emulated_cuda
 from harness.emulator.inline import InlineLoader
-from harness.emulator.session import EmulatorSession, ThreadOrder
+from harness.emulator.session import POISONS, EmulatorSession, ThreadOrder
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.files import read_source, source_text
 from harness.wire import cuda_memory
@@ -49,15 +50,23 @@ class Platform(Protocol):
     limits_memory: bool
 
     def loader(
-        self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
+        self,
+        solution: Path,
+        cached: Mapping[str, Path],
+        out_dir: Path,
+        on_build: Callable[[str, str], None],
+        check: str = "",
     ) -> Loader:
-        """The loader for one solution."""
+        """The loader for one solution; ``check`` names an architecture where every access is to be checked."""
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         """The context in which the candidate's code runs."""
 
     def set_thread_order(self, order: str, seed: int) -> None:
         """Choose the order of threads for later launches, where the device lets us."""
+
+    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Where the arena's tensors lie that kernels read, by what reports call them."""
 
     def synchronize(self) -> None:
         """Wait for everything that runs on the device; a fault of a kernel is raised here."""
@@ -99,20 +108,37 @@ class EmulatedPlatform:
 
     def __init__(self, libraries: Mapping[str, str]):
         self._session = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
+        self._poisons: Iterator[int] | None = None  # where kernels are checked
 
     def loader(
-        self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
+        self,
+        solution: Path,
+        cached: Mapping[str, Path],
+        out_dir: Path,
+        on_build: Callable[[str, str], None],
+        check: str = "",
     ) -> Loader:
         """The emulator's loader."""
-        return InlineLoader(solution, source_text(read_source(solution)), cached, out_dir, on_build)
+        text = source_text(read_source(solution))
+        if check:
+            self._session.set_architecture(check)
+            self._poisons = itertools.cycle(POISONS)
+            self._session.set_checking(True, next(self._poisons))
+        return InlineLoader(solution, text, cached, out_dir, on_build, "check" if check else "fast")
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         """``cuda`` means the emulated device."""
         return emulated_cuda()
 
     def set_thread_order(self, order: str, seed: int) -> None:
-        """Tell the runtime."""
+        """Tell the runtime; new memory is filled otherwise from then on where kernels are checked."""
         self._session.set_thread_order(cast(ThreadOrder, order), seed)
+        if self._poisons is not None:
+            self._session.set_checking(True, next(self._poisons))
+
+    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Tell the runtime."""
+        self._session.know(tensors)
 
     def synchronize(self) -> None:
         """Nothing: the emulator's launches are synchronous."""
@@ -170,9 +196,14 @@ class CudaPlatform:
         self._loader: CudaLoader | None = None
 
     def loader(
-        self, solution: Path, cached: Mapping[str, Path], out_dir: Path, on_build: Callable[[str, str], None]
+        self,
+        solution: Path,
+        cached: Mapping[str, Path],
+        out_dir: Path,
+        on_build: Callable[[str, str], None],
+        check: str = "",
     ) -> Loader:
-        """Torch's own loader, in folders of this worker's."""
+        """Torch's own loader, in folders of this worker's; nothing is checked here."""
         capability = torch.cuda.get_device_capability(self.device)
         self._loader = CudaLoader(solution, cached, out_dir, on_build, capability)
         return self._loader
@@ -183,6 +214,9 @@ class CudaPlatform:
 
     def set_thread_order(self, order: str, seed: int) -> None:
         """Nothing: the hardware decides."""
+
+    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Nothing: the hardware knows its memory."""
 
     def synchronize(self) -> None:
         """Wait for the whole device."""

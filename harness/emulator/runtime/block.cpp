@@ -49,6 +49,10 @@ void Block::begin(std::uint64_t number) {
     const unsigned lanes = live_ - first;
     warps_[first / kLanes] = {lanes >= kLanes ? ~0u : (1u << lanes) - 1, 0, 0, 0};
   }
+  if (is_checking()) {
+    clock_.begin(static_cast<std::uint32_t>(number % Cell::kMostBlocks) + 1, size_);
+    spins_.assign(size_, Spin{});
+  }
   arena_.begin_block();
 }
 
@@ -81,6 +85,7 @@ void Block::complete_barrier() {
                                                    : barrier_sum_;
   barrier_sum_ = 0;
   at_barrier_ = 0;
+  if (is_checking()) clock_.barrier();
   for (unsigned i = 0; i < size_; i += kLanes) warps_[i / kLanes].at_barrier = 0;
   for (unsigned i = 0; i < next_start_; ++i) {
     Thread& thread = threads_[start_order_[i]];
@@ -111,9 +116,21 @@ bool Block::complete_warp_operation(unsigned warp, unsigned lane) {
     waiting[other] = &thread;
   }
   compute_warp_operation(static_cast<WarpOp>(asking.operation), lanes, waiting);
+  if (is_checking()) check_warp_operation(warp, lanes, waiting);
   state.arrived &= ~lanes;
   make_lanes_ready(warp, lanes);
   return true;
+}
+
+void Block::check_warp_operation(unsigned warp, unsigned lanes, Thread* const (&waiting)[kLanes]) {
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    const Thread& thread = *waiting[__builtin_ctz(left)];
+    if (thread.operation == static_cast<int>(WarpOp::sync)) return clock_.sync_warp(warp, lanes);
+    unsigned source = 0;
+    if (!shuffle_source(thread, source) || (lanes >> source & 1) != 0) continue;
+    check_absent_lane(index_in(thread.linear, launch_->config.block), index_,
+                      warp_operation_name(static_cast<WarpOp>(thread.operation)), source, thread.line);
+  }
 }
 
 void Block::make_lanes_ready(unsigned warp, unsigned lanes) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "checker.h"
 #include "cuemu/runtime.h"
 #include "fiber.h"
 #include "shared_arena.h"
@@ -13,6 +14,9 @@ namespace cuemu {
 
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
+// cudaErrorLaunchFailure and cudaErrorInvalidValue, without the host API's header.
+constexpr int kLaunchFailure = 719;
+constexpr int kInvalidValue = 1;
 
 enum class Order : int { forward = 0, reverse = 1, random = 2 };
 
@@ -111,6 +115,10 @@ class Block {
     }
   }
 
+  // For the checking mode.
+  BlockClock& clock() { return clock_; }
+  Spin& spin(unsigned thread) { return spins_[thread]; }
+
   bool spinning = false;  // when it last ran, its threads did nothing but yield
 
  private:
@@ -119,6 +127,7 @@ class Block {
   void lane_stopped(unsigned warp);
   void answer_lanes(unsigned warp);
   void make_lanes_ready(unsigned warp, unsigned lanes);
+  void check_warp_operation(unsigned warp, unsigned lanes, Thread* const (&waiting)[kLanes]);
 
   const Launch* launch_ = nullptr;
   Thread* first_ready_ = nullptr;
@@ -138,6 +147,8 @@ class Block {
   std::vector<std::uint16_t> start_order_;
   std::vector<Thread> threads_;
   SharedArena arena_;
+  BlockClock clock_;
+  std::vector<Spin> spins_;  // by thread, in the checking mode
 };
 
 // Defined here since every barrier and every switch between threads goes through them.
@@ -196,6 +207,9 @@ const char* warp_operation_name(WarpOp operation);
 // How a warp's operation on matrices went, as each lane's result.
 enum class MatrixOutcome : std::uint64_t { done, lanes_missing, lanes_differ };
 void compute_matrix_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);
+
+// The lane that a waiting thread's shuffle reads from; false where it is no shuffle.
+bool shuffle_source(const Thread& thread, unsigned& source);
 
 // Results of a warp operation for the lanes of `lanes`, which all wait in it.
 void compute_warp_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);

@@ -5,8 +5,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "report.h"
 
@@ -14,6 +18,7 @@ namespace cuemu {
 namespace {
 
 constexpr std::size_t kZoneBytes = 4096;
+constexpr std::size_t kKnownZoneBytes = 2048;  // half of the guard bands that others leave between their tensors
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kPattern[2] = {0xF5, 0xFF};  // 0xFFF5: a NaN as half, bfloat16, float and double
 
@@ -27,8 +32,12 @@ struct Allocation {
 struct Registry {
   std::mutex mutex;
   std::map<char*, Allocation> allocations;  // by the address of their data
+  std::vector<Extent> known;                // what others allocated, with guard bands of their own
+  std::set<std::string> names;              // what these are called; kept for ever
   std::string last_kernel;
 };
+
+Poison poison_in_use = kNaNs;
 
 Registry& registry() {
   static Registry* const all = [] {
@@ -59,25 +68,51 @@ void report_damage(const char* kernel, int line, const std::string& where, const
   add_report(std::move(report));
 }
 
-void check(char* data, const Allocation& allocation, const char* kernel, int line, const char* noticed) {
+void check(char* data, const Allocation& allocation, const char* kernel, int line, const char* noticed,
+           bool is_told = false) {
   const std::string of = std::string(" of a ") + allocation.what + " of " + std::to_string(allocation.bytes) + " bytes";
   char* const zone_before = data - kZoneBytes;
   if (char* end = damage_end_in(zone_before, kZoneBytes)) {
     char* const first = damage_in(zone_before, kZoneBytes);
-    report_damage(kernel, line, std::to_string(data - end + 1) + " to " + std::to_string(data - first) +
-                  " bytes before the start" + of, noticed);
+    if (!is_told) {
+      report_damage(kernel, line, std::to_string(data - end + 1) + " to " + std::to_string(data - first) +
+                    " bytes before the start" + of, noticed);
+    }
     fill_red_zone(zone_before, kZoneBytes);
   }
   char* const zone_after = data + allocation.bytes;
   if (char* first = damage_in(zone_after, allocation.zone_after_bytes)) {
     char* const end = damage_end_in(zone_after, allocation.zone_after_bytes);
-    report_damage(kernel, line, "past the end" + of + ", at byte offsets " + std::to_string(first - data) + " to " +
-                  std::to_string(end - data - 1), noticed);
+    if (!is_told) {
+      report_damage(kernel, line, "past the end" + of + ", at byte offsets " + std::to_string(first - data) + " to " +
+                    std::to_string(end - data - 1), noticed);
+    }
     fill_red_zone(zone_after, allocation.zone_after_bytes);
   }
 }
 
 }  // namespace
+
+void set_poison(Poison poison) { poison_in_use = poison; }
+
+void fill_poison(char* begin, std::size_t bytes) {
+  const Poison poison = poison_in_use;
+  if (poison.bytes[0] == poison.bytes[1]) {
+    std::memset(begin, poison.bytes[0], bytes);
+    return;
+  }
+  const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(begin);
+  for (std::size_t i = 0; i < bytes; ++i) begin[i] = static_cast<char>(poison.bytes[(from + i) % 2]);
+}
+
+bool is_poison(const char* begin, std::size_t bytes) {
+  const Poison poison = poison_in_use;
+  const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(begin);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (static_cast<unsigned char>(begin[i]) != poison.bytes[(from + i) % 2]) return false;
+  }
+  return true;
+}
 
 void fill_red_zone(char* begin, std::size_t bytes) {
   const std::size_t phase = reinterpret_cast<std::uintptr_t>(begin) % 2;
@@ -111,7 +146,7 @@ void* guarded_allocate(std::size_t bytes, const char* what) {
   char* const data = static_cast<char*>(raw) + kZoneBytes;
   const Allocation allocation = {static_cast<char*>(raw), bytes, rounded - bytes + kZoneBytes, what};
   fill_red_zone(allocation.raw, kZoneBytes);
-  std::memset(data, kPoison, bytes);
+  fill_poison(data, bytes);
   fill_red_zone(data + bytes, allocation.zone_after_bytes);
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
@@ -135,6 +170,24 @@ bool guarded_free(void* data) {
   return true;
 }
 
+Extent guarded_extent(const char* address) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  auto after = all.allocations.upper_bound(const_cast<char*>(address));
+  if (after != all.allocations.begin()) {
+    const auto& [data, allocation] = *std::prev(after);
+    const std::size_t offset = static_cast<std::size_t>(address - data);
+    if (offset < allocation.bytes + allocation.zone_after_bytes) return {data, allocation.bytes, allocation.what};
+  }
+  if (after != all.allocations.end() && address >= after->second.raw) {
+    return {after->first, after->second.bytes, after->second.what};
+  }
+  for (const Extent& extent : all.known) {
+    if (address >= extent.data - kKnownZoneBytes && address < extent.data + extent.bytes + kKnownZoneBytes) return extent;
+  }
+  return {};
+}
+
 bool leaves_allocation(const void* address, std::size_t bytes) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
@@ -146,11 +199,11 @@ bool leaves_allocation(const void* address, std::size_t bytes) {
   return offset < allocation.bytes && bytes > allocation.bytes - offset;
 }
 
-void check_guarded_memory(const char* kernel, int line) {
+void check_guarded_memory(const char* kernel, int line, bool is_told) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.last_kernel = kernel;
-  for (const auto& [data, allocation] : all.allocations) check(data, allocation, kernel, line, "");
+  for (const auto& [data, allocation] : all.allocations) check(data, allocation, kernel, line, "", is_told);
 }
 
 }  // namespace cuemu
@@ -158,6 +211,18 @@ void check_guarded_memory(const char* kernel, int line) {
 extern "C" {
 
 void* cuemu_guarded_allocate(std::size_t bytes, const char* what) { return cuemu::guarded_allocate(bytes, what); }
+
+void cuemu_forget_tensors(void) {
+  cuemu::Registry& all = cuemu::registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.known.clear();
+}
+
+void cuemu_know_tensor(const void* data, std::size_t bytes, const char* name) {
+  cuemu::Registry& all = cuemu::registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.known.push_back({static_cast<const char*>(data), bytes, all.names.insert(name).first->c_str()});
+}
 
 int cuemu_guarded_free(void* data) { return cuemu::guarded_free(data) ? 1 : 0; }
 

@@ -52,8 +52,6 @@ std::atomic<int> sticky{cudaSuccess};
 thread_local cudaError_t last_error = cudaSuccess;
 
 constexpr int kMultiprocessors = 132;
-constexpr std::size_t kSharedPerMultiprocessor = 228 * 1024;
-constexpr int kThreadsPerMultiprocessor = 2048;
 constexpr int kBlocksPerMultiprocessor = 32;
 
 std::size_t physical_bytes() {
@@ -91,11 +89,16 @@ cudaError_t allocate(void** data, std::size_t bytes, const char* what) {
   return *data != nullptr ? cudaSuccess : set_last_error(cudaErrorMemoryAllocation);
 }
 
+Limits& limits() {
+  static Limits current = {kMostShared, 2048, 228 * 1024};
+  return current;
+}
+
 int blocks_per_multiprocessor(int threads, std::size_t shared_bytes) {
   if (threads < 1 || threads > 1024) return 0;
   const int whole_warps = (threads + 31) / 32 * 32;
-  int blocks = std::min(kBlocksPerMultiprocessor, kThreadsPerMultiprocessor / whole_warps);
-  if (shared_bytes > 0) blocks = std::min(blocks, static_cast<int>(kSharedPerMultiprocessor / (shared_bytes + 1024)));
+  int blocks = std::min(kBlocksPerMultiprocessor, limits().threads_per_multiprocessor / whole_warps);
+  if (shared_bytes > 0) blocks = std::min(blocks, static_cast<int>(limits().shared_bytes_per_multiprocessor / (shared_bytes + 1024)));
   return blocks;
 }
 
@@ -167,8 +170,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strcpy(properties->name, "CPU emulator");
   properties->totalGlobalMem = physical_bytes();
   properties->sharedMemPerBlock = cuemu::kDefaultSharedLimit;
-  properties->sharedMemPerBlockOptin = cuemu::kMostShared;
-  properties->sharedMemPerMultiprocessor = kSharedPerMultiprocessor;
+  properties->sharedMemPerBlockOptin = cuemu::limits().shared_bytes;
+  properties->sharedMemPerMultiprocessor = cuemu::limits().shared_bytes_per_multiprocessor;
   properties->reservedSharedMemPerBlock = 1024;
   properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
   properties->warpSize = 32;
@@ -182,7 +185,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = 8;
   properties->minor = 0;
   properties->multiProcessorCount = kMultiprocessors;
-  properties->maxThreadsPerMultiProcessor = kThreadsPerMultiprocessor;
+  properties->maxThreadsPerMultiProcessor = cuemu::limits().threads_per_multiprocessor;
   properties->maxBlocksPerMultiProcessor = kBlocksPerMultiprocessor;
   properties->concurrentKernels = properties->unifiedAddressing = properties->managedMemory = 1;
   properties->cooperativeLaunch = properties->canMapHostMemory = 1;

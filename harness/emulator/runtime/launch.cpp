@@ -37,7 +37,7 @@ unsigned os_threads_wanted() {
 class OsThreads {
  public:
   void run(Launch& launch) {
-    const bool shared = launch.blocks > 1 && !launch.config.cooperative &&
+    const bool shared = launch.blocks > 1 && !launch.config.cooperative && !is_checking() &&
                         launch.blocks * launch.config.block.x * launch.config.block.y * launch.config.block.z >=
                             kLeastThreadsToShare;
     if (!shared || !start()) {
@@ -173,8 +173,8 @@ bool acceptable(const char* kernel, int line, const Config& config, std::size_t 
     refuse(kernel, line, cudaErrorInvalidValue,
            std::to_string(config.shared_bytes) + " bytes of dynamic shared memory; the limit is " +
                std::to_string(dynamic_limit),
-           "Use less, or raise the limit (to 232448 at most) with cudaFuncSetAttribute(kernel, "
-           "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).");
+           ("Use less, or raise the limit (to " + std::to_string(limits().shared_bytes) +
+            " at most) with cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).").c_str());
     return false;
   }
   const std::uint64_t resident = most_resident_blocks(config);
@@ -214,8 +214,9 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   launch.blocks = blocks_of(config.grid);
   launch.resident_limit = std::max<std::uint64_t>(most_resident_blocks(config), 1);
   launch.shared_limit = std::max(limit, kDefaultSharedLimit);
+  if (is_checking()) begin_checked_launch(kernel, launch.config);
   here.os_threads.run(launch);
-  check_guarded_memory(kernel, line);
+  check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());
   count_launch(here, kernel);
 }
 
@@ -223,7 +224,7 @@ cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, 
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-  if (value < 0 || static_cast<std::size_t>(value) > kMostShared) return set_last_error(cudaErrorInvalidValue);
+  if (value < 0 || static_cast<std::size_t>(value) > limits().shared_bytes) return set_last_error(cudaErrorInvalidValue);
   here.kernels[kernel].dynamic_limit = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
@@ -250,6 +251,20 @@ void cuemu_set_order(int order, unsigned long long seed) {
   const std::lock_guard<std::mutex> lock(here.launching);
   here.order = static_cast<cuemu::Order>(std::clamp(order, 0, 2));
   here.seed = seed;
+}
+
+void cuemu_set_checking(int on, unsigned poison) {
+  cuemu::Device& here = cuemu::device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  cuemu::checking = on != 0;
+  cuemu::set_poison({{static_cast<unsigned char>(poison), static_cast<unsigned char>(poison >> 8)}});
+}
+
+void cuemu_set_limits(int shared_bytes, int threads_per_multiprocessor, int shared_bytes_per_multiprocessor) {
+  cuemu::Device& here = cuemu::device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  cuemu::limits() = {static_cast<std::size_t>(shared_bytes), threads_per_multiprocessor,
+                     static_cast<std::size_t>(shared_bytes_per_multiprocessor)};
 }
 
 const char* cuemu_take_launches(void) {

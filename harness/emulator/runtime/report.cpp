@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <cstdio>
@@ -43,6 +44,15 @@ void append_index(std::string& json, const char* name, uint3 index) {
           std::to_string(index.z) + "], ";
 }
 
+// Where a code address lies: the library's file and the offset in it.
+void append_code(std::string& json, const void* code) {
+  Dl_info about;
+  if (code == nullptr || dladdr(code, &about) == 0 || about.dli_fname == nullptr) return;
+  json += ", \"code\": [";
+  append_quoted(json, about.dli_fname);
+  json += ", " + std::to_string(static_cast<const char*>(code) - static_cast<const char*>(about.dli_fbase)) + "]";
+}
+
 void append_report(std::string& json, const Report& report) {
   json += "{\"kind\": ";
   append_quoted(json, report.kind);
@@ -60,9 +70,10 @@ void append_report(std::string& json, const Report& report) {
     append_index(json, "block", access.block);
     json += "\"line\": " + std::to_string(access.line) + ", \"what\": ";
     append_quoted(json, access.what);
+    append_code(json, access.code);
     json += '}';
   }
-  json += "]}";
+  json += report.is_suspicion ? "], \"is_suspicion\": true}" : "]}";
 }
 
 }  // namespace

@@ -14,8 +14,10 @@ struct Access {
   uint3 block;
   int line;
   std::string what;
+  const void* code = nullptr;  // a return address in the kernel, where the line is still to be found
 };
 
+// `{0}` in the message stands for the line of the first access, where only its code is known; a line of 0 is that one.
 struct Report {
   std::string kind;
   std::string kernel;
@@ -23,6 +25,8 @@ struct Report {
   std::string message;
   std::string remedy;
   std::vector<Access> accesses;
+  // Counts only where the result is wrong, too: what was read may not have been used.
+  bool is_suspicion = false;
 };
 
 // Keeps a report; repeated ones and those beyond the first 64 are dropped.

@@ -44,8 +44,8 @@ void SharedArena::begin_launch(std::size_t dynamic_bytes) {
 }
 
 void SharedArena::begin_block() {
-  for (const Slot& slot : slots_) std::memset(slot.address, kPoison, slot.bytes);
-  if (dynamic_bytes_ > 0) std::memset(dynamic_, kPoison, dynamic_bytes_);
+  for (const Slot& slot : slots_) fill_poison(slot.address, slot.bytes);
+  if (dynamic_bytes_ > 0) fill_poison(dynamic_, dynamic_bytes_);
 }
 
 void* SharedArena::slot(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line) {
@@ -58,13 +58,34 @@ void* SharedArena::slot(const void* key, std::size_t bytes, std::size_t alignmen
   char* const address = reinterpret_cast<char*>((unaligned + alignment - 1) / alignment * alignment);
   const std::size_t left = static_cast<std::size_t>(memory_ + kStaticArenaBytes - address);
   if (left < kZoneBytes || bytes > left - kZoneBytes) return nullptr;
-  std::memset(address, kPoison, bytes);
+  fill_poison(address, bytes);
   fill_red_zone(address + bytes, kZoneBytes);
   // What alignment leaves over before the variable stays unchecked: at most a few bytes.
   free_ = address + bytes + kZoneBytes;
   static_bytes_ += bytes;
   slots_.push_back({key, address, bytes, name, line, false});
   return address;
+}
+
+bool SharedArena::holds(const char* address) const {
+  return address >= memory_ && address < memory_ + kStaticArenaBytes + kDynamicArenaBytes;
+}
+
+SharedArena::Place SharedArena::place(const char* address, std::size_t bytes) const {
+  const auto made = [&](const char* data, std::size_t size, const char* name) {
+    return Place{data, size, name, address >= data && address + bytes <= data + size};
+  };
+  if (address >= dynamic_ - kDynamicZoneBytes) return made(dynamic_, dynamic_bytes_, nullptr);
+  const Slot* nearest = nullptr;
+  for (const Slot& slot : slots_) {
+    if (address + bytes > slot.address && address < slot.address + slot.bytes) {
+      nearest = &slot;
+      break;
+    }
+    if (nearest == nullptr || slot.address <= address) nearest = &slot;
+  }
+  if (nearest == nullptr) return {memory_, 0, "", false};
+  return made(nearest->address, nearest->bytes, nearest->name);
 }
 
 std::vector<SharedArena::Damage> SharedArena::damage() {

@@ -8,7 +8,7 @@
 namespace cuemu {
 
 constexpr std::size_t kDefaultSharedLimit = 48 * 1024;
-constexpr std::size_t kMostShared = 227 * 1024;
+constexpr std::size_t kMostShared = 227 * 1024;  // of any architecture
 
 class SharedArena {
  public:
@@ -23,6 +23,17 @@ class SharedArena {
   void* slot(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
   void* dynamic() { return dynamic_; }
   std::size_t static_bytes() const { return static_bytes_; }
+
+  // Whether an address is the arena's, red zones included.
+  bool holds(const char* address) const;
+  // What lies at an address of the arena, or nearest to it.
+  struct Place {
+    const char* data;
+    std::size_t bytes;
+    const char* name;  // null for the dynamic part, empty where the kernel has no shared memory
+    bool is_inside;    // all of the bytes that were asked for
+  };
+  Place place(const char* address, std::size_t bytes) const;
 
   struct Damage {
     int line;  // of the variable's declaration, 0 for the dynamic part

@@ -44,6 +44,13 @@ void match(bool all_needed, unsigned lanes, Thread* const (&threads)[kLanes]) {
 
 }  // namespace
 
+bool shuffle_source(const Thread& thread, unsigned& source) {
+  const WarpOp operation = static_cast<WarpOp>(thread.operation);
+  if (operation > WarpOp::shuffle_xor) return false;
+  source = source_lane(operation, thread.linear % kLanes, thread.parameter, thread.width) % kLanes;
+  return true;
+}
+
 const char* warp_operation_name(WarpOp operation) {
   static const char* const kNames[] = {
       "__shfl_sync()",       "__shfl_up_sync()",    "__shfl_down_sync()",  "__shfl_xor_sync()",  "__ballot_sync()",

@@ -16,13 +16,8 @@ __thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_grid_size;
 namespace cuemu {
 namespace {
 
-// Of cudaError, without the host API's header.
-constexpr int kLaunchFailure = 719;
-constexpr int kInvalidValue = 1;
-constexpr int kMisaligned = 716;
-
+constexpr int kMisaligned = 716;  // cudaErrorMisalignedAddress
 constexpr int kMatrixStride = 16;  // load_matrix_sync() and store_matrix_sync() ask for a multiple of it, in bytes
-
 constexpr unsigned kYieldRounds = 16;    // turns after which a block that only yields makes room for another
 constexpr std::size_t kKeptBlocks = 16;  // between launches
 
@@ -157,6 +152,7 @@ bool Worker::settle(Block& block) {
       runnable_.push_back(waiting);
     }
     at_grid_barrier_.clear();
+    if (is_checking()) check_grid_barrier();
   } else if (block.has_ready()) {
     block.spinning = true;
     runnable_.push_back(&block);
@@ -170,6 +166,7 @@ bool Worker::settle(Block& block) {
 
 void Worker::report_damage(Block& block) {
   for (const SharedArena::Damage& damage : block.arena().damage()) {
+    if (is_checking() && has_reported_bounds()) continue;  // with its line
     add_report({"out-of-bounds", launch_->kernel, damage.line != 0 ? damage.line : launch_->line,
                 std::string("kernel ") + launch_->kernel + ", block " + coordinates(block.index()) + ", wrote " +
                     damage.message,
@@ -309,7 +306,7 @@ std::uint64_t Worker::warp_operation(WarpOp operation, unsigned mask, std::uint6
   self.width = width;
   if ((mask >> lane & 1) == 0) {
     self.state = State::at_warp_operation;
-    fail("divergence", line, waits_for(self) + ": lane " + std::to_string(lane) + ", " + position() +
+    fail("mask", line, waits_for(self) + ": lane " + std::to_string(lane) + ", " + position() +
          ", takes part, but the mask does not name it", "Give a mask with exactly the lanes that reach the call.",
          kLaunchFailure);
   }
@@ -384,6 +381,13 @@ void Worker::fail(const char* kind, int line, const std::string& message, const 
   abandon();
 }
 
+void Worker::fail_at(const char* kind, const void* code, const std::string& message, const char* what,
+                     const char* remedy) {
+  add_report({kind, launch_->kernel, 0, message, remedy, {{thread_index(), cuemu_block_index, 0, what, code}}});
+  set_sticky_error(kLaunchFailure);
+  abandon();
+}
+
 void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line) {
   return kernel_worker().shared_bytes(key, bytes, alignment, name, line);
 }
@@ -413,6 +417,13 @@ void begin_matrix_access(WarpOp operation, const void* address, unsigned alignme
 }
 
 unsigned active_lanes(int line) { return kernel_worker().active_lanes(line); }
+
+void fence(bool of_device) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (!in_kernel()) return;
+  if (of_device && is_checking()) own_worker->block().clock().fence();
+  own_worker->changed_nothing();
+}
 
 void yield() {
   if (in_kernel()) own_worker->yield();

@@ -32,7 +32,11 @@ class Worker {
   bool is_cooperative() const { return launch_->config.cooperative; }
   // Reports and ends the whole launch; the calling CUDA thread never continues.
   [[noreturn]] void fail(const char* kind, int line, const std::string& message, const char* remedy, int error);
+  // The same where a line is known by its code alone; `{0}` in the message stands for it.
+  [[noreturn]] void fail_at(const char* kind, const void* code, const std::string& message, const char* what,
+                            const char* remedy);
   std::string position() const;
+  uint3 thread_index() const { return indices_[current_->linear]; }
 
  private:
   static void fiber_main();
@@ -71,6 +75,14 @@ class Worker {
 
 // The OS thread's own worker.
 Worker& this_worker();
+
+// What the architecture that is emulated allows: those of compute capability 9.0 unless another one was chosen.
+struct Limits {
+  std::size_t shared_bytes;  // of a block
+  int threads_per_multiprocessor;
+  std::size_t shared_bytes_per_multiprocessor;
+};
+Limits& limits();
 
 // Ends the use of the device: later calls and launches return `error`.
 void set_sticky_error(int error);

@@ -5,6 +5,9 @@
 
 #include "runtime.h"
 
+// Inlined always, so that the checking mode can tell the kernel's line.
+#define CUEMU_INLINE inline __attribute__((always_inline))
+
 namespace cuemu {
 
 template <typename Value> struct WordOf;
@@ -15,7 +18,7 @@ template <> struct WordOfSize<8> { using type = unsigned long long; };
 
 // Replaces *address by next(*address), and returns what was there.
 template <typename Value, typename Next>
-inline Value atomic_update(Value* address, Next next) {
+CUEMU_INLINE Value atomic_update(Value* address, Next next) {
   using Word __attribute__((may_alias)) = typename WordOfSize<sizeof(Value)>::type;
   Word* const word = reinterpret_cast<Word*>(address);
   typename WordOfSize<sizeof(Value)>::type seen = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -33,7 +36,7 @@ inline Value atomic_update(Value* address, Next next) {
 }
 
 template <typename Value>
-inline Value compare_and_swap(Value* address, Value expected, Value desired) {
+CUEMU_INLINE Value compare_and_swap(Value* address, Value expected, Value desired) {
   const Value wanted = expected;
   __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   if (expected != wanted) yield();  // whoever holds the lock may be a thread of this block
@@ -41,7 +44,7 @@ inline Value compare_and_swap(Value* address, Value expected, Value desired) {
 }
 
 template <typename Value>
-inline Value seen_before(Value before, bool changed) {
+CUEMU_INLINE Value seen_before(Value before, bool changed) {
   if (!changed) changed_nothing();
   return before;
 }
@@ -49,9 +52,9 @@ inline Value seen_before(Value before, bool changed) {
 }  // namespace cuemu
 
 #define CUEMU_SCOPED(name, result, parameters, ...)                 \
-  inline result name parameters { __VA_ARGS__; }                    \
-  inline result name##_block parameters { __VA_ARGS__; }            \
-  inline result name##_system parameters { __VA_ARGS__; }
+  CUEMU_INLINE result name parameters { __VA_ARGS__; }              \
+  CUEMU_INLINE result name##_block parameters { __VA_ARGS__; }      \
+  CUEMU_INLINE result name##_system parameters { __VA_ARGS__; }
 #define CUEMU_BUILTIN(name, type, builtin, changes)                                \
   CUEMU_SCOPED(name, type, (type * address, type value),                           \
                const type old = builtin(address, value, __ATOMIC_RELAXED);         \

@@ -23,12 +23,9 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE())
   ::cuemu::warp_operation(::cuemu::WarpOp::sync, mask, 0, 0, 32, line);
 }
 inline unsigned __activemask(int line = __builtin_LINE()) { return ::cuemu::active_lanes(line); }
-inline void __threadfence() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  ::cuemu::changed_nothing();
-}
-inline void __threadfence_block() { __threadfence(); }
-inline void __threadfence_system() { __threadfence(); }
+inline void __threadfence() { ::cuemu::fence(true); }
+inline void __threadfence_block() { ::cuemu::fence(false); }
+inline void __threadfence_system() { ::cuemu::fence(true); }
 inline void __nanosleep(unsigned) { ::cuemu::yield(); }
 [[noreturn]] inline void __trap(int line = __builtin_LINE()) { ::cuemu::trap(line); }
 inline void __brkpt() {}

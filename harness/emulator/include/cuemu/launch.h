@@ -53,8 +53,16 @@ Config config(dim3 grid, dim3 block, std::size_t shared_bytes = 0, Stream = Stre
 
 // Runs `call(arguments...)` for every CUDA thread; the arguments are evaluated and kept once.
 template <typename Call, typename... Arguments>
+#ifdef CUEMU_CHECKED
+__attribute__((noinline))
+#endif
 void launch(const char* kernel, int line, const Config& config, const Call& call, Arguments... arguments) {
   const auto bound = [&] { call(std::as_const(arguments)...); };
+#ifdef CUEMU_CHECKED
+  // The frame of this function, and the arguments that its caller put on the stack.
+  constexpr std::size_t kArguments = (32 + ... + (sizeof(Arguments) + 32));
+  arguments_end = static_cast<const char*>(__builtin_frame_address(0)) + kArguments;
+#endif
   run_launch(
       kernel, line, config, [](const void* held) { (*static_cast<decltype(bound)*>(held))(); }, &bound);
 }

@@ -19,6 +19,11 @@ struct Config {
 
 using Entry = void (*)(const void* bound);
 
+#ifdef CUEMU_CHECKED
+// What lies on the host's stack below this belongs to the launch: its arguments.
+extern thread_local const char* arguments_end;
+#endif
+
 // Runs `entry(bound)` once for every CUDA thread and returns when all have ended.
 void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound);
 
@@ -78,6 +83,9 @@ struct MatrixProduct {
 void matrix_multiply(const MatrixProduct& own, int line);
 // Waits for the other lanes of the warp, and reports what may not be loaded from or stored to in this form.
 void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes, int line);
+
+// A memory fence; one of the whole device also publishes what came before it to other blocks.
+void fence(bool of_device);
 
 // Lets other threads run, those of other blocks too; for waits that a program spells as a loop.
 void yield();

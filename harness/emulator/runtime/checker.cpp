@@ -1,0 +1,376 @@
+#include "checker.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include "guard.h"
+#include "report.h"
+#include "shadow.h"
+#include "worker.h"
+
+namespace cuemu {
+
+std::atomic<bool> checking{false};
+
+namespace {
+
+constexpr unsigned kPatience = 1000;    // reads of the same values until others may run
+constexpr unsigned kMostTurns = 64;     // such turns in which nothing happened anywhere
+
+struct Site {
+  const char* kernel;
+  const void* code;
+  const void* other;
+  char kind;
+  bool operator<(const Site& right) const {
+    return std::tie(code, other, kind, kernel) < std::tie(right.code, right.other, right.kind, right.kernel);
+  }
+};
+
+// The thread that runs.
+struct Running {
+  Worker& worker;
+  Block& block;
+  BlockClock& clock;
+  unsigned thread;
+  uint3 index() const { return worker.thread_index(); }
+};
+
+// One launch at a time is checked, by one OS thread.
+struct Checker {
+  Shadow shadow;
+  std::unordered_map<const char*, History> histories;
+  std::set<Site> told;
+  const char* kernel = "";
+  Config config{};
+  Extent known[4] = {};  // the allocations that were touched last
+  unsigned next_known = 0;
+  std::uint64_t progress = 0;
+  bool bounds_told = false;
+  const char* host_stack = nullptr;
+  const char* host_stack_end = nullptr;
+};
+
+Checker& checker() {
+  static Checker* const one = new Checker;
+  return *one;
+}
+
+bool is_new(char kind, const void* code, const void* other) {
+  Checker& all = checker();
+  return all.told.insert({all.kernel, code, other, kind}).second;
+}
+
+std::string thread_words(uint3 thread, uint3 block) {
+  return "thread " + coordinates(thread) + " of block " + coordinates(block);
+}
+
+const char* verb(const Touch& touch) {
+  if (touch.is_atomic) return touch.writes ? (touch.reads ? "updates atomically" : "stores atomically") : "loads atomically";
+  return touch.writes ? "writes" : "reads";
+}
+
+std::string size_words(std::size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
+
+void tell(const char* kind, const Running& at, const std::string& message, const char* remedy, const void* code,
+          const char* what, bool is_suspicion) {
+  Checker& all = checker();
+  Report report{kind, all.kernel, 0, message, remedy, {{at.index(), at.block.index(), 0, what, code}}};
+  report.is_suspicion = is_suspicion;
+  add_report(std::move(report));
+}
+
+// ---- Where an address lies ------------------------------------------------------------------------------------------
+
+bool is_mapped(const char* address) {
+  static thread_local std::uintptr_t recent[64] = {};
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) / 4096;
+  if (recent[page % 64] == page && page != 0) return true;
+  unsigned char vector = 0;
+  if (page == 0 || mincore(reinterpret_cast<void*>(page * 4096), 1, &vector) != 0) return false;
+  recent[page % 64] = page;
+  return true;
+}
+
+// The guarded allocation that an address lies in or beside; of no bytes where there is none.
+Extent extent_of(const char* address) {
+  Checker& all = checker();
+  for (const Extent& one : all.known) {
+    if (address >= one.data && static_cast<std::size_t>(address - one.data) < one.bytes) return one;
+  }
+  const Extent found = guarded_extent(address);
+  if (found.data != nullptr) all.known[all.next_known++ % 4] = found;
+  return found;
+}
+
+std::string with_article(const char* what) {
+  return (std::strchr("aeiou", *what) != nullptr ? "an " : "a ") + std::string(what);
+}
+
+void tell_bounds(const Running& at, const Touch& touch, const std::string& where) {
+  Checker& all = checker();
+  all.bounds_told = true;
+  if (!is_new('b', touch.code, nullptr)) return;
+  tell("out-of-bounds", at,
+       thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + size_words(touch.bytes) + " " + where +
+           " in line {0}",
+       "Bound every index by the size of what it indexes; the last block of a grid often has threads beyond the end.",
+       touch.code, verb(touch), false);
+}
+
+std::string beside(const Touch& touch, const char* data, std::size_t bytes, const std::string& what) {
+  const std::ptrdiff_t offset = touch.address - data;
+  const std::string of = " of " + what + " of " + size_words(bytes);
+  if (offset < 0) return std::to_string(-offset) + " bytes before the start" + of;
+  return "at byte offset " + std::to_string(offset) + ", past the end" + of;
+}
+
+// Whether a global address may be accessed; tells where not.
+bool is_in_bounds(const Running& at, const Touch& touch) {
+  const Extent extent = extent_of(touch.address);
+  if (extent.data != nullptr) {
+    const std::ptrdiff_t offset = touch.address - extent.data;
+    if (offset >= 0 && static_cast<std::size_t>(offset) + touch.bytes <= extent.bytes) return true;
+    tell_bounds(at, touch, beside(touch, extent.data, extent.bytes, with_article(extent.what)));
+    return false;
+  }
+  Checker& all = checker();
+  if (touch.address >= all.host_stack && touch.address < all.host_stack_end) {
+    if (touch.address < arguments_end) return false;  // the kernel's own arguments, which the launch keeps
+    tell_bounds(at, touch, "of the host's memory (a variable of a host function)");
+    return false;
+  }
+  if (is_mapped(touch.address) && is_mapped(touch.address + touch.bytes - 1)) return true;
+  char address[32];
+  std::snprintf(address, sizeof address, "0x%zx", reinterpret_cast<std::size_t>(touch.address));
+  const std::string message = thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " +
+                              size_words(touch.bytes) + " at address " + address +
+                              ", where there is no memory, in line {0}";
+  at.worker.fail_at("out-of-bounds", touch.code, message, verb(touch),
+                        "Check the pointer that the host passes, and every index, against the size of the tensor.");
+}
+
+// ---- Races ----------------------------------------------------------------------------------------------------------
+
+void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool earlier_wrote, const std::string& where,
+               bool is_shared) {
+  if (!is_new(is_shared ? 's' : 'g', touch.code, earlier.code())) return;
+  Checker& all = checker();
+  const uint3 thread = index_in(earlier.thread(), all.config.block);
+  const uint3 block = index_in(earlier.block() - 1, all.config.grid);
+  const bool same_block = earlier.block() == at.clock.block();
+  const bool same_warp = same_block && earlier.thread() / 32 == at.thread / 32;
+  const char* const before = earlier.is_atomic() ? "updated atomically" : earlier_wrote ? "wrote" : "read";
+  const char* const remedy =
+      same_warp   ? "Put a __syncwarp() between the two: lanes of a warp do not run in lockstep."
+      : same_block ? "Put a __syncthreads() between the two, reached by all threads of the block."
+      : earlier.is_atomic() || touch.is_atomic
+          ? "Make both atomic, or read the result in a later launch, or behind a __threadfence() and an atomic counter."
+          : "Blocks are not ordered: use atomics, give each block its own elements, or read the result in a later launch "
+            "(or behind a __threadfence() and an atomic counter).";
+  Report report;
+  report.kind = "race";
+  report.kernel = all.kernel;
+  report.line = 0;
+  report.message = thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + where + " in line {0}, which " +
+                   thread_words(thread, block) + " " + before + " in line {1}: nothing orders the two";
+  report.remedy = remedy;
+  report.accesses = {{at.index(), at.block.index(), 0, verb(touch), touch.code},
+                     {thread, block, 0, before, earlier.code()}};
+  add_report(std::move(report));
+}
+
+bool conflicts(const Cell& earlier, const Touch& touch, unsigned bytes, const Running& at) {
+  return !earlier.is_empty() && (earlier.bytes() & bytes) != 0 && !(earlier.is_atomic() && touch.is_atomic) &&
+         !at.clock.is_behind(earlier, at.thread);
+}
+
+// Notes an access in a word; the earlier access that it races with, or null.
+struct Conflict {
+  Cell earlier;
+  bool wrote;
+};
+Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& at, unsigned bytes) {
+  Conflict found{};
+  if (conflicts(word.write, touch, bytes, at)) found = {word.write, true};
+  if (!touch.writes) {
+    Cell& last = word.reads[0];
+    if (!last.is_empty() && !(last.block() == cell.block() && last.thread() == cell.thread())) word.reads[1] = last;
+    last = cell;
+    return found;
+  }
+  for (const Cell& read : word.reads) {
+    if (found.earlier.is_empty() && conflicts(read, touch, bytes, at)) found = {read, false};
+  }
+  word.write = cell;
+  word.reads[0] = word.reads[1] = Cell{};
+  return found;
+}
+
+std::string shared_words(const SharedArena::Place& place) {
+  if (place.name == nullptr) return "the dynamic shared memory";
+  return *place.name == 0 ? "shared memory" : std::string("the __shared__ variable ") + place.name;
+}
+
+std::string place_words(const Touch& touch, const SharedArena::Place* place) {
+  if (place != nullptr) return shared_words(*place) + " at byte " + std::to_string(touch.address - place->data);
+  const Extent extent = extent_of(touch.address);
+  if (extent.data == nullptr) return "a global variable";
+  return with_article(extent.what) + " of " + size_words(extent.bytes) + " at byte " +
+         std::to_string(touch.address - extent.data);
+}
+
+void note_words(const Running& at, const Touch& touch, const SharedArena::Place* place) {
+  Checker& all = checker();
+  const bool is_atomic = touch.is_atomic || (touch.is_volatile && place == nullptr);
+  Touch seen = touch;
+  seen.is_atomic = is_atomic;
+  bool untouched = true;
+  const char* const end = touch.address + touch.bytes;
+  const char* word_address = touch.address - reinterpret_cast<std::uintptr_t>(touch.address) % kWordBytes;
+  for (; word_address < end; word_address += kWordBytes) {
+    Word* const word = all.shadow.word(word_address);
+    if (word == nullptr) return;
+    if (place != nullptr && word->write.block() != at.clock.block() && !word->write.is_empty()) *word = Word{};
+    if (place != nullptr && word->reads[0].block() != at.clock.block()) word->reads[0] = word->reads[1] = Cell{};
+    unsigned bytes = 15;
+    if (word_address < touch.address) bytes &= 15u << (touch.address - word_address);
+    if (word_address + kWordBytes > end) bytes &= 15u >> (word_address + kWordBytes - end);
+    if (!word->write.is_empty()) untouched = false;
+    const Cell cell = Cell::of(at.clock.block(), at.thread, at.clock.time(), at.clock.lane_clock(at.thread),
+                               touch.code, bytes, is_atomic);
+    const Conflict conflict = note(*word, cell, seen, at, bytes);
+    if (!conflict.earlier.is_empty()) {
+      tell_race(at, seen, conflict.earlier, conflict.wrote, place_words(touch, place), place != nullptr);
+    }
+  }
+  if (untouched && touch.reads && is_poison(touch.address, touch.bytes) && is_new('u', touch.code, nullptr)) {
+    tell("uninitialised", at,
+         thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + place_words(touch, place) +
+             " in line {0}, where nothing was written before",
+         "Write every element before it is read: zero what is accumulated, and fill tiles to their last element.",
+         touch.code, verb(touch), true);
+  }
+}
+
+// ---- Threads that wait ----------------------------------------------------------------------------------------------
+
+std::uint64_t value_at(const Touch& touch) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, touch.address, touch.bytes < sizeof value ? touch.bytes : sizeof value);
+  return value;
+}
+
+// Counts reads of the same values; lets others run where there are many, and tells a deadlock where nothing happens.
+void notice_waiting(const Running& at, const Touch& touch) {
+  Checker& all = checker();
+  Spin& spin = at.block.spin(at.thread);
+  unsigned place = 0;
+  while (place < spin.places && spin.addresses[place] != touch.address) ++place;
+  const std::uint64_t value = value_at(touch);
+  if (place == spin.places || spin.values[place] != value) {
+    if (place == Spin::kPlaces) spin.places = place = 0;
+    if (place == spin.places) ++spin.places;
+    spin.addresses[place] = touch.address;
+    spin.values[place] = value;
+    spin.reads = spin.turns = 0;
+    ++all.progress;
+    return;
+  }
+  if (++spin.reads < kPatience) return;
+  spin.reads = 0;
+  spin.turns = spin.progress == all.progress ? spin.turns + 1 : 0;
+  spin.progress = all.progress;
+  if (spin.turns < kMostTurns) return at.worker.yield();
+  at.worker.fail_at("deadlock", touch.code,
+                 thread_words(at.index(), at.block.index()) + " waits in line {0} for a value that nobody writes: no "
+                 "other thread can go on",
+                 "waits", "Let what is waited for be written by a thread that does not wait itself, and release every lock.");
+}
+
+}  // namespace
+
+thread_local const char* arguments_end = nullptr;
+
+void begin_checked_launch(const char* kernel, const Config& config) {
+  Checker& all = checker();
+  all.shadow.forget();
+  all.histories.clear();
+  all.kernel = kernel;
+  all.config = config;
+  all.bounds_told = false;
+  for (Extent& one : all.known) one = Extent{};
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    void* begin = nullptr;
+    std::size_t bytes = 0;
+    pthread_attr_getstack(&attributes, &begin, &bytes);
+    pthread_attr_destroy(&attributes);
+    all.host_stack = static_cast<const char*>(begin);
+    all.host_stack_end = all.host_stack + bytes;
+  }
+}
+
+void check_grid_barrier() { checker().shadow.forget(); }
+
+bool has_reported_bounds() { return checker().bounds_told; }
+
+void check_access(const Touch& touch) {
+  Worker& worker = this_worker();
+  const Thread& thread = worker.thread();
+  if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
+  Block& block = worker.block();
+  const Running at{worker, block, block.clock(), thread.linear};
+  if (block.arena().holds(touch.address)) {
+    const SharedArena::Place place = block.arena().place(touch.address, touch.bytes);
+    if (!place.is_inside) return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
+    note_words(at, touch, &place);
+  } else {
+    if (!is_in_bounds(at, touch)) return;
+    note_words(at, touch, nullptr);
+  }
+  if (touch.is_atomic || touch.is_volatile) {
+    Checker& all = checker();
+    if (touch.reads) {
+      const auto found = all.histories.find(touch.address);
+      if (found != all.histories.end()) at.clock.acquire(found->second);
+    }
+    if (touch.writes) at.clock.release(all.histories[touch.address]);
+  }
+  if (touch.reads) notice_waiting(at, touch);
+  else ++checker().progress;
+}
+
+void tell_overflow(int line, const char* operation, const char* type) {
+  Checker& all = checker();
+  Worker& worker = this_worker();
+  const uint3 thread = worker.thread_index(), block = worker.block().index();
+  if (!all.told.insert({all.kernel, nullptr, reinterpret_cast<const void*>(static_cast<std::intptr_t>(line)), 'o'}).second) return;
+  add_report({"overflow", all.kernel, line,
+              thread_words(thread, block) + " computes a " + operation + " of type " + type +
+                  " beyond its range in line " + std::to_string(line),
+              "Compute indices past 2^31 in 64 bits: cast one operand to long long (or size_t) before the product.",
+              {{thread, block, line, std::string("computes ") + operation, nullptr}}});
+}
+
+void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line) {
+  Checker& all = checker();
+  if (!all.told.insert({all.kernel, operation, reinterpret_cast<const void*>(static_cast<std::intptr_t>(line)), 'm'}).second) return;
+  Report report{"mask", all.kernel, line,
+                thread_words(thread, block) + " reads from lane " + std::to_string(lane) + " by " +
+                    operation + " in line " + std::to_string(line) + ", and that lane does not take part",
+                "Let all lanes that are read from reach the call, and name them in the mask.",
+                {{thread, block, line, operation, nullptr}}};
+  report.is_suspicion = true;
+  add_report(std::move(report));
+}
+
+}  // namespace cuemu

@@ -1,0 +1,60 @@
+// The checking mode: what kernels access, told by the callbacks of a checked build (sanitizer.cpp), and what is wrong
+// with it.
+//
+// Two accesses to one byte by two threads of a launch are a race unless both read, both are atomic, or one is ordered
+// before the other: by a barrier of the block or the grid, by a __syncwarp() of both lanes, or by a fence behind the
+// first, an atomic operation, and one on the same address that follows it, before the second. Volatile accesses to
+// global memory count as atomic, since flags are made of them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "cuemu/runtime.h"
+#include "order.h"
+#include "shared_arena.h"
+
+namespace cuemu {
+
+// What an instrumented access does; an atomic update reads and writes.
+struct Touch {
+  const char* address;
+  std::size_t bytes;
+  bool reads;
+  bool writes;
+  bool is_atomic;
+  bool is_volatile;
+  const void* code;  // the return address of the callback
+};
+
+// A thread that reads the same values again and again waits for others.
+struct Spin {
+  static constexpr unsigned kPlaces = 4;
+  const char* addresses[kPlaces];
+  std::uint64_t values[kPlaces];
+  unsigned places;
+  unsigned reads;
+  unsigned turns;
+  std::uint64_t progress;
+};
+
+// Whether launches are checked: one OS thread then runs all blocks of a launch.
+extern std::atomic<bool> checking;
+inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
+
+// What lies on the host's stack below this is the running launch's own.
+extern thread_local const char* arguments_end;
+
+void begin_checked_launch(const char* kernel, const Config& config);
+void check_access(const Touch& touch);
+// Everything before is ordered before everything behind, in all blocks.
+void check_grid_barrier();
+// A thread has read from a lane that does not take part.
+void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line);
+// An operation on integers that left their range.
+void tell_overflow(int line, const char* operation, const char* type);
+// Whether an out-of-bounds access was reported at its line since the launch began.
+bool has_reported_bounds();
+
+}  // namespace cuemu

@@ -1,0 +1,100 @@
+#include "order.h"
+
+#include <algorithm>
+
+namespace cuemu {
+namespace {
+
+// Whether what a block did at a time was published in one of these, or was known to who published there.
+bool is_published(const std::vector<Acquired>& acquired, std::uint32_t block, std::uint32_t time,
+                  std::vector<Acquired>& visited) {
+  for (const Acquired& one : acquired) {
+    const bool known = std::any_of(visited.begin(), visited.end(), [&](const Acquired& other) {
+      return other.of == one.of && other.entries >= one.entries;
+    });
+    if (known) continue;
+    visited.push_back(one);
+    const auto found = one.of->of_block.find(block);
+    if (found != one.of->of_block.end()) {
+      for (const std::size_t number : found->second) {
+        if (number < one.entries && one.of->entries[number].time > time) return true;
+      }
+    }
+    for (std::size_t number = 0; number < one.entries; ++number) {
+      const std::vector<Acquired>& behind = one.of->entries[number].known;
+      if (!behind.empty() && is_published(behind, block, time, visited)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void BlockClock::begin(std::uint32_t linear, unsigned threads) {
+  block_ = linear;
+  threads_ = threads;
+  time_ = 1;
+  barrier_time_ = fence_time_ = 0;
+  acquired_.clear();
+  seen_.clear();
+}
+
+void BlockClock::barrier() {
+  barrier_time_ = tick();
+  seen_.clear();  // what lanes are behind, they all are now
+}
+
+void BlockClock::sync_warp(unsigned warp, unsigned lanes) {
+  if (seen_.empty()) seen_.resize(std::size_t{(threads_ + kLanesOfWarp - 1) / kLanesOfWarp} * kLanesOfWarp * kLanesOfWarp);
+  std::uint16_t* const rows = seen_.data() + std::size_t{warp} * kLanesOfWarp * kLanesOfWarp;
+  std::uint16_t joined[kLanesOfWarp] = {};
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    const unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    std::uint16_t* const row = rows + lane * kLanesOfWarp;
+    if (row[lane] != UINT16_MAX) ++row[lane];
+    for (unsigned i = 0; i < kLanesOfWarp; ++i) joined[i] = std::max(joined[i], row[i]);
+  }
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    std::copy(joined, joined + kLanesOfWarp, rows + static_cast<unsigned>(__builtin_ctz(left)) * kLanesOfWarp);
+  }
+}
+
+void BlockClock::acquire(const History& history) {
+  const auto same = std::find_if(acquired_.begin(), acquired_.end(), [&](const Acquired& one) { return one.of == &history; });
+  if (same != acquired_.end()) same->entries = history.entries.size();
+  else if (!history.entries.empty()) acquired_.push_back({&history, history.entries.size()});
+}
+
+void BlockClock::release(History& history) const {
+  if (fence_time_ == 0 && acquired_.empty()) return;
+  std::vector<std::size_t>& own = history.of_block[block_];
+  std::vector<Acquired> known;
+  for (const Acquired& one : acquired_) {
+    if (one.of != &history) known.push_back(one);  // its entries stand there already
+  }
+  if (!own.empty()) {
+    const History::Entry& last = history.entries[own.back()];
+    const auto same = [](const Acquired& left, const Acquired& right) {
+      return left.of == right.of && left.entries == right.entries;
+    };
+    if (last.time == fence_time_ && std::equal(last.known.begin(), last.known.end(), known.begin(), known.end(), same)) return;
+  }
+  own.push_back(history.entries.size());
+  history.entries.push_back({block_, fence_time_, std::move(known)});
+}
+
+bool BlockClock::is_behind(const Cell& earlier, unsigned thread) const {
+  if (time_ == Cell::kMostTime) return true;  // its clock has ended: nothing can be told any more
+  if (earlier.block() == block_) {
+    if (earlier.thread() == thread || earlier.time() < barrier_time_) return true;
+    if (earlier.thread() / kLanesOfWarp == thread / kLanesOfWarp && !seen_.empty()) {
+      const std::uint16_t calls = seen_[thread * kLanesOfWarp + earlier.thread() % kLanesOfWarp];
+      if (calls > earlier.lane_clock() || calls == UINT16_MAX) return true;
+    }
+  }
+  if (acquired_.empty()) return false;
+  std::vector<Acquired> visited;
+  return is_published(acquired_, earlier.block(), earlier.time(), visited);
+}
+
+}  // namespace cuemu

@@ -1,0 +1,67 @@
+// What is ordered before what in a launch: clocks of blocks and lanes, and what atomic operations pass on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "shadow.h"
+
+namespace cuemu {
+
+struct History;
+
+// What a block knows through an atomic location: everything that was published there up to some entry.
+struct Acquired {
+  const History* of;
+  std::size_t entries;
+};
+
+// What blocks published at an atomic location, in order: what they had done before a fence, and what they knew.
+struct History {
+  struct Entry {
+    std::uint32_t block;
+    std::uint32_t time;
+    std::vector<Acquired> known;
+  };
+  std::vector<Entry> entries;
+  std::unordered_map<std::uint32_t, std::vector<std::size_t>> of_block;  // numbers of its entries
+};
+
+// One block's clock, for as long as it runs.
+class BlockClock {
+ public:
+  // `linear` counts blocks from 1: 0 is nobody.
+  void begin(std::uint32_t linear, unsigned threads);
+
+  std::uint32_t block() const { return block_; }
+  std::uint32_t time() const { return time_; }
+  unsigned lane_clock(unsigned thread) const { return seen_.empty() ? 0 : seen_[thread * kLanesOfWarp + thread % kLanesOfWarp]; }
+
+  void barrier();
+  void fence() { fence_time_ = tick(); }
+  // `lanes` of a warp have met in a __syncwarp().
+  void sync_warp(unsigned warp, unsigned lanes);
+  // An atomic operation on a location: what it takes over from earlier ones, and what it passes on.
+  void acquire(const History& history);
+  void release(History& history) const;
+
+  // Whether an access by another thread is ordered before everything that `thread` of this block does now.
+  bool is_behind(const Cell& earlier, unsigned thread) const;
+
+ private:
+  static constexpr unsigned kLanesOfWarp = 32;
+  std::uint32_t tick() { return time_ < Cell::kMostTime ? ++time_ : time_; }
+
+  std::uint32_t block_ = 0;
+  unsigned threads_ = 0;
+  std::uint32_t time_ = 1;
+  std::uint32_t barrier_time_ = 0;
+  std::uint32_t fence_time_ = 0;
+  std::vector<Acquired> acquired_;
+  // By thread, for each lane of its warp: how many of that lane's __syncwarp() calls it is behind. Empty before any.
+  std::vector<std::uint16_t> seen_;
+};
+
+}  // namespace cuemu

@@ -1,0 +1,205 @@
+// The callbacks of a checked build. It is compiled with -fsanitize=thread,alignment,bounds,signed-integer-overflow and
+// linked without a sanitizer's runtime: what the compiler calls for every access and every doubtful operation is here.
+// Outside of kernels, and while nothing is checked, they do nothing but what the program asked for.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "checker.h"
+#include "worker.h"
+
+namespace cuemu {
+namespace {
+
+bool is_checked() { return is_checking() && in_kernel(); }
+
+// What the compiler tells of a place in the source (the layouts are the sanitizers').
+struct SourceLocation {
+  const char* file;
+  std::uint32_t line;
+  std::uint32_t column;
+};
+struct TypeDescriptor {
+  std::uint16_t kind;
+  std::uint16_t info;
+  char name[1];
+};
+struct OverflowData {
+  SourceLocation location;
+  const TypeDescriptor* type;
+};
+struct OutOfBoundsData {
+  SourceLocation location;
+  const TypeDescriptor* array;
+  const TypeDescriptor* index;
+};
+struct MismatchData {
+  SourceLocation location;
+  const TypeDescriptor* type;
+  unsigned char log_alignment;
+  unsigned char kind;
+};
+struct PointerData {
+  SourceLocation location;
+};
+
+void end_thread_of(const char* kind, const SourceLocation& location, const std::string& words, const char* remedy) {
+  Worker& worker = this_worker();
+  const int line = static_cast<int>(location.line);
+  worker.fail(kind, line, worker.position() + " " + words + " in line " + std::to_string(line), remedy, kLaunchFailure);
+}
+
+void overflow(const void* data, const char* operation) {
+  if (!is_checked()) return;
+  const OverflowData& about = *static_cast<const OverflowData*>(data);
+  tell_overflow(static_cast<int>(about.location.line), operation, about.type->name);
+}
+
+}  // namespace
+}  // namespace cuemu
+
+using cuemu::check_access;
+using cuemu::is_checked;
+
+#define CUEMU_HERE __builtin_return_address(0)
+#define CUEMU_TOUCH(name, size, reads, writes, is_volatile)                                                     \
+  void __tsan_##name(void* address) {                                                                           \
+    if (is_checked()) check_access({static_cast<char*>(address), size, reads, writes, false, is_volatile, CUEMU_HERE}); \
+  }
+#define CUEMU_TOUCHES(size)                                   \
+  CUEMU_TOUCH(read##size, size, true, false, false)            \
+  CUEMU_TOUCH(write##size, size, false, true, false)           \
+  CUEMU_TOUCH(unaligned_read##size, size, true, false, false)  \
+  CUEMU_TOUCH(unaligned_write##size, size, false, true, false) \
+  CUEMU_TOUCH(volatile_read##size, size, true, false, true)    \
+  CUEMU_TOUCH(volatile_write##size, size, false, true, true)   \
+  CUEMU_TOUCH(unaligned_volatile_read##size, size, true, false, true) \
+  CUEMU_TOUCH(unaligned_volatile_write##size, size, false, true, true) \
+  CUEMU_TOUCH(read_write##size, size, true, true, false)       \
+  CUEMU_TOUCH(unaligned_read_write##size, size, true, true, false)
+
+// An atomic operation is noted, then done.
+#define CUEMU_NOTE(size, reads, writes)                                                                             \
+  if (is_checked()) check_access({reinterpret_cast<const char*>(const_cast<const Word*>(address)), size, reads, writes, true, false, CUEMU_HERE})
+#define CUEMU_UPDATE(bits, name, builtin)                                                   \
+  std::uint##bits##_t __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address,   \
+                                                   std::uint##bits##_t value, int) {        \
+    using Word = std::uint##bits##_t;                                                       \
+    CUEMU_NOTE(bits / 8, true, true);                                                       \
+    return builtin(address, value, __ATOMIC_SEQ_CST);                                       \
+  }
+#define CUEMU_COMPARE(bits, name)                                                                              \
+  int __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address, std::uint##bits##_t* expected,       \
+                                   std::uint##bits##_t desired, int, int) {                                    \
+    using Word = std::uint##bits##_t;                                                                          \
+    CUEMU_NOTE(bits / 8, true, true);                                                                          \
+    return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }
+#define CUEMU_ATOMICS(bits)                                                                                   \
+  std::uint##bits##_t __tsan_atomic##bits##_load(const volatile std::uint##bits##_t* address, int) {          \
+    using Word = std::uint##bits##_t;                                                                         \
+    CUEMU_NOTE(bits / 8, true, false);                                                                        \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                        \
+  }                                                                                                           \
+  void __tsan_atomic##bits##_store(volatile std::uint##bits##_t* address, std::uint##bits##_t value, int) {   \
+    using Word = std::uint##bits##_t;                                                                         \
+    CUEMU_NOTE(bits / 8, false, true);                                                                        \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                       \
+  }                                                                                                           \
+  std::uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                             \
+      volatile std::uint##bits##_t* address, std::uint##bits##_t expected, std::uint##bits##_t desired, int, int) { \
+    using Word = std::uint##bits##_t;                                                                         \
+    CUEMU_NOTE(bits / 8, true, true);                                                                         \
+    __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
+    return expected;                                                                                          \
+  }                                                                                                           \
+  CUEMU_COMPARE(bits, compare_exchange_strong)                                                                \
+  CUEMU_COMPARE(bits, compare_exchange_weak)                                                                  \
+  CUEMU_UPDATE(bits, exchange, __atomic_exchange_n)                                                           \
+  CUEMU_UPDATE(bits, fetch_add, __atomic_fetch_add)                                                           \
+  CUEMU_UPDATE(bits, fetch_sub, __atomic_fetch_sub)                                                           \
+  CUEMU_UPDATE(bits, fetch_and, __atomic_fetch_and)                                                           \
+  CUEMU_UPDATE(bits, fetch_or, __atomic_fetch_or)                                                             \
+  CUEMU_UPDATE(bits, fetch_xor, __atomic_fetch_xor)                                                           \
+  CUEMU_UPDATE(bits, fetch_nand, __atomic_fetch_nand)
+
+#define CUEMU_OVERFLOW(name, words)                                             \
+  void __ubsan_handle_##name(void* data, std::uintptr_t, std::uintptr_t) {      \
+    cuemu::overflow(data, words);                                               \
+  }                                                                             \
+  void __ubsan_handle_##name##_abort(void* data, std::uintptr_t, std::uintptr_t) { cuemu::overflow(data, words); }
+
+extern "C" {
+
+void __tsan_init(void) {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit(void) {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+
+CUEMU_TOUCHES(1)
+CUEMU_TOUCHES(2)
+CUEMU_TOUCHES(4)
+CUEMU_TOUCHES(8)
+CUEMU_TOUCHES(16)
+
+void __tsan_read_range(void* address, std::size_t bytes) {
+  if (bytes > 0 && is_checked()) check_access({static_cast<char*>(address), bytes, true, false, false, false, CUEMU_HERE});
+}
+void __tsan_write_range(void* address, std::size_t bytes) {
+  if (bytes > 0 && is_checked()) check_access({static_cast<char*>(address), bytes, false, true, false, false, CUEMU_HERE});
+}
+// clang calls these in place of the library's.
+void* __tsan_memcpy(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && is_checked()) {
+    check_access({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});
+    check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});
+  }
+  return std::memcpy(to, from, bytes);
+}
+void* __tsan_memmove(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && is_checked()) {
+    check_access({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});
+    check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});
+  }
+  return std::memmove(to, from, bytes);
+}
+void* __tsan_memset(void* to, int value, std::size_t bytes) {
+  if (bytes > 0 && is_checked()) check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});
+  return std::memset(to, value, bytes);
+}
+
+CUEMU_ATOMICS(8)
+CUEMU_ATOMICS(16)
+CUEMU_ATOMICS(32)
+CUEMU_ATOMICS(64)
+
+CUEMU_OVERFLOW(add_overflow, "+")
+CUEMU_OVERFLOW(sub_overflow, "-")
+CUEMU_OVERFLOW(mul_overflow, "*")
+void __ubsan_handle_negate_overflow(void* data, std::uintptr_t) { cuemu::overflow(data, "-"); }
+void __ubsan_handle_divrem_overflow(void* data, std::uintptr_t, std::uintptr_t) { cuemu::overflow(data, "/"); }
+
+void __ubsan_handle_out_of_bounds(void* data, std::uintptr_t index) {
+  if (!is_checked()) return;
+  const auto& about = *static_cast<cuemu::OutOfBoundsData*>(data);
+  cuemu::end_thread_of("out-of-bounds", about.location,
+                       "indexes an array of type " + std::string(about.array->name) + " with " +
+                           std::to_string(static_cast<std::intptr_t>(index)),
+                       "Bound the index by the array's extent.");
+}
+
+void __ubsan_handle_type_mismatch_v1(void* data, std::uintptr_t address) {
+  if (!is_checked()) return;
+  const auto& about = *static_cast<cuemu::MismatchData*>(data);
+  cuemu::end_thread_of("misaligned", about.location,
+                       "accesses " + std::string(about.type->name) + " at an address that is no multiple of " +
+                           std::to_string(1u << about.log_alignment) + " (" + std::to_string(address % (1u << about.log_alignment)) +
+                           " bytes beyond one)",
+                       "Use vector types only where the address is known to be aligned; read the rest element by element.");
+}
+
+}  // extern "C"

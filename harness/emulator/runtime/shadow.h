@@ -1,0 +1,84 @@
+// Who touched each word of memory last, in the launch at hand.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cuemu {
+
+constexpr std::size_t kWordBytes = 4;
+
+// One access, in 16 bytes. The largest time is never reached: a launch that gets there is no longer checked.
+struct Cell {
+  static constexpr std::uint32_t kMostBlocks = (1u << 27) - 1;
+  static constexpr std::uint32_t kMostTime = (1u << 22) - 1;
+
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+
+  static Cell of(std::uint32_t block, unsigned thread, std::uint32_t time, unsigned lane_clock, const void* code,
+                 unsigned bytes, bool is_atomic) {
+    return {reinterpret_cast<std::uintptr_t>(code) << 16 | lane_clock,
+            std::uint64_t{block} << 37 | std::uint64_t{thread} << 27 | std::uint64_t{time} << 5 | bytes << 1 |
+                (is_atomic ? 1u : 0u)};
+  }
+  bool is_empty() const { return second == 0; }
+  const void* code() const { return reinterpret_cast<const void*>(first >> 16); }
+  unsigned lane_clock() const { return first & 0xffff; }
+  std::uint32_t block() const { return static_cast<std::uint32_t>(second >> 37); }
+  unsigned thread() const { return second >> 27 & 1023; }
+  std::uint32_t time() const { return second >> 5 & kMostTime; }
+  unsigned bytes() const { return second >> 1 & 15; }  // a bit for each byte of the word
+  bool is_atomic() const { return second & 1; }
+};
+
+// The last write, and the last reads by two different threads.
+struct Word {
+  Cell write;
+  Cell reads[2];
+};
+
+// The words of all memory that kernels touch, by page; a page is blank where the launch has not touched it.
+class Shadow {
+ public:
+  // All words are blank from now on.
+  void forget() { ++generation_; }
+  // Null where memory for it is short: what lies there is not looked at.
+  Word* word(const char* address) {
+    const std::uintptr_t number = reinterpret_cast<std::uintptr_t>(address) / kPageBytes;
+    Recent& recent = recent_[number % kRecent];
+    if (recent.number != number || recent.generation != generation_) {
+      recent = {number, generation_, words_of(number)};
+    }
+    return recent.words == nullptr
+               ? nullptr
+               : recent.words + reinterpret_cast<std::uintptr_t>(address) % kPageBytes / kWordBytes;
+  }
+
+ private:
+  static constexpr std::size_t kPageBytes = 4096;
+  static constexpr std::size_t kWords = kPageBytes / kWordBytes;
+  static constexpr std::size_t kRecent = 256;
+  static constexpr std::size_t kMostPages = (std::size_t{2} << 30) / (kWords * sizeof(Word));
+
+  struct Page {
+    std::uintptr_t number;  // 0 for a free place in the table
+    std::uint32_t generation;
+    Word* words;
+  };
+  struct Recent {
+    std::uintptr_t number;
+    std::uint32_t generation;
+    Word* words;
+  };
+  Word* words_of(std::uintptr_t number);
+  void grow();
+
+  Page* pages_ = nullptr;  // open addressing
+  std::size_t places_ = 0;
+  std::size_t used_ = 0;
+  std::uint32_t generation_ = 1;
+  Recent recent_[kRecent] = {};
+};
+
+}  // namespace cuemu
