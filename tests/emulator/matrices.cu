@@ -139,7 +139,7 @@ __global__ void some_lanes(float* x) {
 __global__ void two_matrices(float* x) {
   Sums sum;
   wmma::load_matrix_sync(sum, x + threadIdx.x / 16 * 128, 16, wmma::mem_row_major);
-  x[0] = sum.x[0];
+  if (threadIdx.x == 0) x[0] = sum.x[0];
 }
 __global__ void two_operations(float* x) {
   Sums sum;
@@ -153,7 +153,7 @@ __global__ void two_operations(float* x) {
 __global__ void misplaced(float* x, int offset, int stride) {
   Sums sum;
   wmma::load_matrix_sync(sum, x + offset, stride, wmma::mem_row_major);
-  x[0] = sum.x[0];
+  if (threadIdx.x == 0) x[0] = sum.x[0];
 }
 TEST int run_misuse(int which, int threads, int offset, int stride) {
   float* x;

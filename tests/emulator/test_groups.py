@@ -14,13 +14,15 @@ from .native import ORDERS, SUCCESS, Emulator, build_kernels, floats, ints, line
 SOURCE = Path(__file__).with_name("groups.cu")
 
 
-@pytest.fixture(scope="session")
-def built(native_runtime: Path) -> Emulator:
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime))
+@pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
+def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
+    checked = bool(request.param)
+    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
 
 
 @pytest.fixture
 def emulator(built: Emulator) -> Iterator[Emulator]:
+    built.begin()
     yield built
     built.reset()
 

@@ -17,13 +17,15 @@ MISALIGNED = 716
 SHAPES = {16: (16, 16, 16), 32: (32, 8, 16), 8: (8, 32, 16)}
 
 
-@pytest.fixture(scope="session")
-def built(native_runtime: Path) -> Emulator:
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime))
+@pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
+def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
+    checked = bool(request.param)
+    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
 
 
 @pytest.fixture
 def emulator(built: Emulator) -> Iterator[Emulator]:
+    built.begin()
     yield built
     built.reset()
 
