@@ -165,7 +165,7 @@ def test_a_barrier_that_not_all_reach_is_a_deadlock(emulator: Emulator) -> None:
     assert len(report["accesses"]) == 2
 
 
-@pytest.mark.parametrize(("kernel", "kind"), [("wrong_mask", "mask"), ("lanes_disagree", "divergence")])
+@pytest.mark.parametrize(("kernel", "kind"), [("wrong_mask", "mask"), ("lanes_disagree", "mask")])
 def test_misused_warp_operations(ordered: Emulator, kernel: str, kind: str) -> None:
     getattr(ordered.kernels, f"run_{kernel}")()
     ordered.only_report(kind, kernel)

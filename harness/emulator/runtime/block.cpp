@@ -51,7 +51,7 @@ void Block::begin(std::uint64_t number) {
   }
   if (is_checking()) {
     clock_.begin(static_cast<std::uint32_t>(number % Cell::kMostBlocks) + 1, size_);
-    spins_.assign(size_, Spin{});
+    conduct_.assign(size_, Conduct{});
   }
   arena_.begin_block();
 }

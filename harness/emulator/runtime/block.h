@@ -117,7 +117,7 @@ class Block {
 
   // For the checking mode.
   BlockClock& clock() { return clock_; }
-  Spin& spin(unsigned thread) { return spins_[thread]; }
+  Conduct& conduct(unsigned thread) { return conduct_[thread]; }
 
   bool spinning = false;  // when it last ran, its threads did nothing but yield
 
@@ -148,7 +148,7 @@ class Block {
   std::vector<Thread> threads_;
   SharedArena arena_;
   BlockClock clock_;
-  std::vector<Spin> spins_;  // by thread, in the checking mode
+  std::vector<Conduct> conduct_;  // by thread, in the checking mode
 };
 
 // Defined here since every barrier and every switch between threads goes through them.

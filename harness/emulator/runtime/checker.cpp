@@ -41,7 +41,7 @@ struct Running {
   Block& block;
   BlockClock& clock;
   unsigned thread;
-  uint3 index() const { return worker.thread_index(); }
+  uint3 index() const { return index_in(thread, block.launch().config.block); }
 };
 
 // One launch at a time is checked, by one OS thread.
@@ -138,6 +138,10 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
   const Extent extent = extent_of(touch.address);
   if (extent.data != nullptr) {
     const std::ptrdiff_t offset = touch.address - extent.data;
+    if (extent.is_freed) {
+      tell_bounds(at, touch, "of " + with_article(extent.what) + " of " + size_words(extent.bytes) + " that was freed,");
+      return false;
+    }
     if (offset >= 0 && static_cast<std::size_t>(offset) + touch.bytes <= extent.bytes) return true;
     tell_bounds(at, touch, beside(touch, extent.data, extent.bytes, with_article(extent.what)));
     return false;
@@ -230,7 +234,8 @@ std::string place_words(const Touch& touch, const SharedArena::Place* place) {
 
 void note_words(const Running& at, const Touch& touch, const SharedArena::Place* place) {
   Checker& all = checker();
-  const bool is_atomic = touch.is_atomic || (touch.is_volatile && place == nullptr);
+  const bool is_flag = touch.is_volatile && place == nullptr && (!touch.writes || at.clock.has_fenced());
+  const bool is_atomic = touch.is_atomic || is_flag;
   Touch seen = touch;
   seen.is_atomic = is_atomic;
   bool untouched = true;
@@ -248,7 +253,11 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
     const Cell cell = Cell::of(at.clock.block(), at.thread, at.clock.time(), at.clock.lane_clock(at.thread),
                                touch.code, bytes, is_atomic);
     const Conflict conflict = note(*word, cell, seen, at, bytes);
-    if (!conflict.earlier.is_empty()) {
+    if (conflict.earlier.is_empty()) continue;
+    Doubt& doubt = at.block.conduct(at.thread).doubt;
+    if (!touch.writes && conflict.wrote && conflict.earlier.is_atomic() && doubt.address == nullptr) {
+      doubt = {touch.address, Doubt::kPatience, seen, conflict.earlier};
+    } else {
       tell_race(at, seen, conflict.earlier, conflict.wrote, place_words(touch, place), place != nullptr);
     }
   }
@@ -258,6 +267,23 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
              " in line {0}, where nothing was written before",
          "Write every element before it is read: zero what is accumulated, and fill tiles to their last element.",
          touch.code, verb(touch), true);
+  }
+}
+
+void tell_doubt(const Running& at, Doubt& doubt) {
+  SharedArena& arena = at.block.arena();
+  const bool is_shared = arena.holds(doubt.address);
+  const SharedArena::Place place = is_shared ? arena.place(doubt.address, 1) : SharedArena::Place{};
+  tell_race(at, doubt.touch, doubt.earlier, true, place_words(doubt.touch, is_shared ? &place : nullptr), is_shared);
+  doubt.address = nullptr;
+}
+
+// Whether a thread's earlier read was a fault is known by what it does next.
+void settle_doubt(const Running& at, Doubt& doubt, const Touch& touch) {
+  if (touch.is_atomic && touch.address == doubt.address) {
+    if (touch.writes) doubt.address = nullptr;
+  } else if (--doubt.left == 0) {
+    tell_doubt(at, doubt);
   }
 }
 
@@ -272,7 +298,7 @@ std::uint64_t value_at(const Touch& touch) {
 // Counts reads of the same values; lets others run where there are many, and tells a deadlock where nothing happens.
 void notice_waiting(const Running& at, const Touch& touch) {
   Checker& all = checker();
-  Spin& spin = at.block.spin(at.thread);
+  Spin& spin = at.block.conduct(at.thread).spin;
   unsigned place = 0;
   while (place < spin.places && spin.addresses[place] != touch.address) ++place;
   const std::uint64_t value = value_at(touch);
@@ -319,6 +345,13 @@ void begin_checked_launch(const char* kernel, const Config& config) {
   }
 }
 
+void end_checked_block(Block& block) {
+  block.for_each_begun([&](Thread& thread) {
+    Doubt& doubt = block.conduct(thread.linear).doubt;
+    if (doubt.address != nullptr) tell_doubt({this_worker(), block, block.clock(), thread.linear}, doubt);
+  });
+}
+
 void check_grid_barrier() { checker().shadow.forget(); }
 
 bool has_reported_bounds() { return checker().bounds_told; }
@@ -329,6 +362,8 @@ void check_access(const Touch& touch) {
   if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
   Block& block = worker.block();
   const Running at{worker, block, block.clock(), thread.linear};
+  Doubt& doubt = block.conduct(thread.linear).doubt;
+  if (doubt.address != nullptr) settle_doubt(at, doubt, touch);
   if (block.arena().holds(touch.address)) {
     const SharedArena::Place place = block.arena().place(touch.address, touch.bytes);
     if (!place.is_inside) return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));

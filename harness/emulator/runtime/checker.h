@@ -4,7 +4,7 @@
 // Two accesses to one byte by two threads of a launch are a race unless both read, both are atomic, or one is ordered
 // before the other: by a barrier of the block or the grid, by a __syncwarp() of both lanes, or by a fence behind the
 // first, an atomic operation, and one on the same address that follows it, before the second. Volatile accesses to
-// global memory count as atomic, since flags are made of them.
+// global memory count as atomic where they make a flag: loads, and stores behind a fence.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,9 @@
 
 namespace cuemu {
 
+class Block;
+class Worker;
+
 // What an instrumented access does; an atomic update reads and writes.
 struct Touch {
   const char* address;
@@ -26,6 +29,16 @@ struct Touch {
   bool is_atomic;
   bool is_volatile;
   const void* code;  // the return address of the callback
+};
+
+// A plain read of what others update atomically; it is no fault where an atomic update of the reader follows, which
+// sees by itself whether the value was old.
+struct Doubt {
+  static constexpr unsigned kPatience = 8;  // accesses of the reader
+  const char* address;                      // null for no doubt
+  unsigned left;
+  Touch touch;
+  Cell earlier;
 };
 
 // A thread that reads the same values again and again waits for others.
@@ -39,6 +52,12 @@ struct Spin {
   std::uint64_t progress;
 };
 
+// What the checker keeps of each thread.
+struct Conduct {
+  Spin spin;
+  Doubt doubt;
+};
+
 // Whether launches are checked: one OS thread then runs all blocks of a launch.
 extern std::atomic<bool> checking;
 inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
@@ -48,6 +67,8 @@ extern thread_local const char* arguments_end;
 
 void begin_checked_launch(const char* kernel, const Config& config);
 void check_access(const Touch& touch);
+// A block has come to its end.
+void end_checked_block(Block& block);
 // Everything before is ordered before everything behind, in all blocks.
 void check_grid_barrier();
 // A thread has read from a lane that does not take part.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -12,12 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "checker.h"
 #include "report.h"
 
 namespace cuemu {
 namespace {
 
 constexpr std::size_t kZoneBytes = 4096;
+constexpr std::size_t kKeptBytes = 256 << 20;   // of freed memory, in the checking mode
 constexpr std::size_t kKnownZoneBytes = 2048;  // half of the guard bands that others leave between their tensors
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kPattern[2] = {0xF5, 0xFF};  // 0xFFF5: a NaN as half, bfloat16, float and double
@@ -32,6 +35,9 @@ struct Allocation {
 struct Registry {
   std::mutex mutex;
   std::map<char*, Allocation> allocations;  // by the address of their data
+  std::map<char*, Allocation> freed;        // and still there
+  std::deque<char*> freed_order;            // the oldest first
+  std::size_t freed_bytes = 0;
   std::vector<Extent> known;                // what others allocated, with guard bands of their own
   std::set<std::string> names;              // what these are called; kept for ever
   std::string last_kernel;
@@ -89,6 +95,30 @@ void check(char* data, const Allocation& allocation, const char* kernel, int lin
     }
     fill_red_zone(zone_after, allocation.zone_after_bytes);
   }
+}
+
+void keep_freed(Registry& all, char* data, const Allocation& allocation) {
+  all.freed.emplace(data, allocation);
+  all.freed_order.push_back(data);
+  all.freed_bytes += allocation.bytes;
+  while (all.freed_bytes > kKeptBytes) {
+    const auto oldest = all.freed.find(all.freed_order.front());
+    all.freed_order.pop_front();
+    all.freed_bytes -= oldest->second.bytes;
+    std::free(oldest->second.raw);
+    all.freed.erase(oldest);
+  }
+}
+
+// The allocation that an address lies in or beside; null where there is none.
+const std::pair<char* const, Allocation>* find(const std::map<char*, Allocation>& allocations, const char* address) {
+  const auto after = allocations.upper_bound(const_cast<char*>(address));
+  if (after != allocations.begin()) {
+    const auto before = std::prev(after);
+    const std::size_t offset = static_cast<std::size_t>(address - before->first);
+    if (offset < before->second.bytes + before->second.zone_after_bytes) return &*before;
+  }
+  return after == allocations.end() || address < after->second.raw ? nullptr : &*after;
 }
 
 }  // namespace
@@ -165,6 +195,10 @@ bool guarded_free(void* data) {
     check(found->first, allocation, all.last_kernel.c_str(), 0,
           " (noticed when it was freed; the kernel is the last one launched)");
     all.allocations.erase(found);
+    if (is_checking()) {
+      keep_freed(all, static_cast<char*>(data), allocation);
+      return true;
+    }
   }
   std::free(allocation.raw);
   return true;
@@ -173,15 +207,10 @@ bool guarded_free(void* data) {
 Extent guarded_extent(const char* address) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  auto after = all.allocations.upper_bound(const_cast<char*>(address));
-  if (after != all.allocations.begin()) {
-    const auto& [data, allocation] = *std::prev(after);
-    const std::size_t offset = static_cast<std::size_t>(address - data);
-    if (offset < allocation.bytes + allocation.zone_after_bytes) return {data, allocation.bytes, allocation.what};
+  if (const auto* found = find(all.allocations, address)) {
+    return {found->first, found->second.bytes, found->second.what, false};
   }
-  if (after != all.allocations.end() && address >= after->second.raw) {
-    return {after->first, after->second.bytes, after->second.what};
-  }
+  if (const auto* found = find(all.freed, address)) return {found->first, found->second.bytes, found->second.what, true};
   for (const Extent& extent : all.known) {
     if (address >= extent.data - kKnownZoneBytes && address < extent.data + extent.bytes + kKnownZoneBytes) return extent;
   }
@@ -221,7 +250,7 @@ void cuemu_forget_tensors(void) {
 void cuemu_know_tensor(const void* data, std::size_t bytes, const char* name) {
   cuemu::Registry& all = cuemu::registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  all.known.push_back({static_cast<const char*>(data), bytes, all.names.insert(name).first->c_str()});
+  all.known.push_back({static_cast<const char*>(data), bytes, all.names.insert(name).first->c_str(), false});
 }
 
 int cuemu_guarded_free(void* data) { return cuemu::guarded_free(data) ? 1 : 0; }

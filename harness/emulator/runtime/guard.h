@@ -31,7 +31,8 @@ char* damage_end_in(char* begin, std::size_t bytes);
 // Poisoned memory, aligned to 256 bytes, or null where there is none. `what` names it in reports ("tensor").
 void* guarded_allocate(std::size_t bytes, const char* what);
 
-// Checks and frees; false when `data` is no guarded allocation.
+// Checks and frees; false when `data` is no guarded allocation. In the checking mode memory is kept for a while, so that
+// a kernel that still uses it is seen.
 bool guarded_free(void* data);
 
 // An allocation, its red zones left out.
@@ -39,6 +40,7 @@ struct Extent {
   const char* data;
   std::size_t bytes;
   const char* what;
+  bool is_freed;
 };
 // The guarded allocation that `address` lies in, or in whose red zones; all null where there is none.
 Extent guarded_extent(const char* address);

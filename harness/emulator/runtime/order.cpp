@@ -6,7 +6,7 @@ namespace cuemu {
 namespace {
 
 // Whether what a block did at a time was published in one of these, or was known to who published there.
-bool is_published(const std::vector<Acquired>& acquired, std::uint32_t block, std::uint32_t time,
+bool is_published(const std::vector<Acquired>& acquired, std::uint32_t block, std::uint32_t time, bool is_own,
                   std::vector<Acquired>& visited) {
   for (const Acquired& one : acquired) {
     const bool known = std::any_of(visited.begin(), visited.end(), [&](const Acquired& other) {
@@ -17,12 +17,13 @@ bool is_published(const std::vector<Acquired>& acquired, std::uint32_t block, st
     const auto found = one.of->of_block.find(block);
     if (found != one.of->of_block.end()) {
       for (const std::size_t number : found->second) {
-        if (number < one.entries && one.of->entries[number].time > time) return true;
+        const History::Entry& entry = one.of->entries[number];
+        if (number < one.entries && (is_own ? entry.own_time : entry.time) > time) return true;
       }
     }
     for (std::size_t number = 0; number < one.entries; ++number) {
       const std::vector<Acquired>& behind = one.of->entries[number].known;
-      if (!behind.empty() && is_published(behind, block, time, visited)) return true;
+      if (!behind.empty() && is_published(behind, block, time, is_own, visited)) return true;
     }
   }
   return false;
@@ -34,7 +35,7 @@ void BlockClock::begin(std::uint32_t linear, unsigned threads) {
   block_ = linear;
   threads_ = threads;
   time_ = 1;
-  barrier_time_ = fence_time_ = 0;
+  barrier_time_ = fence_time_ = own_fence_time_ = 0;
   acquired_.clear();
   seen_.clear();
 }
@@ -66,7 +67,7 @@ void BlockClock::acquire(const History& history) {
 }
 
 void BlockClock::release(History& history) const {
-  if (fence_time_ == 0 && acquired_.empty()) return;
+  if (own_fence_time_ == 0 && acquired_.empty()) return;
   std::vector<std::size_t>& own = history.of_block[block_];
   std::vector<Acquired> known;
   for (const Acquired& one : acquired_) {
@@ -77,10 +78,10 @@ void BlockClock::release(History& history) const {
     const auto same = [](const Acquired& left, const Acquired& right) {
       return left.of == right.of && left.entries == right.entries;
     };
-    if (last.time == fence_time_ && std::equal(last.known.begin(), last.known.end(), known.begin(), known.end(), same)) return;
+    if (last.own_time == own_fence_time_ && std::equal(last.known.begin(), last.known.end(), known.begin(), known.end(), same)) return;
   }
   own.push_back(history.entries.size());
-  history.entries.push_back({block_, fence_time_, std::move(known)});
+  history.entries.push_back({block_, fence_time_, own_fence_time_, std::move(known)});
 }
 
 bool BlockClock::is_behind(const Cell& earlier, unsigned thread) const {
@@ -94,7 +95,7 @@ bool BlockClock::is_behind(const Cell& earlier, unsigned thread) const {
   }
   if (acquired_.empty()) return false;
   std::vector<Acquired> visited;
-  return is_published(acquired_, earlier.block(), earlier.time(), visited);
+  return is_published(acquired_, earlier.block(), earlier.time(), earlier.block() == block_, visited);
 }
 
 }  // namespace cuemu

@@ -22,7 +22,8 @@ struct Acquired {
 struct History {
   struct Entry {
     std::uint32_t block;
-    std::uint32_t time;
+    std::uint32_t time;      // for other blocks
+    std::uint32_t own_time;  // for the block itself, for which a fence of the block is enough
     std::vector<Acquired> known;
   };
   std::vector<Entry> entries;
@@ -40,7 +41,12 @@ class BlockClock {
   unsigned lane_clock(unsigned thread) const { return seen_.empty() ? 0 : seen_[thread * kLanesOfWarp + thread % kLanesOfWarp]; }
 
   void barrier();
-  void fence() { fence_time_ = tick(); }
+  void fence(bool of_device) {
+    own_fence_time_ = tick();
+    if (of_device) fence_time_ = own_fence_time_;
+  }
+  // Whether a fence came before: what a volatile store that follows one is, is a flag.
+  bool has_fenced() const { return fence_time_ != 0; }
   // `lanes` of a warp have met in a __syncwarp().
   void sync_warp(unsigned warp, unsigned lanes);
   // An atomic operation on a location: what it takes over from earlier ones, and what it passes on.
@@ -59,6 +65,7 @@ class BlockClock {
   std::uint32_t time_ = 1;
   std::uint32_t barrier_time_ = 0;
   std::uint32_t fence_time_ = 0;
+  std::uint32_t own_fence_time_ = 0;
   std::vector<Acquired> acquired_;
   // By thread, for each lane of its warp: how many of that lane's __syncwarp() calls it is behind. Empty before any.
   std::vector<std::uint16_t> seen_;

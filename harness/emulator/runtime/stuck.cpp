@@ -84,7 +84,7 @@ void report_stuck(const Block& block) {
                waits_for(thread) + " in line " + std::to_string(thread.line);
     accesses.push_back(waiting(block, thread));
   }
-  add_report({warps_disagree ? "divergence" : "deadlock", block.launch().kernel, groups.front().example->line, message,
+  add_report({warps_disagree ? "mask" : "deadlock", block.launch().kernel, groups.front().example->line, message,
               "Let all threads of the block reach every barrier, and all lanes of a mask the same warp operation; "
               "move these calls out of branches that only some threads take.",
               std::move(accesses)});

@@ -140,6 +140,7 @@ bool Worker::settle(Block& block) {
   if (launch_->abandoned.load(std::memory_order_relaxed)) return false;
   if (block.live() == 0) {
     if (ended_++ == 0) first_ended_ = block.index();
+    if (is_checking()) end_checked_block(block);
     report_damage(block);
     free_.push_back(&block);
     return true;
@@ -421,7 +422,7 @@ unsigned active_lanes(int line) { return kernel_worker().active_lanes(line); }
 void fence(bool of_device) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (!in_kernel()) return;
-  if (of_device && is_checking()) own_worker->block().clock().fence();
+  if (is_checking()) own_worker->block().clock().fence(of_device);
   own_worker->changed_nothing();
 }
 
