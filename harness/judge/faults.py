@@ -69,7 +69,7 @@ class Faults:
         raise CandidateStopped(status, message, findings=findings(reports))
 
     def confirm(self) -> None:
-        """The result was seen to depend on what was suspected; behind a fault that is known it may be its consequence."""
+        """The result depends on what was suspected; behind a known fault that may be a consequence."""
         if not self.kept:
             self._add(self.kept, self.suspicions)
         self.suspicions.clear()
