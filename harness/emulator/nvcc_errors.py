@@ -15,6 +15,10 @@ from harness.emulator.diagnostics import Place, SourceLocator, diagnostics, is_o
 from harness.text import kernel_name, shortened
 
 SHOWN_ERRORS = 3
+#: The compiler gives up after some hundred errors; what is far longer is not its own.
+MAX_READ_CHARACTERS = 1_000_000
+#: For each of which the code that it read is looked through; one mistake in a function can be many.
+MAX_PTXAS_ERRORS = 50
 MAX_ERROR_CHARACTERS, MAX_LINE_CHARACTERS = 600, 200
 
 _ERROR = re.compile(
@@ -70,21 +74,19 @@ def nvcc_errors(log: str, locator: SourceLocator, own_files: Sequence[str], ptx:
         The errors in their order, at least one.
     """
     found: list[NvccError] = []
-    lines = log.splitlines()
-    for number, line in enumerate(lines):
+    lines = log[:MAX_READ_CHARACTERS].splitlines()
+    of_front_end: list[tuple[str, list[Place]]] = []
+    for line in lines:
         if error := _ERROR.match(line):
-            places = [Place(error["file"], int(error["line"]))]
-            for following in lines[number + 1 :]:
-                if _ERROR.match(following):
-                    break
-                if led := _LED_HERE.search(following):
-                    places.append(Place(led["quoted"] or led["file"] or error["file"], int(led["line"])))
-            found.append(_placed(error["message"], places, locator, own_files))
-        elif fault := _of_ptxas(line, ptx):
+            of_front_end.append((error["message"], [Place(error["file"], int(error["line"]))]))
+        elif of_front_end and (led := _LED_HERE.search(line)):
+            places = of_front_end[-1][1]
+            places.append(Place(led["quoted"] or led["file"] or places[0].file, int(led["line"])))
+        elif len(found) < MAX_PTXAS_ERRORS and (fault := _of_ptxas(line, ptx)):
             found.append(fault)
-    found += [
-        _placed(error.message, [error.place, *error.via], locator, own_files) for error in diagnostics(log)
-    ]  # of the host compiler, which stops at the first
+    found += [_placed(message, places, locator, own_files) for message, places in of_front_end]
+    of_host_compiler = diagnostics("\n".join(lines))
+    found += [_placed(error.message, [error.place, *error.via], locator, own_files) for error in of_host_compiler]
     if not found:
         said = next((error["message"] for error in map(_OF_NVCC.match, lines) if error), "")
         if said:
