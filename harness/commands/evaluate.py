@@ -90,11 +90,15 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     metavar="RULE",
     help=f"Enforce a rule that is only reported: {', '.join(REPORTED)}; repeatable.",
 )
-@click.option("--check", is_flag=True, help="Check every access of the kernels, on the emulator; see docs/emulator.md.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Check every access of the kernels, on the emulator, and compile them with nvcc where there is one.",
+)
 @click.option(
     "--arch",
     type=click.Choice(list(ARCHITECTURES)),
-    help=f"Whose limits --check holds launches to. [default: {architectures.DEFAULT}]",
+    help=f"Whose limits --check holds launches to, and what it compiles for. [default: {architectures.DEFAULT}]",
 )
 @click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")

@@ -68,8 +68,8 @@ END_LIMIT_S = 30
 #: How often what a worker left behind is looked for; something that forks faster than that is not ended.
 SWEEPS = 100
 _KEPT_ENVIRONMENT = (
-    *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"),
-    "OMP_WAIT_POLICY",
+    *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
+    *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
 )
 
 

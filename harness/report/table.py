@@ -12,6 +12,7 @@ from rich.table import Table
 from harness.baselines import EAGER
 from harness.records import ERROR, REPORT, EvaluationRecord, Finding, Status, TensorReport
 from harness.report.comparison import HEADER, Group, columns, lead_text
+from harness.report.compilation import compiled_lines
 from harness.rules import NO_OWN_KERNEL
 from harness.scanning.rules import RULES
 from harness.text import one_line, printable
@@ -63,7 +64,7 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print("time: stored is an answer from the store; --fresh judges again")
     for layer, whys in _missing_layers(records).items():
         console.print(escape(one_line(f"not confined by {layer}: {'; '.join(whys)}")))
-    for line in kernel_lines(records):
+    for line in (*kernel_lines(records), *compiled_lines(records)):
         console.print(escape(line))
     for record in records:
         if record.status is Status.PASSED:
