@@ -13,8 +13,13 @@ _KERNEL_ARGUMENT = {
     "cudaOccupancyMaxPotentialBlockSize": ("occupancy_max_potential_block_size", 2),
 }
 
-# The calls that launch a kernel given with a `void**` of its parameters.
-_LAUNCH_CALLS = {"cudaLaunchKernel": "launch_kernel", "cudaLaunchCooperativeKernel": "launch_cooperative_kernel"}
+# The same for each call that launches one.
+_LAUNCH_CALLS = {
+    "cudaLaunchKernel": ("launch_kernel", 0),
+    "cudaLaunchCooperativeKernel": ("launch_cooperative_kernel", 0),
+    "cudaLaunchKernelEx": ("launch_kernel_ex", 1),
+    "cudaLaunchKernelExC": ("launch_kernel_exc", 1),
+}
 
 
 class Kernels:
@@ -184,14 +189,15 @@ def rewrite_kernel_calls(code: Code, kernels: Kernels) -> None:
 
 def _rewrite_launch_call(code: Code, position: int, arguments: list[Range], kernels: Kernels) -> None:
     """``cudaLaunchKernel(k, …)``: the kernel stays an argument, its type tells what ``void** parameters`` hold."""
-    if len(arguments) < 4 or arguments[0][0] >= arguments[0][1]:
+    function, index = _LAUNCH_CALLS[code.text(position)]
+    if len(arguments) <= index or arguments[index][0] >= arguments[index][1]:
         return
-    inner = without_casts(code, *arguments[0])
+    inner = without_casts(code, *arguments[index])
     if inner[0] >= inner[1]:
         return
-    name = kernels.name_of(code, *arguments[0])
-    _qualify(code, position, f"::cuemu::{_LAUNCH_CALLS[code.text(position)]}")
-    code.replace(*arguments[0], f"{name}, __LINE__, {code.one_line(*inner)}")
+    name = kernels.name_of(code, *arguments[index])
+    _qualify(code, position, f"::cuemu::{function}")
+    code.replace(*arguments[index], f"{name}, __LINE__, {code.one_line(*inner)}")
 
 
 def _qualify(code: Code, position: int, qualified: str) -> None:

@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 
 import harness.emulator
+from harness.emulator.compiler import find_compiler
 from harness.emulator.rewrite import rewrite_cuda
+from harness.emulator.session import POISONS
 
 ROOT = Path(harness.emulator.__file__).parent
 COMPILE = [
@@ -20,9 +22,10 @@ SUCCESS, INVALID_VALUE, INVALID_CONFIGURATION, ASSERT, LAUNCH_FAILURE = 0, 1, 9,
 
 
 class Emulator:
-    """The runtime, and a test's kernels linked against it."""
+    """The runtime, and a test's kernels linked against it; in the checking mode where these are built for it."""
 
-    def __init__(self, runtime: Path, kernels: Path):
+    def __init__(self, runtime: Path, kernels: Path, checked: bool = False):
+        self.checked = checked
         self.runtime = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
         self.kernels = ctypes.CDLL(str(kernels))
         self.runtime.cuemu_take_reports.restype = ctypes.c_char_p
@@ -41,7 +44,11 @@ class Emulator:
     def last_error(self) -> int:
         return self.runtime.cudaGetLastError()
 
+    def begin(self) -> None:
+        self.runtime.cuemu_set_checking(int(self.checked), POISONS[0])
+
     def reset(self) -> None:
+        self.runtime.cuemu_set_checking(0, POISONS[0])
         self.runtime.cuemu_set_order(0, 0)
         self.runtime.cuemu_clear_error()
         self.reports()
@@ -54,15 +61,17 @@ def build_runtime(folder: Path) -> Path:
     return library
 
 
-def build_kernels(source: Path, runtime: Path) -> Path:
+def build_kernels(source: Path, runtime: Path, checked: bool = False) -> Path:
     """Compiles a C++ source as it is, or a CUDA source (.cu) rewritten."""
-    library = runtime.with_name(f"{source.stem}.so")
+    library = runtime.with_name(f"{source.stem}{'_checked' if checked else ''}.so")
     text = source.read_text(encoding="utf-8")
     unit = library.with_suffix(".cpp")
     unit.write_text(f'#line 1 "{source}"\n{rewrite_cuda(text) if source.suffix == ".cu" else text}', encoding="utf-8")
     link = [f"-L{runtime.parent}", "-lcuemu", "-Wl,-rpath,$ORIGIN"]
-    prelude = ["-include", "cuemu_prelude.h"]
-    subprocess.run([*COMPILE, "-O2", *prelude, str(unit), "-o", str(library), *link], check=True)
+    flags = [*(find_compiler().checked_flags() if checked else ["-O2"]), "-include", "cuemu_prelude.h"]
+    compiled = library.with_suffix(".o")
+    subprocess.run([*COMPILE, *flags, "-c", str(unit), "-o", str(compiled)], check=True)
+    subprocess.run([*COMPILE, str(compiled), "-o", str(library), *link], check=True)
     return library
 
 

@@ -14,13 +14,15 @@ SOURCE = Path(__file__).with_name("resident_blocks.cu")
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
 
 
-@pytest.fixture(scope="session")
-def built(native_runtime: Path) -> Emulator:
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime))
+@pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
+def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
+    checked = bool(request.param)
+    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
 
 
 @pytest.fixture
 def emulator(built: Emulator) -> Iterator[Emulator]:
+    built.begin()
     yield built
     built.reset()
 

@@ -204,6 +204,10 @@ uint3 index_in(std::uint64_t linear, const dim3& sizes);
 
 const char* warp_operation_name(WarpOp operation);
 
+// How a warp's operation on matrices went, as each lane's result.
+enum class MatrixOutcome : std::uint64_t { done, lanes_missing, lanes_differ };
+void compute_matrix_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);
+
 // The lane that a waiting thread's shuffle reads from; false where it is no shuffle.
 bool shuffle_source(const Thread& thread, unsigned& source);
 

@@ -16,6 +16,8 @@ __thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_grid_size;
 namespace cuemu {
 namespace {
 
+constexpr int kMisaligned = 716;  // cudaErrorMisalignedAddress
+constexpr int kMatrixStride = 16;  // load_matrix_sync() and store_matrix_sync() ask for a multiple of it, in bytes
 constexpr unsigned kYieldRounds = 16;    // turns after which a block that only yields makes room for another
 constexpr std::size_t kKeptBlocks = 16;  // between launches
 
@@ -325,6 +327,27 @@ unsigned Worker::active_lanes(int line) {
   return static_cast<unsigned>(self.result);
 }
 
+void Worker::matrix_operation(WarpOp operation, const void* operand, unsigned alignment, int stride_bytes, int line) {
+  const auto value = reinterpret_cast<std::uintptr_t>(operand);
+  const auto outcome = static_cast<MatrixOutcome>(warp_operation(operation, ~0u, value, stride_bytes, 32, line));
+  const std::string name = warp_operation_name(operation);
+  if (outcome == MatrixOutcome::lanes_missing) {
+    fail("divergence", line, name + " in " + position() + " needs all 32 lanes of the warp; some have ended or never were",
+         "Launch whole warps, and let all lanes reach the call.", kLaunchFailure);
+  }
+  if (outcome == MatrixOutcome::lanes_differ) {
+    fail("divergence", line, name + " in " + position() + ": the lanes of the warp give different arguments",
+         "Compute the pointer and the stride from the warp's number, not from the thread's.", kLaunchFailure);
+  }
+  if (value % alignment != 0 || stride_bytes % kMatrixStride != 0) {
+    fail("misaligned", line, name + " in " + position() + ": the pointer lies " + std::to_string(value % alignment) +
+         " bytes after a multiple of " + std::to_string(alignment) + ", and the stride is " +
+         std::to_string(stride_bytes) + " bytes",
+         "Give a pointer that is a multiple of 32 bytes (16 for 8-bit integers) and a stride that is a multiple of 16 "
+         "bytes; align shared arrays with __align__(32).", kMisaligned);
+  }
+}
+
 void* Worker::shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line) {
   SharedArena& arena = block_->arena();
   const std::size_t before = arena.static_bytes();
@@ -383,6 +406,15 @@ bool in_cooperative_launch() { return kernel_worker().is_cooperative(); }
 std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
                              int line) {
   return kernel_worker().warp_operation(operation, mask, value, parameter, width, line);
+}
+
+void matrix_multiply(const MatrixProduct& own, int line) {
+  kernel_worker().matrix_operation(WarpOp::matrix_multiply, &own, 1, 0, line);
+}
+
+void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes,
+                         int line) {
+  kernel_worker().matrix_operation(operation, address, alignment, static_cast<int>(stride_bytes), line);
 }
 
 unsigned active_lanes(int line) { return kernel_worker().active_lanes(line); }

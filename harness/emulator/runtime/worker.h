@@ -25,6 +25,7 @@ class Worker {
   std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
                                int line);
   unsigned active_lanes(int line);
+  void matrix_operation(WarpOp operation, const void* operand, unsigned alignment, int stride_bytes, int line);
   void yield();
   void changed_nothing();
   void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);

@@ -7,6 +7,41 @@
 #include "host_api.h"
 #include "runtime.h"
 
+// Of a launch's attributes only the cooperative one has an effect here.
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+  cudaLaunchAttributePriority = 8,
+  cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
+};
+#define cudaLaunchAttributeClusterDimension                                                                      \
+  ([] {                                                                                                          \
+    static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel"); \
+    return cudaLaunchAttributeIgnore;                                                                            \
+  }())
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int cooperative;
+  int priority;
+  int programmaticStreamSerializationAllowed;
+  unsigned sharedMemCarveout;
+  struct {
+    unsigned x, y, z;
+  } clusterDim;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
 namespace cuemu {
 
 template <typename Stream = cudaStream_t>
@@ -55,6 +90,30 @@ cudaError_t launch_cooperative_kernel(const char* kernel, int line, void (*funct
                                       cudaStream_t = nullptr) {
   launch_with(kernel, line, function, {grid, block, shared_bytes, true}, parameters,
               std::index_sequence_for<Parameters...>());
+  return cudaPeekAtLastError();
+}
+
+inline Config config_of(const cudaLaunchConfig_t& given) {
+  Config config{given.gridDim, given.blockDim, given.dynamicSmemBytes};
+  for (unsigned i = 0; i < given.numAttrs; ++i) {
+    if (given.attrs[i].id == cudaLaunchAttributeCooperative) config.cooperative = given.attrs[i].val.cooperative != 0;
+  }
+  return config;
+}
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch_kernel_ex(const cudaLaunchConfig_t* given, const char* kernel, int line,
+                             void (*function)(Parameters...), Arguments&&... arguments) {
+  launch(
+      kernel, line, config_of(*given), [function](auto const&... values) { function(values...); },
+      static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(std::forward<Arguments>(arguments))...);
+  return cudaPeekAtLastError();
+}
+
+template <typename... Parameters>
+cudaError_t launch_kernel_exc(const cudaLaunchConfig_t* given, const char* kernel, int line,
+                              void (*function)(Parameters...), void** parameters) {
+  launch_with(kernel, line, function, config_of(*given), parameters, std::index_sequence_for<Parameters...>());
   return cudaPeekAtLastError();
 }
 

@@ -56,11 +56,33 @@ enum class WarpOp : int {
   reduce_xor,
   sync,
   active,
+  matrix_load,
+  matrix_store,
+  matrix_multiply,
 };
 // `parameter` and `width` are those of the shuffles. Lanes that a shuffle may not read yield all ones.
 std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width, int line);
 // The lanes of the warp that came to the same line; waits until no lane of the warp can run on.
 unsigned active_lanes(int line);
+
+// Matrices that the 32 lanes of a warp hold together: of one with `columns` columns, element i of lane l is the one at
+// row (32 i + l) / columns and column (32 i + l) % columns.
+enum class Element : int { half, bfloat16, tf32, float32, float64, int8, uint8, int32 };
+struct LaneOfMatrix {
+  Element element;
+  const void* values;
+};
+// A lane's part in sum := addend + left x right, (m, n) := (m, n) + (m, k) x (k, n).
+struct MatrixProduct {
+  int m, n, k;
+  LaneOfMatrix left, right, addend;
+  Element sum_element;
+  void* sum;
+  bool saturate;
+};
+void matrix_multiply(const MatrixProduct& own, int line);
+// Waits for the other lanes of the warp, and reports what may not be loaded from or stored to in this form.
+void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes, int line);
 
 // A memory fence; one of the whole device also publishes what came before it to other blocks.
 void fence(bool of_device);

@@ -13,8 +13,6 @@ inline constexpr bool kNever = false;
     return 0;                                                                              \
   }
 
-CUEMU_REFUSE(cudaLaunchKernelExC, "launches with attributes", "launch with kernel<<<...>>>(...)")
-CUEMU_REFUSE(cudaLaunchKernelEx, "launches with attributes", "launch with kernel<<<...>>>(...)")
 CUEMU_REFUSE(cudaStreamBeginCapture, "CUDA graphs", "launch the kernels directly")
 CUEMU_REFUSE(cudaGraphLaunch, "CUDA graphs", "launch the kernels directly")
 CUEMU_REFUSE(cudaGraphInstantiate, "CUDA graphs", "launch the kernels directly")

@@ -1,0 +1,111 @@
+// Products of matrices that a warp's lanes hold together, computed once all lanes have arrived.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "block.h"
+#include "cuemu/small_float_bits.h"
+
+namespace cuemu {
+namespace {
+
+constexpr int kMostElements = 32 * 16;  // of the largest matrix, 32 x 16
+
+template <typename Value>
+Value element_at(const void* values, int i) {
+  Value value;
+  std::memcpy(&value, static_cast<const char*>(values) + i * sizeof(Value), sizeof value);
+  return value;
+}
+
+// As the hardware reads it: of a tf32 the lower 13 bits do not count.
+template <typename Number>
+Number widened(const LaneOfMatrix& lane, int i) {
+  switch (lane.element) {
+    case Element::half: return static_cast<Number>(HalfBits::widen(element_at<unsigned short>(lane.values, i)));
+    case Element::bfloat16: return static_cast<Number>(BfloatBits::widen(element_at<unsigned short>(lane.values, i)));
+    case Element::tf32:
+      return static_cast<Number>(bit_cast<float>(element_at<std::uint32_t>(lane.values, i) & 0xffffe000u));
+    case Element::float32: return static_cast<Number>(element_at<float>(lane.values, i));
+    case Element::float64: return static_cast<Number>(element_at<double>(lane.values, i));
+    case Element::int8: return static_cast<Number>(element_at<signed char>(lane.values, i));
+    case Element::uint8: return static_cast<Number>(element_at<unsigned char>(lane.values, i));
+    case Element::int32: return static_cast<Number>(element_at<int>(lane.values, i));
+  }
+  return Number();
+}
+
+template <typename Number>
+void store(const MatrixProduct& lane, int i, Number value) {
+  char* const to = static_cast<char*>(lane.sum);
+  if constexpr (std::is_same_v<Number, std::int64_t>) {
+    const std::int64_t kept = lane.saturate ? std::clamp<std::int64_t>(value, INT32_MIN, INT32_MAX) : value;
+    const auto bits = static_cast<std::uint32_t>(kept);
+    std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
+  } else if (lane.sum_element == Element::half) {
+    const unsigned short bits = HalfBits::narrow(static_cast<float>(value));
+    std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
+  } else {
+    std::memcpy(to + i * sizeof value, &value, sizeof value);
+  }
+}
+
+// Products are exact; a float holds each, since the factors have at most 11 significant bits. Sums are rounded to Number.
+template <typename Number>
+void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
+  const int m = lanes[0]->m, n = lanes[0]->n, k = lanes[0]->k;
+  Number left[kMostElements], right[kMostElements], sum[kMostElements];
+  const auto gather = [&](Number* matrix, int elements, LaneOfMatrix MatrixProduct::* which) {
+    for (int i = 0; i < elements; ++i) matrix[i] = widened<Number>(lanes[i % kLanes]->*which, i / kLanes);
+  };
+  gather(left, m * k, &MatrixProduct::left);
+  gather(right, k * n, &MatrixProduct::right);
+  gather(sum, m * n, &MatrixProduct::addend);
+  for (int row = 0; row < m; ++row) {
+    for (int inner = 0; inner < k; ++inner) {
+      const Number factor = left[row * k + inner];
+      for (int column = 0; column < n; ++column) sum[row * n + column] += factor * right[inner * n + column];
+    }
+  }
+  for (int i = 0; i < m * n; ++i) store(*lanes[i % kLanes], i / kLanes, sum[i]);
+}
+
+bool alike(const MatrixProduct& one, const MatrixProduct& other) {
+  return one.m == other.m && one.n == other.n && one.k == other.k && one.left.element == other.left.element &&
+         one.right.element == other.right.element && one.addend.element == other.addend.element &&
+         one.sum_element == other.sum_element && one.saturate == other.saturate;
+}
+
+MatrixOutcome multiply_warp(Thread* const (&threads)[kLanes]) {
+  const MatrixProduct* lanes[kLanes];
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    lanes[lane] = reinterpret_cast<const MatrixProduct*>(threads[lane]->value);
+    if (!alike(*lanes[0], *lanes[lane])) return MatrixOutcome::lanes_differ;
+  }
+  if (lanes[0]->sum_element == Element::int32) multiply<std::int64_t>(lanes);
+  else if (lanes[0]->sum_element == Element::float64) multiply<double>(lanes);
+  else multiply<float>(lanes);
+  return MatrixOutcome::done;
+}
+
+}  // namespace
+
+void compute_matrix_operation(WarpOp operation, unsigned lanes, Thread* const (&threads)[kLanes]) {
+  MatrixOutcome outcome = MatrixOutcome::done;
+  if (lanes != ~0u) {
+    outcome = MatrixOutcome::lanes_missing;
+  } else if (operation == WarpOp::matrix_multiply) {
+    outcome = multiply_warp(threads);
+  } else {
+    for (const Thread* thread : threads) {
+      if (thread->value == threads[0]->value && thread->parameter == threads[0]->parameter) continue;
+      outcome = MatrixOutcome::lanes_differ;
+    }
+  }
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    threads[__builtin_ctz(left)]->result = static_cast<std::uint64_t>(outcome);
+  }
+}
+
+}  // namespace cuemu
