@@ -131,9 +131,9 @@ TEST void run_copies(const float* x, float* y, int n) { copies<<<1, 96, n * size
 __global__ void some_leave(int* out) {
   auto tile = cg::tiled_partition<32>(cg::this_thread_block());
   if (threadIdx.x == 5) {
-    out[0] = tile.shfl(1, 0);
+    out[threadIdx.x] = tile.shfl(1, 0);
   } else {
-    out[1] = tile.any(1);
+    out[threadIdx.x] = tile.any(1);
   }
 }
 TEST void run_some_leave(int* out) { some_leave<<<1, 64>>>(out); }

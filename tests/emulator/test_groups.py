@@ -130,9 +130,9 @@ def test_a_copy_by_all_threads_is_there_after_the_wait(ordered: Emulator, count:
     assert ordered.reports() == []
 
 
-def test_lanes_of_a_tile_in_different_operations_are_divergence(ordered: Emulator) -> None:
-    ordered.kernels.run_some_leave(ints(2))
-    report = ordered.only_report("divergence", "some_leave")
+def test_lanes_of_a_tile_in_different_operations_are_reported(ordered: Emulator) -> None:
+    ordered.kernels.run_some_leave(ints(64))
+    report = ordered.only_report("mask", "some_leave")
     lines = {access["line"] for access in report["accesses"]}
     assert lines == {line_of(SOURCE, text, "void some_leave") for text in ("tile.shfl", "tile.any")}
 
