@@ -23,6 +23,7 @@ from harness.text import one_line, printable
 COMMANDS = {
     "benchmark": "Time solutions against eager and compiled PyTorch, and write the table.",
     "cache": "Show or empty the build cache.",
+    "check": "Check every access of solutions' kernels on the CPU emulator.",
     "compare": "Compare solutions, records or runs by speed.",
     "config": "Show the settings that count here, and where each comes from.",
     "doctor": "Check what this machine has for judging, and say how to get what is missing.",

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import harness
-from harness.build.nvcc import cuda_home, nvcc_version
+from harness.build.nvcc import INSTALL_NVCC, cuda_home, nvcc_version
 from harness.devices import driver_version
 from harness.emulator.compiler import find_compiler, python_include
 from harness.errors import DeviceError, ToolchainError, UsageError
@@ -42,6 +42,8 @@ NeededFor = Literal["cpu", "cuda", "both"]
 #: Seconds that a self-test may take, with its build.
 SELF_TEST_LIMIT_S = 120.0
 _TOOL_LIMIT_S = 20.0
+#: The halves' header needs a package more than the rest.
+_KERNEL = "#include <cuda_fp16.h>\n__global__ void kernel(__half* x) { x[0] = __float2half(1.f); }\n"
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_TORCH = (2, 11)
 #: g++ 12 takes 1.4 GiB to read torch/extension.h of torch 2.13.
@@ -338,7 +340,9 @@ def calibrate(wanted: str, home: Path) -> Ceilings:
 
 
 def check_nvcc(torch_cuda: str | None) -> Check:
-    """CUDA's compiler, which must be of the major version that torch was built for.
+    """CUDA's compiler, tried on a kernel; it must be of the major version that torch was built for.
+
+    The CPU does without it, but for `evaluate --check`.
 
     Args:
         torch_cuda: The CUDA that torch was built for, as ``13.0``; None for none.
@@ -346,7 +350,8 @@ def check_nvcc(torch_cuda: str | None) -> Check:
     try:
         version = nvcc_version()
     except ToolchainError as error:
-        return Check("nvcc", False, "not found or does not run", _one_line(str(error)), "cuda")
+        remedy = f"{_one_line(str(error))}; without a GPU, `evaluate --check` then says whether solutions build for one"
+        return Check("nvcc", False, "not found or does not run", remedy, "cuda")
     found = f"{version.strip()}, {cuda_home()}/bin/nvcc"
     release = re.search(r"release (\d+)", version)
     if release and torch_cuda and release[1] != torch_cuda.partition(".")[0]:
@@ -355,7 +360,32 @@ def check_nvcc(torch_cuda: str | None) -> Check:
             f"`export CUDA_HOME=/usr/local/cuda-{torch_cuda}`"
         )
         return Check("nvcc", False, f"{found}; torch was built for CUDA {torch_cuda}", remedy, "cuda")
+    if failure := _nvcc_failure():
+        return Check("nvcc", False, f"{found}; it does not compile a kernel: {failure}", INSTALL_NVCC, "cuda")
     return Check("nvcc", True, found, "", "cuda")
+
+
+def _nvcc_failure() -> str:
+    """Why nvcc cannot compile a kernel, such as for a package of PyPI that is missing; empty where it can."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.cu"
+        source.write_text(_KERNEL, encoding="utf-8")
+        command = [f"{cuda_home()}/bin/nvcc", "-cubin", str(source), "-o", f"{source}.cubin"]
+        try:
+            finished = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=_TOOL_LIMIT_S,
+                cwd=folder,
+                env={**os.environ, "TMPDIR": folder},
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return _one_line(str(error))
+    telling = [line for line in finished.stdout.splitlines() if "error" in line or "fatal" in line]
+    return "" if finished.returncode == 0 else _one_line((telling or [finished.stdout])[0]) or "it printed nothing"
 
 
 def check_compiler() -> Check:

@@ -150,6 +150,12 @@ class Finding:
     message: str = ""
     level: str = ERROR
 
+    @property
+    def words(self) -> str:
+        """All of it in one line: kind, what was seen, where, and what to do."""
+        place = f" (kernel {self.kernel}, line {self.line})" if self.kernel else ""
+        return f"{self.kind}: {self.message}{place}{f'; {self.remedy}' if self.remedy else ''}"
+
 
 @dataclass(frozen=True)
 class KernelUse:
@@ -183,6 +189,51 @@ class CopyUse:
     calls: int
     device_ms: float | None = None
     bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What nvcc made of a kernel for one architecture, as ``ptxas -v`` tells it; nothing ran.
+
+    Attributes:
+        name: Without return type and arguments.
+        arch: The architecture, as ``sm_90``.
+        registers: A thread's registers.
+        shared_bytes: A block's static shared memory.
+        stack_bytes: A thread's stack frame, in local memory.
+        spill_store_bytes: What a thread stores because registers are short, counted in the code and not in runs of it.
+        spill_load_bytes: What it loads again.
+        constant_bytes: What its source declares as ``__constant__``, for all kernels together; None where unknown.
+    """
+
+    name: str
+    arch: str
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    constant_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What nvcc made of a candidate's CUDA sources on a machine where nothing ran on a GPU; its process's word.
+
+    Attributes:
+        arch: The architecture that was asked for, as ``sm_90``.
+        compiler: Nvcc's version, as ``13.0.88``; empty where there is none.
+        kernels: What was compiled, in the order of ptxas.
+        error: Why there are none, or not all: the compiler's first errors with the solution's lines, or what is missing
+            on this machine; empty where all sources were compiled.
+        seconds: How long nvcc ran.
+    """
+
+    arch: str
+    compiler: str
+    kernels: tuple[CompiledKernel, ...] = ()
+    error: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -244,8 +295,8 @@ class EvaluationRecord:
         total_s: Seconds from command to verdict, references included.
         stages_s: Of these the seconds of each stage, in their order: ``inputs`` (drawing, the reference's form),
             ``worker`` (starting it, building, constructing), ``trials``, ``further draws``, ``baselines`` (making and
-            compiling them), ``series``, ``certificate``, ``memory``, ``kernels`` (the profiler), ``short calls``; those
-            that were.
+            compiling them), ``series``, ``certificate``, ``memory``, ``kernels`` (the profiler), ``short calls``,
+            ``nvcc``; those that were.
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
@@ -268,6 +319,7 @@ class EvaluationRecord:
         further_draws: The problem's further draws that were run after the trials, by name, and how each ended:
             ``passed`` or ``failed`` with the worst tensor and the share of its budget, or ``left out`` and why. They
             change no verdict. Empty where the problem declares none, and where the candidate did not pass before.
+        compiled: What nvcc made of its CUDA sources (``--check``); None where that was not asked for, or not come to.
     """
 
     problem: str
@@ -318,6 +370,7 @@ class EvaluationRecord:
     operators: dict[str, dict[str, int]] = field(default_factory=dict)
     confinement: dict[str, str] = field(default_factory=dict)
     further_draws: dict[str, str] = field(default_factory=dict)
+    compiled: Compilation | None = None
 
     @property
     def unconfined(self) -> dict[str, str]:

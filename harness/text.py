@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: The longest name of a kernel that is passed on: template arguments of libraries run to thousands of characters.
+MAX_NAME_CHARACTERS = 200
+
 
 def printable(text: str) -> str:
     """Text without control characters but newline and tab: a candidate's words must not drive a terminal."""
@@ -16,6 +19,17 @@ def one_line(text: str) -> str:
 def shortened(text: str, most: int) -> str:
     """Text of at most so many characters, with dots where the rest was."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def kernel_name(kernel: str) -> str:
+    """A demangled kernel without return type and arguments: ``space::tiles<4>(float*)`` as ``space::tiles<4>``."""
+    depth, end = 0, len(kernel)
+    for position, character in enumerate(kernel):
+        depth += (character == "<") - (character == ">")
+        if character == "(" and depth == 0 and not kernel.startswith("(anonymous", position):
+            end = position
+            break
+    return shortened(kernel[:end].removeprefix("void "), MAX_NAME_CHARACTERS)
 
 
 def words_of(error: BaseException) -> str:

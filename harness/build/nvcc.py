@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -11,9 +13,9 @@ from pathlib import Path
 from harness.errors import ToolchainError
 
 USUAL_PLACE = Path("/usr/local/cuda")
-_REMEDY = (
+INSTALL_NVCC = (
     "install the CUDA toolkit (and set CUDA_HOME if it is not in /usr/local/cuda), or nvcc from PyPI: "
-    "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl, of the major version that torch was built for"
+    "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl (CUDA 13; for another one, take its toolkit)"
 )
 
 
@@ -37,7 +39,17 @@ def cuda_home() -> Path | None:
 
 def missing_nvcc() -> str:
     """What to tell a user who has no nvcc."""
-    return f"no nvcc was found, which compiles CUDA source for the GPU; {_REMEDY}"
+    return f"no nvcc was found, which compiles CUDA source for the GPU; {INSTALL_NVCC}"
+
+
+@functools.cache
+def nvcc_release() -> tuple[str, str]:
+    """Nvcc's full version, as ``13.0.88``, and why there is none; one of them is empty."""
+    try:
+        told = re.search(r"V(\d[\d.]*)", nvcc_version())
+    except ToolchainError as error:
+        return "", str(error)
+    return told[1] if told else "unknown", ""
 
 
 def nvcc_version() -> str:
@@ -53,5 +65,5 @@ def nvcc_version() -> str:
     try:
         finished = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise ToolchainError(f"{command[0]} does not run: {error}; {_REMEDY}") from None
+        raise ToolchainError(f"{command[0]} does not run: {error}; {INSTALL_NVCC}") from None
     return next((line for line in finished.stdout.splitlines() if "release" in line), finished.stdout.strip())

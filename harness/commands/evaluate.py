@@ -37,6 +37,18 @@ from harness.store import Store, new_run_name
 from harness.streams import results_alone
 from harness.text import one_line, printable
 
+CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, and judge their outputs there.
+
+    Names races, accesses out of bounds, uninitialised or misaligned, divergence, deadlocks, wrong masks, launches
+    beyond the limits of --arch and indices that overflow, each with its line and threads. SELECTORS are those of
+    `evaluate`; this is `evaluate --check`.
+
+    \b
+    Examples:
+      python -m harness check group_norm/fused
+      python -m harness check answer.py --problem group_norm --case odd --arch sm_86 --json
+    """
+
 
 @click.command("evaluate")
 @click.argument("selectors", nargs=-1)
@@ -78,11 +90,15 @@ from harness.text import one_line, printable
     metavar="RULE",
     help=f"Enforce a rule that is only reported: {', '.join(REPORTED)}; repeatable.",
 )
-@click.option("--check", is_flag=True, help="Check every access of the kernels, on the emulator; see docs/emulator.md.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Check every access of the kernels, on the emulator, and compile them with nvcc where there is one.",
+)
 @click.option(
     "--arch",
     type=click.Choice(list(ARCHITECTURES)),
-    help=f"Whose limits --check holds launches to. [default: {architectures.DEFAULT}]",
+    help=f"Whose limits --check holds launches to, and what it compiles for. [default: {architectures.DEFAULT}]",
 )
 @click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")

@@ -69,8 +69,11 @@ class Compiler:
         Returns:
             Flags with the optimisation level; nothing is to be linked for them.
         """
-        # One access to one element each, with the line that it stands on.
-        flags = ["-O2", "-fno-tree-vectorize", "-g", f"-fsanitize={_SANITIZERS}", "-DCUEMU_CHECKED"]
+        # One access to one element each, with the line that it stands on: a load stays where it was written, before a
+        # guard too, and a callback returns to the line that it was called for, which the last call of a function
+        # would not if it became a jump.
+        kept = ["-fno-tree-vectorize", "-fno-tree-sink", "-fno-optimize-sibling-calls"]
+        flags = ["-O2", *kept, "-g", f"-fsanitize={_SANITIZERS}", "-DCUEMU_CHECKED"]
         options = ("tsan-distinguish-volatile=1", "tsan-instrument-func-entry-exit=0")
         if self.is_clang:
             return [*flags, *(word for option in options for word in ("-mllvm", f"-{option}"))]

@@ -32,6 +32,8 @@ class InlineLoader:
 
     Attributes:
         built: The libraries that this loader has built, by build key.
+        given: What it was asked to load so far, built or found, by build key.
+        locator: Knows the solution's lines.
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class InlineLoader:
         mode: Mode = "fast",
     ):
         self.built: dict[str, Path] = {}
-        self._locator = SourceLocator(solution_path, solution_text)
+        self.given: dict[str, InlineSources] = {}
+        self.locator = SourceLocator(solution_path, solution_text)
         self._cached = cached
         self._out_dir = out_dir
         self._on_build = on_build
@@ -147,11 +150,12 @@ class InlineLoader:
 
     def _load(self, sources: InlineSources) -> ModuleType | str:
         key = build_key(sources, self._mode)
+        self.given[key] = sources
         library = self._cached.get(key) or self.built.get(key)
         if library is None or not library.is_file():
             self._on_build("begin", sources.name)
             try:
-                library = build_library(sources, self._out_dir, self._locator, key, self._mode)
+                library = build_library(sources, self._out_dir, self.locator, key, self._mode)
             except BuildFailed as failure:
                 why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)
                 raise BuildFailed(f"{why}\n{failure.message}", failure.log) if why else failure from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,7 +69,7 @@ class Unit:
 
     Attributes:
         file_name: Its name in the build folder.
-        text: Rewritten text with ``#line`` directives.
+        text: Its text, rewritten for the emulator or the author's own, with ``#line`` directives.
         names: The names in the author's text, from which the headers it needs are told.
         is_cuda: Whether nvcc would compile it.
         folder: For a unit that came as a file, where its ``#include "…"`` look first.
@@ -96,14 +96,36 @@ def units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
     if sources.cpp_sources or sources.functions:
         found.append(_cpp_unit(sources, locator))
     if sources.cuda_sources:
-        found.append(_cuda_unit(sources, locator))
+        found.append(_cuda_unit(sources, locator, rewrite_cuda))
     for index, file in enumerate(sources.files):
-        places = [Place(str(file.path), line + 1) for line in range(file.text.count("\n") + 1)]
-        text = _with_lines(rewrite_cuda(file.text) if file.is_cuda else rewrite_host(file.text), places)
-        suffix = ".cu" if file.is_cuda else ".cpp"
-        names = _names(file.text)
-        found.append(Unit(f"unit{index}{suffix}", text, names, file.is_cuda, file.path.parent))
+        found.append(_file_unit(index, file, rewrite_cuda if file.is_cuda else rewrite_host))
     return found
+
+
+def nvcc_units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
+    """The translation units that nvcc compiles, as torch gives them to it: not rewritten, with lines as in ``units``.
+
+    Args:
+        sources: What is to be built.
+        locator: Knows where in the solution file each source stands.
+
+    Returns:
+        ``cuda.cu`` and one unit for each CUDA file.
+    """
+    found = [_cuda_unit(sources, locator, _as_it_is)] if sources.cuda_sources else []
+    cuda_files = [(index, file) for index, file in enumerate(sources.files) if file.is_cuda]
+    return [*found, *(_file_unit(index, file, _as_it_is) for index, file in cuda_files)]
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _file_unit(index: int, file: SourceFile, rewrite: Callable[[str], str]) -> Unit:
+    places = [Place(str(file.path), line + 1) for line in range(file.text.count("\n") + 1)]
+    suffix = ".cu" if file.is_cuda else ".cpp"
+    text = _with_lines(rewrite(file.text), places)
+    return Unit(f"unit{index}{suffix}", text, _names(file.text), file.is_cuda, file.path.parent)
 
 
 def _cpp_unit(sources: InlineSources, locator: SourceLocator) -> Unit:
@@ -116,11 +138,11 @@ def _cpp_unit(sources: InlineSources, locator: SourceLocator) -> Unit:
     return Unit("main.cpp", text + bindings, _names(source) | _names(bindings), is_cuda=False)
 
 
-def _cuda_unit(sources: InlineSources, locator: SourceLocator) -> Unit:
+def _cuda_unit(sources: InlineSources, locator: SourceLocator, rewrite: Callable[[str], str]) -> Unit:
     implicit = [] if sources.no_implicit_headers else ["torch/types.h", "cuda.h", "cuda_runtime.h"]
     source = "\n".join(sources.cuda_sources)
     text = _implicit_headers(implicit) + _with_lines(
-        rewrite_cuda(source), _places(sources.cuda_sources, "cuda_sources", locator)
+        rewrite(source), _places(sources.cuda_sources, "cuda_sources", locator)
     )
     return Unit("cuda.cu", text, _names(source), is_cuda=True)
 

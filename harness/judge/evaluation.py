@@ -17,6 +17,7 @@ import torch
 from harness import problems
 from harness.baselines import EAGER
 from harness.build.cache import MAX_LIBRARIES
+from harness.build.nvcc import nvcc_release
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
 from harness.judge.buffers import warm
@@ -29,6 +30,7 @@ from harness.judge.explanation import explained, summed_kinks, worst_reports
 from harness.judge.faults import Faults, stop_for
 from harness.judge.fitting import free_memory, shortage
 from harness.judge.further_draws import Further, Source, further_trials
+from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.matching import MatchError, match_state
@@ -46,7 +48,7 @@ from harness.judge.trial import (
 )
 from harness.judge.watching import Watcher, Watching
 from harness.problems import ProblemModule
-from harness.records import EvaluationRecord, Finding, Status
+from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
 from harness.text import one_line, shortened
@@ -61,6 +63,19 @@ VAGUE_BUDGET = 0.03
 #: A worker's own words are cut where they arrive; names and shapes that it tells go into messages, too.
 MAX_MESSAGE_CHARACTERS = 12_000
 logger = logging.getLogger(__name__)
+
+
+#: Ends after which the worker still answers.
+LEFT_ALIVE = frozenset(
+    {
+        *(Status.PASSED, Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.NO_GRADIENT, Status.BUILD_ERROR),
+        *(Status.LOAD_ERROR, Status.RUNTIME_ERROR, Status.UNSAFE, Status.UNSUPPORTED),
+    }
+)
+
+
+def _log_words(build_log: str | None) -> str:
+    return f"\nfull log: {build_log}" if build_log else ""
 
 
 def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
@@ -130,6 +145,7 @@ class CandidateJudge:
         self._stages = Stages()
         self._faults = Faults()
         self._never_loads: CandidateStopped | None = None
+        self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
 
     @property
@@ -175,6 +191,8 @@ class CandidateJudge:
             raise
         except HarnessError as error:
             record = replace(record, status=Status.HARNESS_ERROR, message=str(error))
+        if self._policy.check:
+            record = self._with_gpu_build(record, built=clock.build_s > build_before)
         self._build_s = clock.build_s
         self._keep()
         log = self._worker.said() if self._worker is not None else ""
@@ -202,6 +220,38 @@ class CandidateJudge:
                     told = "\n".join(filter(None, (message, record.message)))
                     return replace(record, status=Status.CHEATED, rule=finding.kind, message=told)
         return record
+
+    def _with_gpu_build(self, record: EvaluationRecord, built: bool) -> EvaluationRecord:
+        """The record with what nvcc makes of the sources: ``BUILD_ERROR`` where it passed and they do not compile.
+
+        Args:
+            record: How the case ended on the emulator.
+            built: Whether anything was built in it; what is known of earlier cases holds on if not.
+        """
+        if self._worker is not None and record.status in LEFT_ALIVE and (built or self._gpu_build is None):
+            self._stages.enter("nvcc")
+            self._progress(f"compiling for {self._policy.check}")
+            evidence_clock = Clock(*self._policy.limits)
+            try:
+                self._gpu_build = compiled_for_gpu(self._worker, self._policy.check, evidence_clock)
+            except CandidateStopped as stop:
+                return self._stopped(record, stop)
+            self._is_upset = self._is_upset or self._gpu_build.is_over
+        if self._gpu_build is None:
+            return record
+        finding, log = self._gpu_build.finding, self._gpu_build.log
+        record = replace(record, compiled=self._gpu_build.compilation)
+        if finding is None:
+            return record
+        record = replace(record, findings=(*record.findings, finding))
+        if record.build_log is None and log:
+            record = replace(record, build_log=self._kept_log(log))
+        if record.status is not Status.PASSED or finding.level != ERROR:
+            return record
+        error = self._gpu_build.compilation.error
+        message = f"right on the emulator, but nvcc does not compile this: {error}{_log_words(record.build_log)}"
+        told = "\n".join(filter(None, (message, record.message)))
+        return replace(record, status=Status.BUILD_ERROR, message=told)
 
     @functools.cached_property
     def _scanned(self) -> tuple[Finding, ...]:
@@ -554,34 +604,35 @@ class CandidateJudge:
                 **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
                 **({"precision": "relaxed"} if self._policy.is_relaxed else {}),
                 **({"refused": list(self._policy.refused)} if self._policy.refused else {}),
-                **({"check": self._policy.check} if self._policy.check else {}),
+                **({"check": self._policy.check, "nvcc": nvcc_release()[0]} if self._policy.check else {}),
             },
             solution_path=str(self._candidate.solution.path),
             problem_path=str(self._candidate.problem.path.resolve()),
         )
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:
-        build_log = None
-        if stop.build_log:
-            folder = self._surroundings.log_folder
-            path = folder / f"{self._candidate.solution.digest[:16]}.log"
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                path.write_text(stop.build_log, encoding="utf-8", errors="replace")
-                build_log = str(path)
-            except OSError as error:
-                logger.warning("cannot write the build log %s: %s", path, error)
+        build_log = self._kept_log(stop.build_log) if stop.build_log else None
         status, told = self._faults.verdict(stop.status, stop.message)
-        words = shortened(told, MAX_MESSAGE_CHARACTERS)
-        message = words + (f"\nfull log: {build_log}" if build_log else "")
         return replace(
             record,
             status=status,
-            message=message,
+            message=shortened(told, MAX_MESSAGE_CHARACTERS) + _log_words(build_log),
             rule=stop.rule if status is Status.CHEATED else None,
             findings=(*self._faults.kept, *stop.findings),
             build_log=build_log,
         )
+
+    def _kept_log(self, log: str) -> str | None:
+        """The path of a compiler's output, written now; None where it cannot be."""
+        folder = self._surroundings.log_folder
+        path = folder / f"{self._candidate.solution.digest[:16]}.log"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(log, encoding="utf-8", errors="replace")
+        except OSError as error:
+            logger.warning("cannot write the build log %s: %s", path, error)
+            return None
+        return str(path)
 
     def _summary(self, results: list[TrialResult]) -> dict[str, Any]:
         """Status, message and the worst report of each tensor over the trials."""

@@ -65,12 +65,13 @@ class Faults:
         faults = [report for report in reports if self.is_checked or report.kind not in _ERROR_KINDS]
         first = findings((faults or reports)[:1])[0]
         status = Status.UNSAFE if faults else Status.RUNTIME_ERROR
-        message = words(first) if faults else words(first).removeprefix(f"{first.kind}: ")
+        message = first.words if faults else first.words.removeprefix(f"{first.kind}: ")
         raise CandidateStopped(status, message, findings=findings(reports))
 
     def confirm(self) -> None:
-        """The result was seen to depend on what was suspected."""
-        self._add(self.kept, self.suspicions)
+        """The result depends on what was suspected; behind a known fault that may be a consequence."""
+        if not self.kept:
+            self._add(self.kept, self.suspicions)
         self.suspicions.clear()
 
     def verdict(self, status: Status, message: str) -> tuple[Status, str]:
@@ -82,9 +83,8 @@ class Faults:
         """
         if not self.kept:
             return status, message
-        told = [words(self.kept[0])]
-        if len(self.kept) > 1:
-            told.append(f"({len(self.kept)} faults in all, see the findings)")
+        first, more = self.kept[0], len(self.kept) - 1
+        told = [first.words + (f" (and {more} more, see the findings)" if more else "")]
         told.append("outputs and gradients are right all the same" if status is Status.PASSED else f"also {status}:")
         return Status.UNSAFE, "\n".join(filter(None, (*told, message)))
 
@@ -98,13 +98,6 @@ class Faults:
             if len(where) < MAX_REPORTS and _place(finding) not in known:
                 known.add(_place(finding))
                 where.append(finding)
-
-
-def words(finding: Finding) -> str:
-    """A fault in one line: kind, what was seen, where, and what to do."""
-    place = f" (kernel {finding.kernel}, line {finding.line})" if finding.kernel else ""
-    more = f"; {finding.remedy}" if finding.remedy else ""
-    return f"{finding.kind}: {finding.message}{place}{more}"
 
 
 def _place(finding: Finding) -> tuple[Any, ...]:

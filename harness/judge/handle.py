@@ -68,8 +68,8 @@ END_LIMIT_S = 30
 #: How often what a worker left behind is looked for; something that forks faster than that is not ended.
 SWEEPS = 100
 _KEPT_ENVIRONMENT = (
-    *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"),
-    "OMP_WAIT_POLICY",
+    *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
+    *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
 )
 
 
@@ -359,7 +359,7 @@ class WorkerHandle:
                     copy_readable(Path(command.cached[key]), path)
         except OSError as error:
             raise HarnessError(f"cannot copy {solution} for the worker: {error.strerror}") from None
-        return Load(str(own), {key: str(path) for key, path in libraries.items()})
+        return replace(command, solution=str(own), cached={key: str(path) for key, path in libraries.items()})
 
     def _speakable(self, path: str) -> str:
         """A path as it can be told in a message: for a name that is no UTF-8, that of a link to it."""

@@ -24,7 +24,7 @@ from harness.errors import EXIT_NOT_PASSED, EXIT_USAGE, DeviceError, HarnessErro
 from harness.judge.handle import Limits
 from harness.profiling.figures import METRICS, KernelFigures, marked, parsed
 from harness.solutions import Candidate
-from harness.text import one_line, printable, shortened
+from harness.text import kernel_name, one_line, printable, shortened
 from harness.wire.values import UnsupportedValue, encode_plain
 
 #: Where installers put it besides the path; the newest version counts.
@@ -97,7 +97,7 @@ def measured(target: Target, ncu: Path) -> list[KernelFigures]:
         DeviceError: The counters may not be read.
         ToolchainError: Nsight Compute failed, or saw no kernel.
     """
-    from harness.worker.profiling import is_defined, short_name
+    from harness.worker.profiling import is_defined
 
     problem, limits = target.candidate.problem, target.limits
     try:
@@ -118,7 +118,7 @@ def measured(target: Target, ncu: Path) -> list[KernelFigures]:
         log = folder / "ncu.log"
         watched = _run(command(ncu, log, program), folder, SLOWER * limits.run_s)
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-        found = parsed(text, short_name)
+        found = parsed(text, kernel_name)
         refusal = refused(watched.code, f"{text}\n{watched.said}", bool(found))
         if refusal is not None:
             raise refusal

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.problems import CUSTOM_CASE
 from harness.records import EvaluationRecord, TensorReport
+from harness.report.compilation import compilation_lines
 from harness.report.speed import speed_lines
 from harness.text import one_line, printable
 
@@ -26,6 +27,8 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "\n".join(["further draws (evidence, no verdict)", *ends])
     if record.kernels or record.operators:
         yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
+    if record.compiled is not None:
+        yield "\n".join(compilation_lines(record.compiled))
     for finding in record.findings:
         where = f" in {finding.kernel}" if finding.kernel else ""
         line = f", line {finding.line}" if finding.line else ""
@@ -52,6 +55,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words.append("--require-confinement")
     if record.policy.get("precision"):
         words += ["--precision", str(record.policy["precision"])]
+    if record.policy.get("check"):
+        words += ["--check", "--arch", str(record.policy["check"])]
     for name in record.policy.get("refused", ()):
         words += ["--refuse", str(name)]
     for name in record.policy.get("baselines", ()):

@@ -10,8 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.baselines import EAGER
-from harness.records import REPORT, EvaluationRecord, Finding, Status, TensorReport
+from harness.records import ERROR, REPORT, EvaluationRecord, Finding, Status, TensorReport
 from harness.report.comparison import HEADER, Group, columns, lead_text
+from harness.report.compilation import compiled_lines
 from harness.rules import NO_OWN_KERNEL
 from harness.scanning.rules import RULES
 from harness.text import one_line, printable
@@ -45,7 +46,7 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         table.add_row(
             escape(one_line(record.solution)),
             record.case,
-            f"[{colour}]{record.status}[/{colour}]{' relaxed' if record.policy.get('precision') else ''}",
+            f"[{colour}]{record.status}[/{colour}]{_policy_text(record)}",
             share_text(record.outputs),
             share_text(record.gradients),
             speed_text(record),
@@ -63,7 +64,7 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print("time: stored is an answer from the store; --fresh judges again")
     for layer, whys in _missing_layers(records).items():
         console.print(escape(one_line(f"not confined by {layer}: {'; '.join(whys)}")))
-    for line in kernel_lines(records):
+    for line in (*kernel_lines(records), *compiled_lines(records)):
         console.print(escape(line))
     for record in records:
         if record.status is Status.PASSED:
@@ -76,9 +77,17 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
             console.print(f"\n[bold]{escape(one_line(record.solution))}[/bold] {record.case}: {record.status}")
             console.print(escape(printable(record.message)))
             for finding in _told_in_full(record):
-                console.print(escape(printable(f"  {finding.kind}: {finding.message}")))
+                words = finding.words if finding.level == ERROR else f"{finding.kind}: {finding.message}"
+                if record.message.startswith(words):
+                    continue
+                console.print(escape(printable(f"  {words}")))
     for line in scan_lines(records):
         console.print(escape(line))
+
+
+def _policy_text(record: EvaluationRecord) -> str:
+    """What a status rests on beside the usual: `` relaxed``, `` checked``."""
+    return (" relaxed" if record.policy.get("precision") else "") + (" checked" if record.policy.get("check") else "")
 
 
 def _told_in_full(record: EvaluationRecord) -> list[Finding]:

@@ -15,6 +15,8 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
+from harness.records import CompiledKernel
+
 #: No count, size or line is larger.
 MAX_INTEGER = 1 << 64
 
@@ -250,6 +252,13 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Compile:
+    """Have nvcc compile the CUDA sources that the candidate has given to a loader so far; nothing of it runs."""
+
+    arch: str
+
+
+@dataclass(frozen=True)
 class Inspect:
     """Say what the candidate has replaced, changed and left running in its process."""
 
@@ -445,6 +454,30 @@ class Traced:
 
 
 @dataclass(frozen=True)
+class Compiled:
+    """What nvcc made of the candidate's CUDA sources.
+
+    Attributes:
+        kernels: What it compiled; none where there was nothing to do, or all failed.
+        fault: Whose fault it is that something did not compile: ``source`` for the candidate's, ``machine`` for what is
+            missing here; else empty.
+        error: The compiler's first errors, or what is missing; empty where nothing failed.
+        line: The solution's line of the first error, where it has one.
+        kernel: The kernel that it is about, where that is known.
+        log: All that the compiler printed about what failed.
+        seconds: How long it ran.
+    """
+
+    kernels: tuple[CompiledKernel, ...]
+    fault: str
+    error: str
+    line: int | None
+    kernel: str | None
+    log: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Inspected:
     """What the candidate did to its process.
 
@@ -478,6 +511,7 @@ Command = (
     | Loop
     | Go
     | Trace
+    | Compile
     | Inspect
     | Release
 )
@@ -495,6 +529,7 @@ Reply = (
     | Armed
     | Looped
     | Traced
+    | Compiled
     | Inspected
     | Released
     | Failed

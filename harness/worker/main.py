@@ -26,6 +26,7 @@ from harness.wire.messages import (
     Armed,
     Backward,
     Building,
+    Compile,
     Construct,
     Constructed,
     DropSlots,
@@ -98,6 +99,7 @@ _STAGES = {
     Loop: "timed calls",
     Go: "timed calls",
     Trace: "traced calls",
+    Compile: "compilation",
     Inspect: "inspection",
     Release: "release",
 }
@@ -172,6 +174,8 @@ class Worker:
                 return self._go()
             if isinstance(command, Trace):
                 return self._trace(command)
+            if isinstance(command, Compile):
+                return self.platform.compiled(command.arch)
             if isinstance(command, Inspect):
                 return Inspected(self._inspection.replaced, self._inspection.flags, self._inspection.threads)
             if isinstance(command, LoadReference):

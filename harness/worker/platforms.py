@@ -14,13 +14,14 @@ import torch
 
 from harness.build.cuda import CudaLoader
 from harness.emulator.device import emulated_cuda
+from harness.emulator.gpu_build import compile_for_gpu
 from harness.emulator.inline import InlineLoader
 from harness.emulator.session import POISONS, EmulatorSession, ThreadOrder
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.files import read_source, source_text
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
-from harness.wire.messages import Launched
+from harness.wire.messages import Compiled, Launched
 from harness.worker import profiling
 
 
@@ -83,6 +84,9 @@ class Platform(Protocol):
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
         """Kernels that a call launches, and copies, in the order of their first launch; None where none can be seen."""
 
+    def compiled(self, arch: str) -> Compiled:
+        """What nvcc makes of the solution's CUDA sources; nothing where they have been built for a GPU already."""
+
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the judge's arena; the descriptor is closed."""
 
@@ -109,6 +113,7 @@ class EmulatedPlatform:
     def __init__(self, libraries: Mapping[str, str]):
         self._session = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
         self._poisons: Iterator[int] | None = None  # where kernels are checked
+        self._compile: Callable[[str], Compiled] = lambda arch: Compiled((), "", "", None, None, "", 0.0)
 
     def loader(
         self,
@@ -124,7 +129,9 @@ class EmulatedPlatform:
             self._session.set_architecture(check)
             self._poisons = itertools.cycle(POISONS)
             self._session.set_checking(True, next(self._poisons))
-        return InlineLoader(solution, text, cached, out_dir, on_build, "check" if check else "fast")
+        loader = InlineLoader(solution, text, cached, out_dir, on_build, "check" if check else "fast")
+        self._compile = lambda arch: compile_for_gpu(loader.given.values(), loader.locator, arch, out_dir, on_build)
+        return loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         """``cuda`` means the emulated device."""
@@ -159,6 +166,10 @@ class EmulatedPlatform:
         self._session.take_launches()
         call()
         return [Launched(name, count, True, None) for name, count in self._session.take_launches().items()]
+
+    def compiled(self, arch: str) -> Compiled:
+        """What nvcc makes of what the loader was given."""
+        return self._compile(arch)
 
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the shared file."""
@@ -252,6 +263,10 @@ class CudaPlatform:
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
         """What torch's profiler sees."""
         return profiling.launched(call, self._loader.loaded if self._loader is not None else [])
+
+    def compiled(self, arch: str) -> Compiled:
+        """Nothing: they were built for this GPU."""
+        return Compiled((), "", "", None, None, "", 0.0)
 
     def arena(self, descriptor: int, size: int) -> Arena:
         """Map the judge's device memory, in place of the last case's."""

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from harness.text import kernel_name
 from harness.wire.messages import Launched
 
-#: The longest name that is passed on: template arguments of libraries run to thousands of characters.
-MAX_NAME_CHARACTERS = 200
 _COPIES = ("Memcpy", "Memset")
 #: In the name of the kernel behind ``torch.cuda._sleep``.
 _MARKER = "spin_kernel"
@@ -59,11 +58,12 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
         is_aside = marker is not None and event.device_resource_id != marker.device_resource_id
         aside[event.name] = aside.get(event.name, 0) + is_aside
     texts = [library.read_bytes() for library in libraries if library.is_file()]
+    names = {name: kernel_name(name) for name in times}
     moved = bytes_moved(_trace(profiler)) if any(name.startswith(_COPIES) for name in times) else {}
     return [
         Launched(name, len(spent), False, sum(spent), True, moved.get(name), aside[name])
         if name.startswith(_COPIES)
-        else Launched(short_name(name), len(spent), is_defined(short_name(name), texts), sum(spent), aside=aside[name])
+        else Launched(names[name], len(spent), is_defined(names[name], texts), sum(spent), aside=aside[name])
         for name, spent in times.items()
     ]
 
@@ -105,18 +105,6 @@ def _stop(profiler: profile) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def short_name(kernel: str) -> str:
-    """A demangled kernel without return type and arguments: ``space::tiles<4>(float*)`` as ``space::tiles<4>``."""
-    depth, end = 0, len(kernel)
-    for position, character in enumerate(kernel):
-        depth += (character == "<") - (character == ">")
-        if character == "(" and depth == 0 and not kernel.startswith("(anonymous", position):
-            end = position
-            break
-    text = kernel[:end].removeprefix("void ")
-    return text if len(text) <= MAX_NAME_CHARACTERS else text[: MAX_NAME_CHARACTERS - 3] + "..."
 
 
 def is_defined(kernel: str, libraries: Iterable[bytes]) -> bool:

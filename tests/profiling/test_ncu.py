@@ -19,7 +19,7 @@ from harness.profiling.figures import METRICS, KernelFigures, Stall, parsed
 from harness.profiling.ncu import Target, TargetFailed, find_ncu, measured, refused
 from harness.report.profile import print_figures, size_text
 from harness.solutions import Candidate, read_solution
-from harness.worker.profiling import short_name
+from harness.text import kernel_name
 
 COLUMNS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "CC")
 UNITS = {
@@ -73,7 +73,7 @@ def page(*launches: tuple[str, dict[str, str]], units: dict[str, str] = UNITS, m
 
 
 def test_figures_are_read_with_their_units() -> None:
-    (kernel,) = parsed(page((OWN, values("2500000"))), short_name)
+    (kernel,) = parsed(page((OWN, values("2500000"))), kernel_name)
     assert kernel == KernelFigures(
         name="spaces::normalise<4, (bool)1>",
         launches=1,
@@ -101,7 +101,7 @@ def test_launches_of_a_kernel_are_taken_together() -> None:
         (TORCHS, values("500000")),
         (OWN, values("1000000", **{dram: "50", "launch__registers_per_thread": "48", "dram__bytes_write.sum": "30"})),
     )
-    own, torchs = parsed(text, short_name)
+    own, torchs = parsed(text, kernel_name)
     assert (own.launches, own.duration_ms, own.total_ms) == (2, 2.0, 4.0)
     assert (own.dram_percent, own.registers, own.dram_written_bytes) == (80.0, 48, 20.0)
     assert (torchs.name, torchs.launches) == ("<unnamed>::elementwise_kernel", 1)
@@ -315,7 +315,7 @@ def test_ncus_own_failure_is_told(prepared: Callable[..., Any]) -> None:
 
 
 def test_the_table_says_what_its_columns_mean(capsys: pytest.CaptureFixture[str]) -> None:
-    kernels = parsed(page((OWN, values("3000000")), (TORCHS, dict.fromkeys(METRICS, "n/a"))), short_name)
+    kernels = parsed(page((OWN, values("3000000")), (TORCHS, dict.fromkeys(METRICS, "n/a"))), kernel_name)
     print_figures(kernels, "p/s", "full", "cuda:0")
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("spaces::normalise")]

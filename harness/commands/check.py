@@ -1,0 +1,22 @@
+"""``check``: have the emulator look at every access of the kernels, as ``evaluate --check`` does."""
+
+from __future__ import annotations
+
+import click
+
+from harness.commands import evaluate
+
+#: Options of ``evaluate`` that mean nothing where kernels are checked: it runs on the emulator, without timing.
+_WITHOUT = frozenset({"check", "device", "fail_below", "rivals"})
+
+
+@click.command(
+    "check",
+    params=[option for option in evaluate.command.params if option.name not in _WITHOUT],
+    help=evaluate.CHECK_HELP,
+)
+@click.pass_context
+def command(context: click.Context, /, **options: object) -> int:
+    """Check solutions."""
+    code: int = context.invoke(evaluate.command, **options, check=True, device="cpu", fail_below=None, rivals=())
+    return code

@@ -1,0 +1,238 @@
+"""The same sources compiled by nvcc, for a GPU that is not there: whether they build, and what kernels take.
+
+Only device code is generated (``-cubin``); nothing of it runs. torch's headers for CUDA include those of CUDA's
+libraries, which neither a CPU build of torch nor nvcc from PyPI has. So the emulator's stand-ins take their place, with
+CUDA's real headers below them, unless the toolkit has the libraries' headers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.build.nvcc import cuda_home
+from harness.build.ptxas import compiled_kernels, declared_constants
+from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_include, torch_paths
+from harness.emulator.diagnostics import SourceLocator
+from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
+from harness.emulator.processes import Finished, run_together, scratch_folder
+from harness.emulator.sources import InlineSources, Unit, nvcc_units
+from harness.emulator.torch_headers import needs_real_headers, selection, uses_torch_headers
+from harness.records import CompiledKernel
+from harness.wire.messages import Compiled
+
+#: Compilers at a time: each takes up to 1.5 GiB to read torch's headers.
+AT_ONCE = 4
+#: What goes into a message, which has a bound.
+MAX_KERNELS, MAX_LOG_CHARACTERS = 1000, 500_000
+#: As ``torch.utils.cpp_extension`` has them.
+_TORCH_FLAGS = (
+    *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__"),
+    *("-D__CUDA_NO_HALF2_OPERATORS__", "--expt-relaxed-constexpr", "--compiler-options", "-fPIC"),
+)
+_ARCHITECTURE = frozenset({"-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"})
+#: What would have nvcc make something else, or put it elsewhere; with a value, and without.
+_OUTPUT = frozenset({"-o", "--output-file", "-odir", "--output-directory", "-keep-dir", "--keep-dir"})
+_PHASES = frozenset(
+    {"-c", "--compile", "-dc", "--device-c", "-ptx", "--ptx", "-cubin", "--cubin", "-fatbin", "--fatbin", "-E"}
+)
+#: What ``ATen/cuda/CUDAContext.h`` of torch's includes.
+_LIBRARY_HEADERS = ("cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
+_TORCH_NAMES = re.compile(r"\b(?:at|torch|c10|caffe2|ATen|pybind11|py)\b|\b(?:AT|TORCH|C10|PYBIND11)_")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A translation unit and what it came from."""
+
+    sources: InlineSources
+    unit: Unit
+    folder: Path
+
+
+def compile_for_gpu(
+    given: Iterable[InlineSources],
+    locator: SourceLocator,
+    arch: str,
+    out_dir: Path,
+    on_build: Callable[[str, str], None],
+) -> Compiled:
+    """Compiles CUDA sources with nvcc.
+
+    Args:
+        given: What a loader was given.
+        locator: Knows the solution's lines.
+        arch: For which architecture, as ``sm_90``.
+        out_dir: Where it may write; nothing stays there.
+        on_build: Called with ``"begin"`` and ``"end"`` and the extensions' names around the compilation.
+
+    Returns:
+        What came of it: the kernels, or whose fault it is that there are none.
+
+    Raises:
+        ToolchainError: If torch's headers or Python's are missing.
+    """
+    home = cuda_home()
+    units = [(sources, unit) for sources in given for unit in nvcc_units(sources, locator)]
+    if home is None or not units:
+        return Compiled((), "", "", None, None, "", 0.0)
+    names = ", ".join(dict.fromkeys(sources.name for sources, _ in units))
+    started = time.monotonic()
+    on_build("begin", names)
+    try:
+        with scratch_folder(out_dir) as scratch:
+            jobs = [_Job(sources, unit, scratch / str(number)) for number, (sources, unit) in enumerate(units)]
+            build = _GpuBuild(home, arch, locator, scratch)
+            return build.outcome(jobs, build.run(jobs), started)
+    except OSError as error:
+        return Compiled((), MACHINE, f"nvcc could not be run: {error}", None, None, "", time.monotonic() - started)
+    finally:
+        on_build("end", names)
+
+
+class _GpuBuild:
+    """One compilation of all sources in a scratch folder."""
+
+    def __init__(self, home: Path, arch: str, locator: SourceLocator, scratch: Path):
+        self._home = home
+        self._arch = arch
+        self._locator = locator
+        self._scratch = scratch
+        self._torch = torch_paths()
+
+    def run(self, jobs: Sequence[_Job]) -> list[Finished]:
+        """How nvcc ended on each; what failed on stand-ins for torch's headers is tried on torch's own."""
+        for job in jobs:
+            job.folder.mkdir()
+        real = [needs_real_headers(job.unit.names) for job in jobs]
+        results = self._ended(jobs, real)
+        again = [at for at, result in enumerate(results) if not real[at] and self._may_be_ours(jobs[at], result)]
+        repeated = self._ended([jobs[at] for at in again], [True] * len(again))
+        for at, result in zip(again, repeated, strict=True):
+            results[at] = result
+        return results
+
+    def _ended(self, jobs: Sequence[_Job], real: Sequence[bool]) -> list[Finished]:
+        commands = [self._command(job, is_real) for job, is_real in zip(jobs, real, strict=True)]
+        most = min(AT_ONCE, os.cpu_count() or 1)
+        batches = [commands[at : at + most] for at in range(0, len(commands), most)]
+        return [result for batch in batches for result in run_together(batch, self._scratch)]
+
+    def _may_be_ours(self, job: _Job, result: Finished) -> bool:
+        """Whether a failure may come from something that the stand-ins for torch's headers lack."""
+        if result.status == 0 or not uses_torch_headers(job.unit.text):
+            return False
+        return any(error.fault == MACHINE or _TORCH_NAMES.search(error.message) for error in self._errors(job, result))
+
+    def _errors(self, job: _Job, result: Finished) -> list[NvccError]:
+        own_files = [str(file.path) for file in job.sources.files]
+        return nvcc_errors(result.output, self._locator, own_files, _intermediate(job))
+
+    def outcome(self, jobs: Sequence[_Job], results: Sequence[Finished], started: float) -> Compiled:
+        """What came of all of them; the first that failed is told."""
+        kernels: list[CompiledKernel] = []
+        failed: list[tuple[list[NvccError], str]] = []
+        for job, result in zip(jobs, results, strict=True):
+            if result.status != 0:
+                failed.append((self._errors(job, result), result.output))
+                continue
+            cubin = _cubin(job)
+            constants = declared_constants(cubin.read_bytes()) if cubin.is_file() else None
+            kernels += compiled_kernels(result.output, constants)
+        seconds = time.monotonic() - started
+        if not failed:
+            return Compiled(tuple(kernels[:MAX_KERNELS]), "", "", None, None, "", seconds)
+        # What is wrong with a source counts before what is missing here.
+        errors, log = min(failed, key=lambda one: one[0][0].fault == MACHINE)
+        first = errors[0]
+        is_own_line = first.place is not None and first.place.file == self._locator.path
+        line = first.place.line if first.place is not None and is_own_line else None
+        words = in_words(errors, self._locator)
+        told = tuple(kernels[:MAX_KERNELS])
+        return Compiled(told, first.fault, words, line, first.kernel, log[:MAX_LOG_CHARACTERS], seconds)
+
+    def _command(self, job: _Job, real: bool) -> list[str]:
+        source = job.folder / job.unit.file_name
+        source.write_text(job.unit.text, encoding="utf-8", errors="surrogateescape")
+        flags, arch = _nvcc_flags(job.sources.extra_cuda_cflags, self._arch)
+        command = [str(self._home / "bin" / "nvcc"), "-cubin", f"-arch={arch}", "-Xptxas", "-v", "-lineinfo"]
+        command += ["--keep", "--keep-dir", str(job.folder), *self._host_compiler(), *_TORCH_FLAGS]
+        command += self._includes(job, real)
+        command += [f"-DTORCH_EXTENSION_NAME={job.sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H", *flags]
+        if not any(flag.startswith(("-std", "--std")) for flag in flags):
+            command.append("-std=c++20")
+        return [*command, str(source), "-o", str(_cubin(job))]
+
+    @staticmethod
+    def _host_compiler() -> list[str]:
+        """The emulator's compiler, which preprocesses; nvcc takes a program alone, without arguments."""
+        command = find_compiler().command
+        return ["-ccbin", command[0]] if len(command) == 1 else []
+
+    def _includes(self, job: _Job, real: bool) -> list[str]:
+        flags = [f"-I{path}" for path in job.sources.extra_include_paths]
+        if job.unit.folder is not None:
+            flags.append(f"-I{job.unit.folder}")
+        has_libraries = all((self._home / "include" / header).is_file() for header in _LIBRARY_HEADERS)
+        if not (real and has_libraries):
+            flags.append(f"-I{INCLUDE_TORCH / 'cuda'}")
+        if not real and uses_torch_headers(job.unit.text):
+            folder = job.folder / "select"
+            folder.mkdir(exist_ok=True)
+            (folder / "cuemu_torch_selection.h").write_text(
+                selection(job.unit.names, self._torch.root), encoding="utf-8"
+            )
+            flags += [f"-I{folder}", f"-I{INCLUDE_TORCH / 'light'}"]
+        if not (self._torch.root / "include" / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h").is_file():
+            flags.append(f"-I{INCLUDE_TORCH / 'missing'}")
+        for flag in self._torch.include_flags:
+            flags += ["-isystem", flag.removeprefix("-I")]
+        return [*flags, "-isystem", str(python_include())]
+
+
+def _cubin(job: _Job) -> Path:
+    return job.folder / f"{job.unit.file_name}.cubin"
+
+
+def _intermediate(job: _Job) -> Path:
+    """Where ``--keep`` leaves what ptxas was given."""
+    return job.folder / Path(job.unit.file_name).with_suffix(".ptx").name
+
+
+def _nvcc_flags(given: Sequence[str], arch: str) -> tuple[list[str], str]:
+    """The solution's flags without those that choose architecture and output; and the architecture.
+
+    A solution that names a variant of the wanted architecture (``sm_90a``) is compiled for that one, as it would be on
+    such a GPU.
+
+    Args:
+        given: ``extra_cuda_cflags``; one string may hold several.
+        arch: As ``sm_90``.
+    """
+    kept: list[str] = []
+    waiting = [word for flag in given for word in _words(flag)]
+    while waiting:
+        word = waiting.pop(0)
+        name, _, value = word.partition("=")
+        if name in _ARCHITECTURE | _OUTPUT:
+            value = value if "=" in word else (waiting.pop(0) if waiting else "")
+            variant = re.search(rf"(?:sm|compute)_({re.escape(arch.removeprefix('sm_'))}[af])\b", value)
+            arch = f"sm_{variant[1]}" if variant and name in _ARCHITECTURE else arch
+        elif word in ("-dc", "--device-c"):
+            kept.append("-rdc=true")
+        elif word not in _PHASES:
+            kept.append(word)
+    return kept, arch
+
+
+def _words(flag: str) -> list[str]:
+    """A flag as the shell takes it apart, to which torch gives all of them."""
+    try:
+        return shlex.split(flag)
+    except ValueError:
+        return flag.split()

@@ -1,0 +1,30 @@
+// The result is set to zero by a kernel of its own before it is gathered with atomicAdd.
+#include <cuda_runtime.h>
+
+template <typename T>
+__global__ void fill(T* data, T value, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) data[i] = value;
+}
+
+__global__ void count_by_sign(const float* x, int* counts, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(&counts[x[i] < 0.0f ? 0 : x[i] > 0.0f ? 2 : 1], 1);
+}
+
+extern "C" void run() {
+  const int n = 100;
+  static float x[n];
+  for (int i = 0; i < n; ++i) x[i] = i % 5 - 2.0f;
+  float* d_x;
+  cudaMalloc(&d_x, n * sizeof(float));
+  cudaMemcpy(d_x, x, n * sizeof(float), cudaMemcpyHostToDevice);
+  static int counts[3];
+  int* d_counts;
+  cudaMalloc(&d_counts, 3 * sizeof(int));
+  fill<int><<<1, 32>>>(d_counts, 0, 3);
+  count_by_sign<<<2, 64>>>(d_x, d_counts, n);
+  cudaMemcpy(counts, d_counts, 3 * sizeof(int), cudaMemcpyDeviceToHost);
+  cudaFree(d_x);
+  cudaFree(d_counts);
+}
