@@ -201,3 +201,11 @@ def test_misaligned_matrices_are_reported(emulator: Emulator, offset: int, strid
 def test_aligned_matrices_are_silent(emulator: Emulator, offset: int, stride: int) -> None:
     assert emulator.kernels.run_misuse(3, 32, offset, stride) == SUCCESS
     assert emulator.reports() == []
+
+
+def test_a_matrix_beyond_its_allocation_is_found_where_it_is_loaded(emulator: Emulator) -> None:
+    if not emulator.checked:
+        pytest.skip("reads are looked at in the checking mode alone")
+    emulator.kernels.run_misuse(3, 32, 4096 - 128, 16)
+    report = emulator.only_report("out-of-bounds", "misplaced")
+    assert report["line"] == line_of(SOURCE, "load_matrix_sync", "void misplaced")
