@@ -364,14 +364,16 @@ void check_access(const Touch& touch) {
   const Running at{worker, block, block.clock(), thread.linear};
   Doubt& doubt = block.conduct(thread.linear).doubt;
   if (doubt.address != nullptr) settle_doubt(at, doubt, touch);
-  if (block.arena().holds(touch.address)) {
-    const SharedArena::Place place = block.arena().place(touch.address, touch.bytes);
-    if (!place.is_inside) return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
-    note_words(at, touch, &place);
-  } else {
-    if (!is_in_bounds(at, touch)) return;
-    note_words(at, touch, nullptr);
+  const bool is_shared = block.arena().holds(touch.address);
+  const SharedArena::Place place = is_shared ? block.arena().place(touch.address, touch.bytes) : SharedArena::Place{};
+  if (is_shared && !place.is_inside) {
+    return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
   }
+  if (!is_shared && !is_in_bounds(at, touch)) return;
+  // First, since it may let others run: the access itself comes after what they do.
+  if (touch.reads) notice_waiting(at, touch);
+  else ++checker().progress;
+  note_words(at, touch, is_shared ? &place : nullptr);
   if (touch.is_atomic || touch.is_volatile) {
     Checker& all = checker();
     if (touch.reads) {
@@ -380,8 +382,6 @@ void check_access(const Touch& touch) {
     }
     if (touch.writes) at.clock.release(all.histories[touch.address]);
   }
-  if (touch.reads) notice_waiting(at, touch);
-  else ++checker().progress;
 }
 
 void tell_overflow(int line, const char* operation, const char* type) {
