@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness.build.nvcc import nvcc_release
-from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.faults import Faults, stop_for
+from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.records import ERROR, REPORT, Compilation, CompiledKernel, Finding, Status
 from harness.text import MAX_NAME_CHARACTERS, shortened
 from harness.wire.messages import Compile, Compiled
