@@ -119,21 +119,23 @@ __global__ void indices(unsigned long long* out) {
 }
 TEST void run_indices(unsigned long long* out) { indices<<<dim3(2, 3, 2), dim3(3, 4, 5)>>>(out); }
 
-__global__ void copies(const float* x, float* y, int n) {
+__global__ void copies(const float* x, float* y, int n, bool waits) {
   extern __shared__ float tile[];
   cg::thread_block block = cg::this_thread_block();
   cg::memcpy_async(block, tile, x, sizeof(float) * n);
-  cg::wait(block);
+  if (waits) cg::wait(block);
   for (int i = block.thread_rank(); i < n; i += block.size()) y[i] = tile[n - 1 - i];
 }
-TEST void run_copies(const float* x, float* y, int n) { copies<<<1, 96, n * sizeof(float)>>>(x, y, n); }
+TEST void run_copies(const float* x, float* y, int n, int waits) {
+  copies<<<1, 96, n * sizeof(float)>>>(x, y, n, waits != 0);
+}
 
 __global__ void some_leave(int* out) {
   auto tile = cg::tiled_partition<32>(cg::this_thread_block());
   if (threadIdx.x == 5) {
-    out[0] = tile.shfl(1, 0);
+    out[threadIdx.x] = tile.shfl(1, 0);
   } else {
-    out[1] = tile.any(1);
+    out[threadIdx.x] = tile.any(1);
   }
 }
 TEST void run_some_leave(int* out) { some_leave<<<1, 64>>>(out); }

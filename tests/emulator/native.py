@@ -9,6 +9,7 @@ from pathlib import Path
 
 import harness.emulator
 from harness.emulator.compiler import find_compiler
+from harness.emulator.lines import with_lines
 from harness.emulator.rewrite import rewrite_cuda
 from harness.emulator.session import POISONS
 
@@ -33,7 +34,7 @@ class Emulator:
         self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
 
     def reports(self) -> list[dict[str, object]]:
-        return json.loads(self.runtime.cuemu_take_reports())
+        return with_lines(json.loads(self.runtime.cuemu_take_reports()))
 
     def only_report(self, kind: str, kernel: str) -> dict[str, object]:
         (report,) = self.reports()

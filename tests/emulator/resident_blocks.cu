@@ -23,9 +23,9 @@ TEST int run_steps(int* sums, int count, int blocks, int threads) {
 
 __global__ void leaves(int* out, int first_to_leave) {
   if (static_cast<int>(blockIdx.x) >= first_to_leave) return;
-  out[blockIdx.x] = 1;
+  if (threadIdx.x == 0) out[blockIdx.x] = 1;
   cg::this_grid().sync();
-  out[blockIdx.x] = 2;
+  if (threadIdx.x == 0) out[blockIdx.x] = 2;
 }
 TEST int run_leaves(int* out, int first_to_leave, int blocks) {
   void* arguments[] = {&out, &first_to_leave};

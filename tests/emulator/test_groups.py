@@ -125,14 +125,25 @@ def test_indices_and_ranks(ordered: Emulator) -> None:
 @pytest.mark.parametrize("count", [96, 1, 333])
 def test_a_copy_by_all_threads_is_there_after_the_wait(ordered: Emulator, count: int) -> None:
     x, y = floats(count, range(count)), floats(count)
-    ordered.kernels.run_copies(x, y, count)
+    ordered.kernels.run_copies(x, y, count, 1)
     assert list(y) == list(range(count))[::-1]
     assert ordered.reports() == []
 
 
-def test_lanes_of_a_tile_in_different_operations_are_divergence(ordered: Emulator) -> None:
-    ordered.kernels.run_some_leave(ints(2))
-    report = ordered.only_report("divergence", "some_leave")
+def test_a_copy_that_nobody_waits_for_is_a_race(emulator: Emulator) -> None:
+    x, y = floats(96, range(96)), floats(96)
+    emulator.kernels.run_copies(x, y, 96, 0)
+    if not emulator.checked:
+        assert list(y) != list(range(96))[::-1]
+        return
+    report = next(report for report in emulator.reports() if report["kind"] == "race")
+    lines = {access["line"] for access in report["accesses"]}
+    assert lines == {line_of(SOURCE, text, "void copies") for text in ("memcpy_async", "for (int i")}
+
+
+def test_lanes_of_a_tile_in_different_operations_are_reported(ordered: Emulator) -> None:
+    ordered.kernels.run_some_leave(ints(64))
+    report = ordered.only_report("mask", "some_leave")
     lines = {access["line"] for access in report["accesses"]}
     assert lines == {line_of(SOURCE, text, "void some_leave") for text in ("tile.shfl", "tile.any")}
 

@@ -113,6 +113,8 @@ def test_what_is_no_construct_stays(source: str) -> None:
         'asm volatile("bar.sync 0;"',
         "cudaFuncSetAttribute(",
         "cudaLaunchKernel()",
+        "cudaLaunchKernelEx(&c)",
+        "cudaLaunchCooperativeKernel(",
         '"unclosed string\n k<<<',
         "/* unclosed comment k<<<1, 2>>>(x);",
         'R"x(unclosed raw',
@@ -253,6 +255,12 @@ def test_inline_ptx_fails_by_name_where_it_stands(keyword: str) -> None:
             "cudaLaunchKernel((const void*)k<4>, g, b, p, 0, s);",
             '::cuemu::launch_kernel("k", __LINE__, k<4>, g, b, p, 0, s);',
         ),
+        (
+            "cudaLaunchCooperativeKernel((void*)&k, g, b, p);",
+            '::cuemu::launch_cooperative_kernel("k", __LINE__, k, g, b, p);',
+        ),
+        ("cudaLaunchKernelEx(&c, k<4>, x, 3);", '::cuemu::launch_kernel_ex(&c, "k", __LINE__, k<4>, x, 3);'),
+        ("cudaLaunchKernelExC(&c, (const void*)k, p);", '::cuemu::launch_kernel_exc(&c, "k", __LINE__, k, p);'),
     ],
 )
 def test_calls_that_name_a_kernel(call: str, expected: str) -> None:

@@ -18,15 +18,16 @@ class thread_group {
   }
   unsigned long long num_threads() const {
     if (kind_ == Kind::lanes) return lanes_.size();
-    return kind_ == Kind::block ? ::cuemu::volume(blockDim)
-                                : ::cuemu::volume(gridDim) * static_cast<unsigned long long>(::cuemu::volume(blockDim));
+    const unsigned long long in_block = ::cuemu::volume(blockDim);
+    return kind_ == Kind::block ? in_block : in_block * ::cuemu::volume(gridDim);
   }
   unsigned long long size() const { return num_threads(); }
   unsigned long long thread_rank() const {
     if (kind_ == Kind::lanes) return lanes_.rank();
-    const unsigned in_block = ::cuemu::position_in(threadIdx, blockDim);
+    const unsigned long long in_block = ::cuemu::position_in(threadIdx, blockDim);
     if (kind_ == Kind::block) return in_block;
-    return ::cuemu::position_in(blockIdx, gridDim) * static_cast<unsigned long long>(::cuemu::volume(blockDim)) + in_block;
+    const unsigned long long block = ::cuemu::position_in(blockIdx, gridDim);
+    return block * ::cuemu::volume(blockDim) + in_block;
   }
 
  protected:
@@ -128,7 +129,8 @@ class coalesced_group : public thread_group {
 
 template <unsigned Size, typename Parent = void>
 class thread_block_tile : public coalesced_group {
-  static_assert(Size <= 32, "cuemu-unsupported: tiles of more than 32 threads: combine the results of tiles of 32 through shared memory");
+  static_assert(Size <= 32,
+                "cuemu-unsupported: tiles of more than 32 threads: combine the results of tiles of 32 in shared memory");
   static_assert(Size > 0 && (Size & (Size - 1)) == 0, "the size of a tile is a power of two");
 
  public:

@@ -3,6 +3,7 @@
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "cuemu/lanes.h"
 
 namespace nvcuda {
 namespace wmma {
@@ -89,7 +90,8 @@ namespace wmma {
 template <typename Use, int m, int n, int k, typename T, typename Layout = void>
 class fragment {
   static_assert(!::cuemu::kSubByte<T>,
-                "cuemu-unsupported: wmma on integers of less than 8 bits: guard it with #ifdef __CUDA_ARCH__ and give a plain fallback");
+                "cuemu-unsupported: wmma on integers of less than 8 bits: guard it with #ifdef __CUDA_ARCH__ "
+                "and give a plain fallback");
   static_assert(::cuemu::has_fragment<Use, m, n, k, T>(), "wmma has no fragment of this use, shape and type");
   static_assert(std::is_void_v<Layout> == std::is_same_v<Use, accumulator>,
                 "factors have a layout, row_major or col_major, and accumulators have none");
@@ -118,20 +120,18 @@ void fill_fragment(fragment<Use, m, n, k, T, Layout>& to,
 
 namespace cuemu {
 
-// Calls visit(element of the fragment, its offset in memory) for the calling lane's elements.
-template <typename Fragment, typename Visit>
-void for_each_element(Fragment& fragment, unsigned stride, bool by_rows, Visit visit) {
-  const unsigned lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
-  for (unsigned i = 0; i < Fragment::num_elements; ++i) {
-    const std::size_t row = (32 * i + lane) / Fragment::columns, column = (32 * i + lane) % Fragment::columns;
-    visit(fragment.x[i], by_rows ? row * stride + column : column * stride + row);
-  }
+// Where the calling lane's i-th element of a fragment lies in memory.
+template <typename Fragment>
+std::size_t offset_of_element(unsigned i, unsigned stride, bool by_rows) {
+  const unsigned number = 32 * i + position_in(threadIdx, blockDim) % 32;
+  const std::size_t row = number / Fragment::columns, column = number % Fragment::columns;
+  return by_rows ? row * stride + column : column * stride + row;
 }
 
 template <typename Fragment, typename Stored>
-void load_matrix(Fragment& to, const Stored* from, unsigned stride, bool by_rows, int line) {
+CUEMU_INLINE void load_matrix(Fragment& to, const Stored* from, unsigned stride, bool by_rows, int line) {
   begin_matrix_access(WarpOp::matrix_load, from, kMatrixAlignment<Stored>, stride * sizeof(Stored), line);
-  for_each_element(to, stride, by_rows, [from](auto& element, std::size_t offset) { element = from[offset]; });
+  for (unsigned i = 0; i < Fragment::num_elements; ++i) to.x[i] = from[offset_of_element<Fragment>(i, stride, by_rows)];
 }
 
 }  // namespace cuemu
@@ -140,27 +140,29 @@ namespace nvcuda {
 namespace wmma {
 
 template <typename Use, int m, int n, int k, typename T, typename Layout>
-void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& to,
-                      const std::type_identity_t<typename ::cuemu::MatrixElement<T>::Stored>* from, unsigned stride,
-                      int line = __builtin_LINE()) {
+CUEMU_INLINE void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& to,
+                                   const std::type_identity_t<typename ::cuemu::MatrixElement<T>::Stored>* from,
+                                   unsigned stride, int line = __builtin_LINE()) {
   static_assert(!std::is_void_v<Layout>, "to load an accumulator, give mem_row_major or mem_col_major");
   ::cuemu::load_matrix(to, from, stride, std::is_same_v<Layout, row_major>, line);
 }
 template <int m, int n, int k, typename T>
-void load_matrix_sync(fragment<accumulator, m, n, k, T>& to,
-                      const std::type_identity_t<typename ::cuemu::MatrixElement<T>::Stored>* from, unsigned stride,
-                      layout_t layout, int line = __builtin_LINE()) {
+CUEMU_INLINE void load_matrix_sync(fragment<accumulator, m, n, k, T>& to,
+                                   const std::type_identity_t<typename ::cuemu::MatrixElement<T>::Stored>* from,
+                                   unsigned stride, layout_t layout, int line = __builtin_LINE()) {
   ::cuemu::load_matrix(to, from, stride, layout == mem_row_major, line);
 }
 
 template <int m, int n, int k, typename T>
-void store_matrix_sync(std::type_identity_t<typename ::cuemu::MatrixElement<T>::Stored>* to,
-                       const fragment<accumulator, m, n, k, T>& from, unsigned stride, layout_t layout,
-                       int line = __builtin_LINE()) {
+CUEMU_INLINE void store_matrix_sync(std::type_identity_t<typename ::cuemu::MatrixElement<T>::Stored>* to,
+                                    const fragment<accumulator, m, n, k, T>& from, unsigned stride, layout_t layout,
+                                    int line = __builtin_LINE()) {
+  using From = fragment<accumulator, m, n, k, T>;
   ::cuemu::begin_matrix_access(::cuemu::WarpOp::matrix_store, to, ::cuemu::kMatrixAlignment<T>, stride * sizeof *to,
                                line);
-  ::cuemu::for_each_element(from, stride, layout == mem_row_major,
-                            [to](const auto& element, std::size_t offset) { to[offset] = element; });
+  for (unsigned i = 0; i < From::num_elements; ++i) {
+    to[::cuemu::offset_of_element<From>(i, stride, layout == mem_row_major)] = from.x[i];
+  }
 }
 
 // sum = left x right + addend
@@ -173,7 +175,8 @@ void mma_sync(fragment<accumulator, m, n, k, Sum>& sum, const fragment<matrix_a,
   using ::cuemu::Element;
   constexpr bool is_integer = ::cuemu::is_of<Left>(Element::int8) || ::cuemu::is_of<Left>(Element::uint8);
   static_assert(std::is_same_v<Left, Right>, "both factors have the same type");
-  static_assert(is_integer == ::cuemu::is_of<Sum>(Element::int32) && is_integer == ::cuemu::is_of<Addend>(Element::int32),
+  static_assert(is_integer == ::cuemu::is_of<Sum>(Element::int32) &&
+                    is_integer == ::cuemu::is_of<Addend>(Element::int32),
                 "products of integers are added to int accumulators");
   static_assert(::cuemu::is_of<Left>(Element::half) || std::is_same_v<Sum, Addend>,
                 "only products of half have accumulators of two types");

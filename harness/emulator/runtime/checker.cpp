@@ -370,7 +370,7 @@ void check_access(const Touch& touch) {
     return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
   }
   if (!is_shared && !is_in_bounds(at, touch)) return;
-  // Others may run now, so what this access sees is known behind it only.
+  // First, since it may let others run: the access itself comes after what they do.
   if (touch.reads) notice_waiting(at, touch);
   else ++checker().progress;
   note_words(at, touch, is_shared ? &place : nullptr);

@@ -51,7 +51,7 @@ void store(const MatrixProduct& lane, int i, Number value) {
   }
 }
 
-// Products are exact; a float holds each, since the factors have at most 11 significant bits. Sums are rounded to Number.
+// Products are exact: a float holds each, since factors have at most 11 significant bits. Sums are rounded to Number.
 template <typename Number>
 void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
   const int m = lanes[0]->m, n = lanes[0]->n, k = lanes[0]->k;

@@ -18,7 +18,9 @@ const char* barrier_name(Barrier kind) {
   return "__syncthreads()";
 }
 
-uint3 index_of(const Block& block, const Thread& thread) { return index_in(thread.linear, block.launch().config.block); }
+uint3 index_of(const Block& block, const Thread& thread) {
+  return index_in(thread.linear, block.launch().config.block);
+}
 
 Access waiting(const Block& block, const Thread& thread) {
   return {index_of(block, thread), block.index(), thread.line, "waits at " + waits_for(thread)};

@@ -16,8 +16,8 @@ __thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_grid_size;
 namespace cuemu {
 namespace {
 
-constexpr int kMisaligned = 716;  // cudaErrorMisalignedAddress
-constexpr int kMatrixStride = 16;  // load_matrix_sync() and store_matrix_sync() ask for a multiple of it, in bytes
+constexpr int kMisaligned = 716;         // cudaErrorMisalignedAddress
+constexpr int kMatrixStride = 16;        // in bytes: what loads and stores of matrices ask a multiple of
 constexpr unsigned kYieldRounds = 16;    // turns after which a block that only yields makes room for another
 constexpr std::size_t kKeptBlocks = 16;  // between launches
 
@@ -332,7 +332,8 @@ void Worker::matrix_operation(WarpOp operation, const void* operand, unsigned al
   const auto outcome = static_cast<MatrixOutcome>(warp_operation(operation, ~0u, value, stride_bytes, 32, line));
   const std::string name = warp_operation_name(operation);
   if (outcome == MatrixOutcome::lanes_missing) {
-    fail("divergence", line, name + " in " + position() + " needs all 32 lanes of the warp; some have ended or never were",
+    fail("divergence", line,
+         name + " in " + position() + " needs all 32 lanes of the warp; some have ended or never were",
          "Launch whole warps, and let all lanes reach the call.", kLaunchFailure);
   }
   if (outcome == MatrixOutcome::lanes_differ) {

@@ -6,13 +6,14 @@
 namespace cooperative_groups {
 
 template <typename Group, typename Element>
-void memcpy_async(const Group& group, Element* to, std::size_t to_count, const Element* from, std::size_t from_count) {
+CUEMU_INLINE void memcpy_async(const Group& group, Element* to, std::size_t to_count, const Element* from,
+                               std::size_t from_count) {
   const std::size_t count = to_count < from_count ? to_count : from_count;
   for (std::size_t i = group.thread_rank(); i < count; i += group.num_threads()) to[i] = from[i];
 }
 
 template <typename Group, typename Element>
-void memcpy_async(const Group& group, Element* to, const Element* from, std::size_t bytes) {
+CUEMU_INLINE void memcpy_async(const Group& group, Element* to, const Element* from, std::size_t bytes) {
   const std::size_t whole = bytes / sizeof(Element);
   memcpy_async(group, to, whole, from, whole);
   const std::size_t done = whole * sizeof(Element);

@@ -302,12 +302,13 @@ inline cudaError_t cudaMemcpyFromSymbol(void* to, const Symbol& symbol, std::siz
 }
 template <typename Symbol>
 inline cudaError_t cudaMemcpyToSymbolAsync(const Symbol& symbol, const void* from, std::size_t bytes,
-                                           std::size_t offset, cudaMemcpyKind kind, cudaStream_t = nullptr) {
+                                           std::size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice,
+                                           cudaStream_t = nullptr) {
   return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
 }
 template <typename Symbol>
-inline cudaError_t cudaMemcpyFromSymbolAsync(void* to, const Symbol& symbol, std::size_t bytes, std::size_t offset,
-                                             cudaMemcpyKind kind, cudaStream_t = nullptr) {
+inline cudaError_t cudaMemcpyFromSymbolAsync(void* to, const Symbol& symbol, std::size_t bytes, std::size_t offset = 0,
+                                             cudaMemcpyKind kind = cudaMemcpyDeviceToHost, cudaStream_t = nullptr) {
   return cudaMemcpyFromSymbol(to, symbol, bytes, offset, kind);
 }
 template <typename Symbol>

@@ -15,10 +15,11 @@ enum cudaLaunchAttributeID {
   cudaLaunchAttributePriority = 8,
   cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
 };
-#define cudaLaunchAttributeClusterDimension                                                                      \
-  ([] {                                                                                                          \
-    static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel"); \
-    return cudaLaunchAttributeIgnore;                                                                            \
+#define cudaLaunchAttributeClusterDimension                                                                \
+  ([] {                                                                                                    \
+    static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and "    \
+                         "give a plain kernel");                                                           \
+    return cudaLaunchAttributeIgnore;                                                                      \
   }())
 union cudaLaunchAttributeValue {
   char pad[64];
