@@ -234,7 +234,7 @@ std::string place_words(const Touch& touch, const SharedArena::Place* place) {
 
 void note_words(const Running& at, const Touch& touch, const SharedArena::Place* place) {
   Checker& all = checker();
-  const bool is_flag = touch.is_volatile && place == nullptr && (!touch.writes || at.clock.has_fenced());
+  const bool is_flag = touch.is_volatile && (!touch.writes || at.clock.has_fenced(place == nullptr));
   const bool is_atomic = touch.is_atomic || is_flag;
   Touch seen = touch;
   seen.is_atomic = is_atomic;
