@@ -24,6 +24,8 @@ namespace {
 
 constexpr unsigned kPatience = 1000;    // reads of the same values until others may run
 constexpr unsigned kMostTurns = 64;     // such turns in which nothing happened anywhere
+// All threads' reads in such turns; a loop over a few coefficients is no wait, and comes to its end before.
+constexpr std::uint64_t kMostIdleReads = 5'000'000;
 
 struct Site {
   const char* kernel;
@@ -54,6 +56,8 @@ struct Checker {
   Extent known[4] = {};  // the allocations that were touched last
   unsigned next_known = 0;
   std::uint64_t progress = 0;
+  std::uint64_t idle_since = 0;  // the progress at which idle_reads began to be counted
+  std::uint64_t idle_reads = 0;
   bool bounds_told = false;
   const char* host_stack = nullptr;
   const char* host_stack_end = nullptr;
@@ -315,7 +319,9 @@ void notice_waiting(const Running& at, const Touch& touch) {
   spin.reads = 0;
   spin.turns = spin.progress == all.progress ? spin.turns + 1 : 0;
   spin.progress = all.progress;
-  if (spin.turns < kMostTurns) return at.worker.yield();
+  all.idle_reads = all.idle_since == all.progress ? all.idle_reads + kPatience : 0;
+  all.idle_since = all.progress;
+  if (spin.turns < kMostTurns || all.idle_reads < kMostIdleReads) return at.worker.yield();
   at.worker.fail_at("deadlock", touch.code,
                  thread_words(at.index(), at.block.index()) + " waits in line {0} for a value that nobody writes: no "
                  "other thread can go on",
@@ -333,6 +339,7 @@ void begin_checked_launch(const char* kernel, const Config& config) {
   all.kernel = kernel;
   all.config = config;
   all.bounds_told = false;
+  all.idle_reads = 0;
   for (Extent& one : all.known) one = Extent{};
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
