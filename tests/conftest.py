@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it, for judges in the tests' own process
 
 import torch
+
+from tests.fork_server import ForkServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -50,7 +53,14 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def harness(home: Path) -> Callable[..., Ran]:
+def fork_server() -> Iterator[ForkServer]:
+    """Where command lines are forked from, once for each process of the test run."""
+    with contextlib.closing(ForkServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def harness(home: Path, fork_server: ForkServer) -> Callable[..., Ran]:
     """Runs ``python -m harness`` with arguments, as a user would, from the repository's folder."""
 
     def run(*arguments: str | Path, cwd: Path = REPOSITORY, **environment: str) -> Ran:
@@ -60,12 +70,12 @@ def harness(home: Path) -> Callable[..., Ran]:
                 "--fresh",
                 *arguments[1:],
             )  # what another test has judged in the shared home proves nothing here
+        env = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment}
+        words = [*map(str, arguments)]
+        if fork_server.can_run(env):
+            return Ran(*fork_server.run(words, cwd, env))
         finished = subprocess.run(
-            [sys.executable, "-m", "harness", *map(str, arguments)],
-            cwd=cwd,
-            env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment},
-            capture_output=True,
-            text=True,
+            [sys.executable, "-m", "harness", *words], cwd=cwd, env=env, capture_output=True, text=True
         )
         return Ran(finished.returncode, finished.stdout, finished.stderr)
 

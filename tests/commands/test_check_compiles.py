@@ -14,9 +14,7 @@ import pytest
 
 from harness.build.nvcc import cuda_home
 from harness.build.ptxas import compiled_kernels, demangled
-from harness.commands.evaluate import architecture
 from harness.emulator.gpu_build import MAX_LOG_CHARACTERS
-from harness.errors import UsageError
 
 Harness = Callable[..., Any]
 Rows = dict[str, dict[str, Any]]
@@ -279,17 +277,6 @@ def test_table_and_show_tell_it_and_an_answer_is_kept_for_the_same_nvcc(
     (without,) = harness(*arguments, "--check", "--json", **{**around, "CUDA_HOME": str(broken)}).rows
     assert (without["status"], without["stored"], build_findings(without)) == ("PASSED", False, [])
     assert "pip install nvidia-cuda-nvcc" in without["compiled"]["error"]
-
-
-@pytest.mark.parametrize("text", ["sm_80", "sm_90a", "sm_100f", "sm_120"])
-def test_an_architecture_is_taken(text: str) -> None:
-    assert architecture(text) == text
-
-
-@pytest.mark.parametrize("text", ["", "90", "sm_9", "compute_90", "sm_90 -G", "sm_90\n"])
-def test_anything_else_is_no_architecture(text: str) -> None:
-    with pytest.raises(UsageError, match="--arch"):
-        architecture(text)
 
 
 def test_names_and_frames_are_a_kernels_own() -> None:

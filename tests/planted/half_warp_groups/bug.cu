@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The halves of a warp are ordered each for itself, but a lane reads a cell of the other half.
 #include <cuda_runtime.h>
 

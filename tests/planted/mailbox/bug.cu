@@ -9,7 +9,7 @@ __global__ void hand_over(const float* x, float* mailbox, volatile int* full, fl
       mailbox[i] = 2.0f * x[i];  // BUG
     }
     __syncthreads();
-    if (threadIdx.x == 0) *full = 1;
+    if (threadIdx.x == 0) *full = 1;  // BUG
   } else {
     if (threadIdx.x == 0) {
       while (*full == 0) {

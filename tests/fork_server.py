@@ -1,0 +1,108 @@
+"""A process that has imported torch, and from which command lines are forked: importing it takes most of a short one.
+
+A forked command line differs from ``python -m harness`` in nothing but that modules are loaded already. What the
+environment decides while torch is imported cannot be changed here: who passes such variables starts a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+#: Variables that count when Python or torch begin.
+_AT_START = ("PYTHON", "OMP_", "LD_", "MKL_", "CUDA_", "TORCH")
+#: What the commands that judge import.
+_MODULES = ("harness.__main__", "harness.commands.evaluate", "harness.executors.local", "harness.report.table")
+
+
+class ForkServer:
+    """A running server; one test at a time may ask it."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=self._environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
+        theirs.close()
+
+    def can_run(self, environment: Mapping[str, str]) -> bool:
+        """Whether a command line with these variables may be forked."""
+        changed = {name for name, value in environment.items() if self._environment.get(name) != value}
+        return not any(name.startswith(_AT_START) for name in changed)
+
+    def run(self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
+        """Exit code (negative for a signal), stdout and stderr of ``python -m harness ARGUMENTS``."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            body = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
+            message = json.dumps(body).encode()
+            socket.send_fds(self._ours, [len(message).to_bytes(8, "little")], [out.fileno(), err.fileno()])
+            with tempfile.TemporaryFile() as held:
+                held.write(message)
+                held.flush()
+                socket.send_fds(self._ours, [b"body"], [held.fileno()])
+                code = int(self._ours.recv(64))
+            texts = []
+            for stream in (out, err):
+                stream.seek(0)
+                texts.append(stream.read().decode().replace("\r\n", "\n"))
+        return code, texts[0], texts[1]
+
+    def close(self) -> None:
+        """End the server."""
+        self._ours.close()
+        self._process.wait()
+
+
+def _serve(ours: socket.socket) -> int | None:
+    """Answer requests until the other end is closed; in a forked command line, its exit code."""
+    while True:
+        _, streams, _, _ = socket.recv_fds(ours, 8, 2)
+        if len(streams) != 2:
+            return None
+        _, (held,), _, _ = socket.recv_fds(ours, 8, 1)
+        with os.fdopen(held, "rb") as file:
+            file.seek(0)
+            body: dict[str, Any] = json.load(file)
+        child = os.fork()
+        if child == 0:
+            ours.close()
+            return _command(body, streams)
+        for stream in streams:
+            os.close(stream)
+        _, status = os.waitpid(child, 0)
+        ours.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _command(body: Mapping[str, Any], streams: Sequence[int]) -> int:
+    for stream, target in zip(streams, (1, 2), strict=True):
+        os.dup2(stream, target)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(body["environment"])
+    os.chdir(body["cwd"])
+    sys.path[0] = body["cwd"]
+    sys.argv = [str(REPOSITORY / "harness" / "__main__.py"), *body["arguments"]]
+    from harness.__main__ import run
+
+    return run()
+
+
+if __name__ == "__main__":
+    import torch  # noqa: F401
+
+    for name in _MODULES:
+        importlib.import_module(name)
+    with contextlib.suppress(ConnectionResetError):
+        sys.exit(_serve(socket.socket(fileno=int(sys.argv[1]))))

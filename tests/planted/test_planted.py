@@ -1,0 +1,120 @@
+"""The emulator's checking mode on kernels with a planted bug, and on kernels beside them that only look wrong.
+
+A folder is a pair, or more: ``bug.cu`` and ``right*.cu``. The head of a bug says ``// kind: K``, one of the kinds of
+findings, ``// also: K`` where its accesses are a fault of another kind too, and ``// arch: sm_86`` where it is a bug on
+that one only; the lines at fault are marked ``// BUG``. Each ``run()`` is a plain CUDA program: it allocates, launches
+and copies back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.emulator.diagnostics import SourceLocator
+from harness.emulator.session import POISONS
+from harness.emulator.toolchain import InlineSources, SourceFile, build_library, build_runtime
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+BUGS = sorted(HERE.glob("*/bug.cu"))
+RIGHT = sorted(HERE.glob("*/right*.cu"))
+ORDERS = ("forward", "reverse", "random")
+
+Finding = dict[str, Any]
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def header(path: Path, name: str) -> list[str]:
+    return re.findall(rf"^// {name}: (\S+)$", path.read_text(), re.MULTILINE)
+
+
+def lines_of(finding: Finding) -> set[int]:
+    return {finding["line"], *(access["line"] for access in finding["accesses"])}
+
+
+class Runner:
+    """Builds planted kernels in the checking mode and asks ``serve.py`` to run them."""
+
+    def __init__(self, folder: Path, server: subprocess.Popen[str]):
+        self._folder = folder
+        self._server = server
+
+    def findings(self, path: Path, orders: tuple[str, ...]) -> dict[str, list[Finding]]:
+        """What the checker finds in each order of threads; every kernel must have run."""
+        sources = InlineSources("planted", files=(SourceFile(path, path.read_text()),), is_python_module=False)
+        library = build_library(sources, self._folder, SourceLocator(path, ""), mode="check")
+        return {order: self._findings(library, (header(path, "arch") or ["sm_90"])[0], order) for order in orders}
+
+    def _findings(self, library: Path, arch: str, order: str) -> list[Finding]:
+        ran = self._run(library, arch, order, POISONS[0])
+        reports: list[Finding] = ran["reports"]
+        assert reports or ran["launches"]
+        if any(report.get("is_suspicion") for report in reports):
+            # As the judge does: a suspicion is a finding where the result depends on what new memory is filled with.
+            others = [self._run(library, arch, order, poison)["digest"] for poison in POISONS[1:]]
+            if all(digest == ran["digest"] for digest in others):
+                return [report for report in reports if not report.get("is_suspicion")]
+        return reports
+
+    def _run(self, library: Path, arch: str, order: str, poison: int) -> dict[str, Any]:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        request = {"library": str(library), "arch": arch, "order": order, "poison": poison}
+        print(json.dumps(request), file=self._server.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
+        assert "died" not in answer, answer
+        return answer
+
+
+@pytest.fixture(scope="session")
+def runner(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    build_runtime(home / "emulator")
+    folder = tmp_path_factory.mktemp("planted")
+    copies = folder / "copies.so"
+    subprocess.run(["g++", "-O1", "-shared", "-fPIC", str(HERE / "copies.cpp"), "-o", str(copies)], check=True)
+    server = subprocess.Popen(
+        [sys.executable, str(HERE / "serve.py"), str(home / "emulator"), str(copies)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield Runner(folder, server)
+    server.communicate()
+
+
+def test_every_bug_has_a_twin() -> None:
+    assert len(BUGS) >= 44
+    assert {path.parent for path in BUGS} == {path.parent for path in RIGHT}
+
+
+@pytest.mark.parametrize("path", BUGS, ids=name_of)
+def test_a_planted_bug_is_found(path: Path, runner: Runner) -> None:
+    (kind,) = header(path, "kind")
+    marked = {number for number, line in enumerate(path.read_text().splitlines(), 1) if line.endswith("// BUG")}
+    ((_, findings),) = runner.findings(path, ORDERS[:1]).items()
+    assert kind in {finding["kind"] for finding in findings}
+    for finding in findings:
+        assert finding["kind"] in {kind, *header(path, "also")}, finding
+        assert lines_of(finding) & marked, finding
+        assert finding["remedy"]
+        for access in finding["accesses"] if kind != "launch" else []:
+            assert len(access["thread"]) == len(access["block"]) == 3
+        assert finding["accesses"] or kind == "launch"
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=name_of)
+def test_a_look_alike_is_left_alone(path: Path, runner: Runner) -> None:
+    assert runner.findings(path, ORDERS) == {order: [] for order in ORDERS}

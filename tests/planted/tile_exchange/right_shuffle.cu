@@ -1,0 +1,30 @@
+// The lanes of a tile exchange values with the tile's shuffle.
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+
+namespace cg = cooperative_groups;
+
+__global__ void tile_sums(const int* x, int* sums) {
+  auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+  int v = x[threadIdx.x];
+  for (int distance = 8; distance > 0; distance /= 2) {
+    v += tile.shfl_xor(v, distance);
+  }
+  if (tile.thread_rank() == 0) sums[threadIdx.x / 16] = v;
+}
+
+extern "C" void run() {
+  const int n = 64;
+  static int x[n];
+  for (int i = 0; i < n; ++i) x[i] = i;
+  int* d_x;
+  cudaMalloc(&d_x, n * sizeof(int));
+  cudaMemcpy(d_x, x, n * sizeof(int), cudaMemcpyHostToDevice);
+  static int sums[n / 16];
+  int* d_sums;
+  cudaMalloc(&d_sums, n / 16 * sizeof(int));
+  tile_sums<<<1, n>>>(d_x, d_sums);
+  cudaMemcpy(sums, d_sums, n / 16 * sizeof(int), cudaMemcpyDeviceToHost);
+  cudaFree(d_x);
+  cudaFree(d_sums);
+}
