@@ -128,7 +128,7 @@ class Diagnostic:
     Attributes:
         place: Where the compiler reports it.
         message: Its words, without ``error:``.
-        via: Places that led there, the nearest first: the includes, the instantiations, the macro's use.
+        via: Places that led there, the nearest first: the instantiations, the includes, the macro's use.
     """
 
     place: Place
@@ -181,23 +181,24 @@ def diagnostics(log: str) -> list[Diagnostic]:
         The errors in their order.
     """
     found: list[Diagnostic] = []
-    leading: list[Place] = []
+    instantiated: list[Place] = []
+    included_from: list[Place] = []
     for line in log.splitlines():
         if error := _ERROR.match(line):
             place = Place(error["file"], int(error["line"]))
-            found.append(Diagnostic(place, error["message"].strip(), tuple(leading)))
-            leading = []
+            found.append(Diagnostic(place, error["message"].strip(), (*instantiated, *included_from)))
+            instantiated, included_from = [], []
         elif required := _REQUIRED.match(line):
             place = Place(required["file"], int(required["line"]))
             if "required" in line:
-                leading.append(place)
+                instantiated.append(place)
             elif found:
                 last = found[-1]
                 found[-1] = Diagnostic(last.place, last.message, (*last.via, place))
         elif included := _INCLUDED.search(line):
             if line.startswith("In file included"):
-                leading = []
-            leading.append(Place(included["file"], int(included["line"])))
+                included_from = []
+            included_from.append(Place(included["file"], int(included["line"])))
     return found
 
 

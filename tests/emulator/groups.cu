@@ -4,6 +4,8 @@
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
 
+#include <utility>
+
 #define TEST extern "C"
 namespace cg = cooperative_groups;
 
@@ -69,6 +71,12 @@ __global__ void any_group(int* out) {
   __shared__ int scratch[128];
   auto block = cg::this_thread_block();
   const int all = sum_in(block, scratch, threadIdx.x);
+  scratch[threadIdx.x] = threadIdx.x;
+  auto token = block.barrier_arrive();
+  const int own = threadIdx.x * 1000;
+  block.barrier_wait(std::move(token));
+  out[17 + threadIdx.x] = own + scratch[127 - threadIdx.x];
+  block.sync();
   cg::thread_group part = cg::tiled_partition(block, 8);
   const int few = sum_in(part, &scratch[threadIdx.x / 8 * 8], threadIdx.x);
   if (threadIdx.x == 0) out[0] = all;

@@ -390,6 +390,15 @@ def test_sources_are_located_in_the_solution() -> None:
     assert SourceLocator("s.py", "not python (").places("a\nb", "<x>") == [Place("<x>", 1), Place("<x>", 2)]
 
 
+def test_what_a_template_refuses_is_told_where_it_is_used() -> None:
+    log = "In file included from s.py:3:\n/x/mma.h: In instantiation of 'class fragment<u4>':\n"
+    log += "s.py:5:9:   required from here\n"
+    log += "/x/mma.h:9:1: error: static assertion failed: cuemu-unsupported: small integers: use larger ones\n"
+    refusal = build_error(log, SourceLocator("s.py", SOLUTION))
+    assert isinstance(refusal, Unsupported)
+    assert (refusal.construct, refusal.line, refusal.remedy) == ("small integers", 5, "use larger ones")
+
+
 def test_long_logs_are_cut_to_the_telling_lines() -> None:
     log = "In file included from s.py:3:\n/x/deep.h:9:1: error: bad T\n"
     log += "".join(f"s.py:{line}:1: error: wrong {line}\n" for line in range(4, 40))

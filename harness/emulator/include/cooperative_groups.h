@@ -42,7 +42,10 @@ class thread_group {
 
 class grid_group : public thread_group {
  public:
+  struct arrival_token {};
   grid_group() : thread_group(Kind::grid) {}
+  arrival_token barrier_arrive() const { return {}; }
+  void barrier_wait(arrival_token&&, int line = __builtin_LINE()) const { sync(line); }
   bool is_valid() const { return ::cuemu::in_cooperative_launch(); }
   static dim3 group_dim() { return gridDim; }
   static dim3 dim_blocks() { return gridDim; }
@@ -60,7 +63,11 @@ class grid_group : public thread_group {
 
 class thread_block : public thread_group {
  public:
+  struct arrival_token {};
   thread_block() : thread_group(Kind::block) {}
+  // All threads wait where the first one does; none has to wait where it arrives.
+  arrival_token barrier_arrive() const { return {}; }
+  void barrier_wait(arrival_token&&, int line = __builtin_LINE()) const { sync(line); }
   static void sync(int line = __builtin_LINE()) { __syncthreads(line); }
   static unsigned num_threads() { return ::cuemu::volume(blockDim); }
   static unsigned size() { return num_threads(); }

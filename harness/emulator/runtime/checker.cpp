@@ -139,6 +139,12 @@ std::string beside(const Touch& touch, const char* data, std::size_t bytes, cons
 
 // Whether a global address may be accessed; tells where not.
 bool is_in_bounds(const Running& at, const Touch& touch) {
+  Checker& all = checker();
+  if (touch.address >= all.host_stack && touch.address < all.host_stack_end) {
+    if (touch.address < arguments_end) return false;  // the kernel's own arguments, which the launch keeps
+    tell_bounds(at, touch, "of the host's memory (a variable of a host function)");
+    return false;
+  }
   const Extent extent = extent_of(touch.address);
   if (extent.data != nullptr) {
     const std::ptrdiff_t offset = touch.address - extent.data;
@@ -148,12 +154,6 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
     }
     if (offset >= 0 && static_cast<std::size_t>(offset) + touch.bytes <= extent.bytes) return true;
     tell_bounds(at, touch, beside(touch, extent.data, extent.bytes, with_article(extent.what)));
-    return false;
-  }
-  Checker& all = checker();
-  if (touch.address >= all.host_stack && touch.address < all.host_stack_end) {
-    if (touch.address < arguments_end) return false;  // the kernel's own arguments, which the launch keeps
-    tell_bounds(at, touch, "of the host's memory (a variable of a host function)");
     return false;
   }
   if (is_mapped(touch.address) && is_mapped(touch.address + touch.bytes - 1)) return true;

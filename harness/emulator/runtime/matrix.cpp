@@ -51,6 +51,17 @@ void store(const MatrixProduct& lane, int i, Number value) {
   }
 }
 
+// sum += left x right; the number of columns is a constant, so that the compiler can vectorise the innermost loop.
+template <int n, typename Number>
+void add_products(int m, int k, const Number* left, const Number* right, Number* sum) {
+  for (int row = 0; row < m; ++row) {
+    for (int inner = 0; inner < k; ++inner) {
+      const Number factor = left[row * k + inner];
+      for (int column = 0; column < n; ++column) sum[row * n + column] += factor * right[inner * n + column];
+    }
+  }
+}
+
 // Products are exact: a float holds each, since factors have at most 11 significant bits. Sums are rounded to Number.
 template <typename Number>
 void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
@@ -62,12 +73,9 @@ void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
   gather(left, m * k, &MatrixProduct::left);
   gather(right, k * n, &MatrixProduct::right);
   gather(sum, m * n, &MatrixProduct::addend);
-  for (int row = 0; row < m; ++row) {
-    for (int inner = 0; inner < k; ++inner) {
-      const Number factor = left[row * k + inner];
-      for (int column = 0; column < n; ++column) sum[row * n + column] += factor * right[inner * n + column];
-    }
-  }
+  if (n == 8) add_products<8>(m, k, left, right, sum);
+  else if (n == 16) add_products<16>(m, k, left, right, sum);
+  else add_products<32>(m, k, left, right, sum);
   for (int i = 0; i < m * n; ++i) store(*lanes[i % kLanes], i / kLanes, sum[i]);
 }
 
