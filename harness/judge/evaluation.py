@@ -173,7 +173,7 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         started = time.monotonic()
-        clock = Clock(*self._policy.limits, build_s=self._build_s)
+        clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
         self._stages = Stages()
@@ -231,7 +231,7 @@ class CandidateJudge:
         if self._worker is not None and record.status in LEFT_ALIVE and (built or self._gpu_build is None):
             self._stages.enter("nvcc")
             self._progress(f"compiling for {self._policy.check}")
-            evidence_clock = Clock(*self._policy.limits)
+            evidence_clock = Clock(*self._policy.granted)
             try:
                 self._gpu_build = compiled_for_gpu(self._worker, self._policy.check, evidence_clock)
             except CandidateStopped as stop:
@@ -317,7 +317,7 @@ class CandidateJudge:
                 return {**fields, "status": status, "message": message, "findings": tuple(self._faults.kept)}
             if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS:
                 self._stages.enter("further draws")
-                evidence_clock = Clock(*self._policy.limits)
+                evidence_clock = Clock(*self._policy.granted)
                 source = Source(problem, module, args, self._device)
                 further = further_trials(setting, worker, evidence_clock, source, trials, self._progress)
             if fields["status"] is Status.PASSED and conditions is not None:
@@ -347,7 +347,7 @@ class CandidateJudge:
                     fields["message"] = "\n".join(filter(None, notes))
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
-                fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
+                fields |= traced(setting, worker, Clock(*self._policy.granted))  # evidence has a clock of its own
             findings = (*further.findings, *fields.get("findings", ()))
             return {**fields, "findings": findings, "further_draws": further.ends}
 
@@ -456,7 +456,7 @@ class CandidateJudge:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
-        evidence_clock = Clock(*self._policy.limits)
+        evidence_clock = Clock(*self._policy.granted)
         with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
