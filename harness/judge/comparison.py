@@ -23,6 +23,7 @@ from harness.judge.equivalence import (
     FLOORS,
     MAX_FACTOR,
     NO_ERROR,
+    NUDGED_FACTOR,
     RELAXED,
     Allowance,
     Errors,
@@ -415,14 +416,14 @@ class Comparison:
             equal = torch.zeros_like(error.maximum)
             return Allowance(equal, equal) if bool((error.maximum > 0).any()) else None
         same = [other for other in tallies if other.judged is tally.judged]
-        eager = [_unexplained(part, _flips(other, name)) for other in same for part in other.sums.last("eager", name)]
+        eager = [[_unexplained(part, _flips(other, name)) for part in other.sums.last("eager", name)] for other in same]
         if scale.rms == 0 and tally.name:
             bound = torch.full_like(error.maximum, self._bound_of_zero(eager))
             return Allowance(bound, bound) if float(error.maximum.max()) > float(bound[0]) else None
         yardstick = _yardstick(eager, scale)
         if judged.scale is not None:  # cotangents that were compared before
-            before = [part for parts in judged.others["eager"].values() for part in parts]
-            yardstick = yardstick.worst(_yardstick(before, judged.scale))
+            before = _yardstick(list(judged.others["eager"].values()), judged.scale)
+            yardstick = yardstick.worst(before)
         effects = [_finite(relative(part, scale)) for part in tally.sums.last("rounded", name)]
         floors = self._floors(judged.dtype, effects)
         if judge(relative(_unexplained(error, flips), scale), yardstick, *floors).share <= WORTH_A_LOOK:
@@ -432,12 +433,14 @@ class Comparison:
             return allowance
         return Allowance(allowance.maximum + _known(flips.maximum), allowance.l2 + _known(flips.slice_rms))
 
-    def _bound_of_zero(self, eager: Parts) -> float:
+    def _bound_of_zero(self, eager: Sequence[Parts]) -> float:
         """What an element of a gradient that is zero for every cotangent may be off."""
         # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
-        theirs = max((float(part.maximum.max()) for part in eager), default=0.0)
+        straight = max((_largest(first) for first, *_ in eager), default=0.0)
+        nudged = max((_largest(part) for _, *others in eager for part in others), default=0.0)
+        theirs = max(straight, min(nudged, NUDGED_FACTOR * straight))
         least = (RELAXED if self._is_relaxed else FLOORS)[self._precision].maximum
-        return max(MAX_FACTOR * theirs if math.isfinite(theirs) else 0.0, least)
+        return max(MAX_FACTOR * theirs, least)
 
     def _book(self, tally: _Tally) -> None:
         """Join the pieces and book them on their tensors."""
@@ -484,7 +487,8 @@ class Comparison:
         explained = {cotangent: explained_by(parts) for cotangent, parts in judged.others["moved"].items()}
         # Eager's own flips are explained as well: they must not widen the budget eightfold.
         eager = [
-            _unexplained(part, explained.get(run)) for run, parts in judged.others["eager"].items() for part in parts
+            [_unexplained(part, explained.get(cotangent)) for part in parts]
+            for cotangent, parts in judged.others["eager"].items()
         ]
         yardstick = _yardstick(eager, judged.scale)
         worst: TensorReport | None = None
@@ -519,7 +523,7 @@ class Comparison:
         blank: TensorReport,
         judged: _Judged,
         error: Slices,
-        eager: Parts,
+        eager: Sequence[Parts],
         yardstick: Errors,
         floors: tuple[Floor, Floor],
     ) -> TensorReport:
@@ -586,12 +590,20 @@ def _flips(tally: _Tally, name: str) -> Slices | None:
     return explained_by(moved) if moved else None
 
 
-def _yardstick(eager: Parts, scale: Slices) -> Errors:
-    """The largest of eager's errors."""
-    worst = NO_ERROR
-    for part in eager:
-        worst = worst.worst(_finite(relative(part, scale)))
-    return worst
+def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
+    """Eager's errors: the largest over the cotangents, and over the runs of each, the first of which is not nudged."""
+    straight = nudged = NO_ERROR
+    for first, *others in eager:
+        straight = straight.worst(_finite(relative(first, scale)))
+        for part in others:
+            nudged = nudged.worst(_finite(relative(part, scale)))
+    return straight.worst(nudged.at_most(NUDGED_FACTOR, straight))
+
+
+def _largest(error: Slices) -> float:
+    """The largest deviation of all; 0 where that is not finite, which never widens a budget."""
+    largest = float(error.maximum.max())
+    return largest if math.isfinite(largest) else 0.0
 
 
 def _known(sums: torch.Tensor) -> torch.Tensor:
