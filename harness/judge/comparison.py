@@ -50,6 +50,8 @@ Parts = list[Slices]
 FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
 #: A piece is looked at from this share of its budget on: the whole tensor's may be a little tighter.
 WORTH_A_LOOK = 0.5
+#: An L2 error from which on nobody asks whether it is the rounding of a lower class.
+GROSS = 2.0**-4
 
 
 @dataclass
@@ -61,8 +63,9 @@ class TrialResult:
         kinks: Samples ``redrawn`` and elements ``remaining``, empty where the reference has no kinks.
         outputs: A report per output.
         gradients: A report per leaf that the reference differentiates.
-        lower_class: For a failing tensor, the lower precision class that it would pass in.
+        lower_class: For a failing tensor, the lower precision class that accounts for its error.
         again: Whether forward ran once more before its first result was read.
+        is_unsteady: Whether it failed, and passed when it ran again, whatever the order of threads.
     """
 
     pieces: int = 1
@@ -71,6 +74,7 @@ class TrialResult:
     gradients: list[TensorReport] = field(default_factory=list)
     lower_class: dict[str, PrecisionClass] = field(default_factory=dict)
     again: bool = False
+    is_unsteady: bool = False
 
     @property
     def failed(self) -> list[TensorReport]:
@@ -196,7 +200,7 @@ class _Tally:
         if self.cotangent is None:
             named = dict(zip(paths_of(graph.structure), graph.outputs, strict=True))
             named |= {PREFIX + name: buffer for name, buffer in graph.buffers.items()}
-            return {name: unpermuted(named[name].detach(), order) for name in self.mine}
+            return {name: unpermuted(named[name].detach(), order) for name in self.judged}
         part = [_rows(one, piece) for one in self.cotangent]
         totals = self.totals.setdefault((kind, number), {})
         of_inputs = {}
@@ -248,6 +252,7 @@ class Comparison:
         self._outputs: dict[str, _Judged] = {}
         self._gradients: dict[str, _Judged] = {}
         self._settled = settled
+        self._wrong: dict[tuple[str, str], Errors] = {}
         self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
 
     def add(
@@ -320,13 +325,76 @@ class Comparison:
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
         return _Tally(answer.name, answer.cotangent, tensors, self._gradients, inputs)
 
-    def result(self) -> TrialResult:
-        """The reports of everything that was added."""
+    def result(self, answers: Sequence[Answer] | None = None) -> TrialResult:
+        """The reports of everything that was added.
+
+        Args:
+            answers: Those that are still at hand, so that the lower class of what failed may be told by what rounding
+                operands to it changes; None to tell it by the size of the error alone.
+
+        Raises:
+            ProblemError: The reference does not run.
+        """
         for name, judged in self._outputs.items():
             self._result.outputs.append(self._report(name, judged))
         for name, judged in self._gradients.items():
             self._result.gradients.append(self._report(name, judged))
+        self._result.lower_class = self._lower_classes(answers)
         return self._result
+
+    def _lower_classes(self, answers: Sequence[Answer] | None) -> dict[str, PrecisionClass]:
+        """The lower class of each failing tensor whose error it accounts for, by the tensor's name."""
+        keys = ((report.name, report.cotangent or "") for report in self._result.failed)
+        wrong = {key: self._wrong[key] for key in keys if key in self._wrong and self._wrong[key].l2 < GROSS}
+        if not wrong or self._draw.bits is not None:  # of cut operands a lower class would show less than it is
+            return {}
+        lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
+        effects = {} if answers is None else self._effects(lower, answers)
+        classes = {}
+        for (name, cotangent), errors in wrong.items():
+            measured = [(other, effects.get((other, name, cotangent), [])) for other in lower]
+            by_effect = [
+                other
+                for other, changes in measured
+                if any(map(any, changes)) and judge(errors, NO_ERROR, *operands_floors(changes)).ok
+            ]
+            by_size = [other for other in lower if judge(errors, NO_ERROR, FLOORS[other]).ok]
+            if by_effect or by_size:
+                classes[name] = (by_effect or by_size)[0]
+        return classes
+
+    def _effects(
+        self, lower: Sequence[PrecisionClass], answers: Sequence[Answer]
+    ) -> dict[tuple[PrecisionClass, str, str], list[Errors]]:
+        """What rounding the operands of products to lower classes changes, by class, tensor and cotangent."""
+        ways = [(other, bits, way) for other in lower if (bits := mantissa_bits(other)) for way, _ in WAYS]
+        inputs = frozenset(name for name in self._leaves if name in self._inputs)
+        tallies = [_Tally("", None, {}, self._outputs, frozenset(self._outputs))]
+        tallies += [_Tally(answer.name, answer.cotangent, {}, self._gradients, inputs) for answer in answers]
+        for piece in self._exact.pieces:
+            graph = self._exact.graph(piece)
+            for tally in tallies:
+                tally.exact = tally.found("exact", 0, graph, piece)
+            del graph
+            for number, (_, bits, to_nearest) in enumerate(ways):
+                mode = Rounding(bits, to_nearest)
+                graph = self._rounded(mode, piece)
+                for tally in tallies:
+                    with mode:
+                        found = tally.found("rounded", number, graph, piece)
+                    _add_other(tally, "rounded", number, found)
+                del graph
+        effects: dict[tuple[PrecisionClass, str, str], list[Errors]] = {}
+        for tally in tallies:
+            tally.exact = tally.totals.pop(("exact", 0), {})
+            for (kind, number), total in tally.totals.items():
+                _add_other(tally, kind, number, total)
+            for (name, number), parts in tally.sums.others["rounded"].items():
+                scale = tally.judged[name].scale
+                if scale is not None:
+                    effect = _finite(relative(joined(parts), scale))
+                    effects.setdefault((ways[number][0], name, tally.name), []).append(effect)
+        return effects
 
     def of_other_outputs(self, outputs: Sequence[torch.Tensor]) -> list[TensorReport]:
         """The reports that other outputs would have had; of the evaluations only the exact one is made again.
@@ -536,11 +604,8 @@ class Comparison:
         if not _is_floating(judged.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
         verdict = judge(errors, yardstick, *floors)
-        if not verdict.ok and self._draw.bits is None:  # of cut operands a lower class would show less than it is
-            lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
-            fitting = [other for other in lower if judge(errors, NO_ERROR, FLOORS[other]).ok]
-            if fitting:
-                self._result.lower_class[blank.name] = fitting[0]
+        if not verdict.ok:
+            self._wrong[blank.name, blank.cotangent or ""] = errors
         return replace(
             blank,
             ok=verdict.ok,

@@ -36,7 +36,7 @@ from harness.judge.policy import Policy, Surroundings
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
-from harness.judge.tracing import traced
+from harness.judge.tracing import launches_own_kernels, traced
 from harness.judge.trial import (
     THREAD_ORDERS,
     Setting,
@@ -338,12 +338,12 @@ class CandidateJudge:
             result = run_trial(setting, worker, clock, settled, trial, order)
             if result.failed:
                 if self._device.type == "cpu":
-                    self._try_other_orders(setting, worker, clock, settled, trial, order)
+                    result.is_unsteady = self._is_unsteady(setting, worker, clock, settled, trial, order)
                 return [*results, result]
             results.append(result)
         return results
 
-    def _try_other_orders(
+    def _is_unsteady(
         self,
         setting: Setting,
         worker: WorkerHandle,
@@ -351,30 +351,35 @@ class CandidateJudge:
         settled: Draw | Settled,
         trial: int,
         failed_order: str,
-    ) -> None:
-        """Tell a race from a wrong result: does the same trial pass under another order of threads?
+    ) -> bool:
+        """Whether a failed trial passes when it runs again, and not because threads run in another order.
 
         Raises:
-            CandidateStopped: It does (``UNSAFE``), or a run ended otherwise.
+            CandidateStopped: It passes because they do, which is a race (``UNSAFE``), or a run ended otherwise.
         """
-        for order in THREAD_ORDERS:
-            if order == failed_order:
-                continue
+
+        def passes(order: str) -> bool:
             self._progress(f"trial {trial + 1} again, threads in {order} order")
-            try:
-                passes = not run_trial(setting, worker, clock, settled, trial, order).failed
-            except CandidateStopped as stop:
-                if stop.status is Status.TIMEOUT:
-                    return  # the wrong result that is there already says more
-                raise
-            if passes:
-                message = (
-                    f"the result depends on the order in which threads run: right in {order} order, wrong in "
-                    f"{failed_order} order"
-                )
-                remedy = "synchronise threads that share memory: is a __syncthreads() or __syncwarp() missing?"
-                finding = Finding("race", None, None, (), remedy, message)
-                raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
+            return not run_trial(setting, worker, clock, settled, trial, order).failed
+
+        others = [order for order in THREAD_ORDERS if order != failed_order]
+        try:
+            right = next((order for order in others if passes(order)), None)
+            if right is None:
+                return False
+            if passes(failed_order) or not launches_own_kernels(setting, worker, clock):
+                return True
+        except CandidateStopped as stop:
+            if stop.status is Status.TIMEOUT:
+                return False  # the wrong result that is there already says more
+            raise
+        message = (
+            f"the result depends on the order in which threads run: right in {right} order, wrong in {failed_order} "
+            "order"
+        )
+        remedy = "synchronise threads that share memory: is a __syncthreads() or __syncwarp() missing?"
+        finding = Finding("race", None, None, (), remedy, message)
+        raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
 
     def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
@@ -567,6 +572,11 @@ class CandidateJudge:
             wrong_output = any(not report.ok for report in last.outputs)
             status = Status.WRONG_OUTPUT if wrong_output else Status.WRONG_GRADIENT
             notes = [*(explained(report, last) for report in last.failed), *notes]
+            if last.is_unsteady:
+                notes.append(
+                    "note: the same trial passed when it ran again: what is returned changes from call to call (is "
+                    "something left over from an earlier call, or not written in every call?)"
+                )
             if last.again:
                 notes.append(
                     "note: this is the trial in which forward runs once more, on other values, before its result is "

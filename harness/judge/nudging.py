@@ -1,8 +1,8 @@
 """Inputs moved by one rounding: what that changes downstream is what rounding may change there.
 
-Three eager runs may round alike to the bit, and be lucky together: permuting the batch changes nothing in a sample whose
-sums are short. Beginning one rounding away, they do not, and what is ill-conditioned (the variance of nearly equal
-values) shows by how much. See docs/numerics.md.
+Three eager runs may round alike to the bit, and be lucky together: permuting the batch changes nothing in a sample
+whose sums are short. Runs that begin one rounding away do not, and what is ill-conditioned (the variance of nearly
+equal values) shows by how much. See docs/numerics.md.
 """
 
 from __future__ import annotations
