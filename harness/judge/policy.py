@@ -13,7 +13,6 @@ from harness.paths import REFERENCES
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 
-
 #: A run whose accesses are checked takes up to ten times as long (docs/emulator.md has figures).
 CHECKED_TIME = 10
 
