@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 ThreadOrder = Literal["forward", "reverse", "random"]
 
-#: What checked launches find in new memory, in turns: NaN, which most arithmetic carries on, and a large finite number
-#: (2.6e36 as float, 65,376 as half) for what drops NaN, such as a maximum. Neither is -1, which programs do store.
-POISONS = (0xFFF7, 0x7BFB)
+#: What checked launches find in new memory, in turns: NaN, which most arithmetic carries on, and a large number of each
+#: sign (2.6e36 as float, 65,376 as half) for what drops NaN: a maximum, a minimum. None is -1, which programs do store.
+POISONS = (0xFFF7, 0x7BFB, 0xFBFB)
 _ORDERS: dict[str, int] = {"forward": 0, "reverse": 1, "random": 2}
 
 

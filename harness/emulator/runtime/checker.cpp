@@ -24,6 +24,8 @@ namespace {
 
 constexpr unsigned kPatience = 1000;    // reads of the same values until others may run
 constexpr unsigned kMostTurns = 64;     // such turns in which nothing happened anywhere
+// All threads' reads in such turns; a loop over a few coefficients is no wait, and comes to its end before.
+constexpr std::uint64_t kMostIdleReads = 5'000'000;
 
 struct Site {
   const char* kernel;
@@ -55,6 +57,8 @@ struct Checker {
   unsigned next_known = 0;
   std::uint64_t progress = 0;
   unsigned doubts = 0;  // of all threads
+  std::uint64_t idle_since = 0;  // the progress at which idle_reads began to be counted
+  std::uint64_t idle_reads = 0;
   bool bounds_told = false;
   const char* host_stack = nullptr;
   const char* host_stack_end = nullptr;
@@ -327,7 +331,9 @@ void notice_waiting(const Running& at, const Touch& touch) {
   spin.reads = 0;
   spin.turns = spin.progress == all.progress ? spin.turns + 1 : 0;
   spin.progress = all.progress;
-  if (spin.turns < kMostTurns) return at.worker.yield();
+  all.idle_reads = all.idle_since == all.progress ? all.idle_reads + kPatience : 0;
+  all.idle_since = all.progress;
+  if (spin.turns < kMostTurns || all.idle_reads < kMostIdleReads) return at.worker.yield();
   at.worker.fail_at("deadlock", touch.code,
                  thread_words(at.index(), at.block.index()) + " waits in line {0} for a value that nobody writes: no "
                  "other thread can go on",
@@ -345,6 +351,7 @@ void begin_checked_launch(const char* kernel, const Config& config) {
   all.kernel = kernel;
   all.config = config;
   all.bounds_told = false;
+  all.idle_reads = 0;
   for (Extent& one : all.known) one = Extent{};
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
@@ -393,7 +400,7 @@ void check_access(Touch touch) {
   if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);
   // First, since it may let others run: the access itself comes after what they do.
   if (touch.reads) notice_waiting(at, touch);
-  const bool is_flag = touch.is_volatile && !is_shared && (!touch.writes || at.clock.has_fenced());
+  const bool is_flag = touch.is_volatile && (!touch.writes || at.clock.has_fenced(!is_shared));
   touch.is_atomic = touch.is_atomic || is_flag;
   note_words(at, touch, is_shared ? &place : nullptr);
   if (touch.reads) {

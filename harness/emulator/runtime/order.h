@@ -46,7 +46,7 @@ class BlockClock {
     if (of_device) fence_time_ = own_fence_time_;
   }
   // Whether a fence came before: what a volatile store that follows one is, is a flag.
-  bool has_fenced() const { return fence_time_ != 0; }
+  bool has_fenced(bool for_device) const { return (for_device ? fence_time_ : own_fence_time_) != 0; }
   // `lanes` of a warp have met in a __syncwarp().
   void sync_warp(unsigned warp, unsigned lanes);
   // An atomic operation on a location: what it takes over from earlier ones, and what it passes on.

@@ -1,12 +1,21 @@
 // What the lanes of a warp operation get, once all of them have arrived.
 #include <algorithm>
+#include <cstring>
 
 #include "block.h"
+#include "guard.h"
 
 namespace cuemu {
 namespace {
 
-constexpr std::uint64_t kUndefined = ~std::uint64_t{0};  // what a lane reads that it may not read: NaN
+// What a lane reads that it may not read: as new memory does, so that a result that depends on it changes with that.
+std::uint64_t undefined() {
+  alignas(2) char bytes[8];
+  fill_poison(bytes, sizeof bytes);
+  std::uint64_t value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
 
 unsigned source_lane(WarpOp operation, unsigned lane, int parameter, int width) {
   const unsigned segment = lane & ~static_cast<unsigned>(width - 1);
@@ -70,7 +79,7 @@ void compute_warp_operation(WarpOp operation, unsigned lanes, Thread* const (&th
       for_each_lane(lanes, [&](unsigned lane) {
         Thread& thread = *threads[lane];
         const unsigned source = source_lane(operation, lane, thread.parameter, thread.width);
-        thread.result = source < kLanes && (lanes >> source & 1) != 0 ? threads[source]->value : kUndefined;
+        thread.result = source < kLanes && (lanes >> source & 1) != 0 ? threads[source]->value : undefined();
       });
       return;
     case WarpOp::ballot:

@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The threads use a tile that the block copies together, without waiting for the copy.
 #include <cooperative_groups.h>
 #include <cooperative_groups/memcpy_async.h>

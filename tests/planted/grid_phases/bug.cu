@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The blocks read each other's sums without the grid's barrier between the phases.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>

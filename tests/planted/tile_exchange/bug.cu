@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The lanes of a tile exchange values through shared memory without the tile's sync().
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>

@@ -60,7 +60,7 @@ enum class WarpOp : int {
   matrix_store,
   matrix_multiply,
 };
-// `parameter` and `width` are those of the shuffles. Lanes that a shuffle may not read yield all ones.
+// `parameter` and `width` are those of the shuffles. Lanes that a shuffle may not read yield what new memory holds.
 std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width, int line);
 // The lanes of the warp that came to the same line; waits until no lane of the warp can run on.
 unsigned active_lanes(int line);
