@@ -7,7 +7,7 @@ Three studies, over all problems:
 - ``honest``: float32 with other arithmetic (``benchmarks/variants/honest.py``), and the problems' own solutions, must
   pass, without a finding that decides a verdict. Whoever is refused is so by mistake.
 - ``wrong``: subtly wrong candidates (``benchmarks/variants/wrong.py``) must be refused for what they return:
-  WRONG_OUTPUT or WRONG_GRADIENT, or UNSAFE or CHEATED. Another end, such as CRASHED, proves nothing.
+  WRONG_OUTPUT or WRONG_GRADIENT. Another end, such as CRASHED, proves nothing.
 - ``rounded``: operands of a lower precision class (``benchmarks/variants/rounded.py``) must pass where the problem
   allows it, and else be refused, the class that is named first, the output's, being theirs.
 
@@ -58,8 +58,8 @@ TOGETHER = 5
 CONFIDENCE = 0.95
 #: A candidate's time; many commands at once are slow, which is nobody's fault.
 TIMEOUT_S = 600
-#: What is said of a wrong candidate: the emulator takes an output that changes from call to call for a race.
-REFUSALS = (Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.UNSAFE, Status.CHEATED)
+#: What is said of a wrong candidate.
+REFUSALS = (Status.WRONG_OUTPUT, Status.WRONG_GRADIENT)
 
 
 @dataclass(frozen=True)

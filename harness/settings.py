@@ -63,7 +63,12 @@ SETTINGS = {
             is_path=True,
         ),
         Setting("device", click.STRING, "auto", "auto, cpu (the CUDA emulator), cuda or cuda:N."),
-        Setting("timeout", click.FloatRange(min=0, min_open=True), 60.0, "Seconds a candidate may run on one case."),
+        Setting(
+            "timeout",
+            click.FloatRange(min=0, min_open=True),
+            60.0,
+            "Seconds a candidate may run on one case; ten times as many with --check.",
+        ),
         Setting(
             "build-timeout", click.FloatRange(min=0, min_open=True), 300.0, "Seconds a candidate's builds may take."
         ),

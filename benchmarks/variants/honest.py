@@ -1,8 +1,20 @@
-"""Honest kinds: each computes the same in float32 with other arithmetic."""
+"""Honest kinds: each computes the same in float32 with other arithmetic.
+
+A few lose more than rounding where the arithmetic they are about is ill-conditioned. There the judge refuses them
+rightly, and ``IMPRECISE`` leaves those cases out:
+
+- a variance as the mean of squares less the square of the mean loses as many digits as the two have in common. Groups
+  of two, three or nine values are often close together: behind a Hardtanh the square of the mean is up to 75,000 times
+  the variance;
+- the sums of 64 lanes added one after another err in one direction where all elements are alike. In instance norm they
+  are under the cotangent of ones, and the bias's gradient, in truth zero, adds that up over all pixels;
+- on the CPU, torch's backward of layer norm and of batch norm, and its product with a vector, add up rows of 32768
+  elements one after another: under the cotangent of ones they err by 6e-6 to 5e-5.
+"""
 
 from __future__ import annotations
 
-from benchmarks.variants.kind import CONV, GEMMS, HARDTANH, MIN, Kind
+from benchmarks.variants.kind import CONV, GEMMS, GROUP_NORM, HARDTANH, MIN, Kind, left_out
 
 TWO_PASS = Kind("two_pass", "the mean first, then squares of what is centred")
 SHARED = (
@@ -401,7 +413,21 @@ def normal_cdf(z):
 }
 
 
+#: Cases in which a kind loses more than rounding, by problem and kind.
+IMPRECISE = {
+    GROUP_NORM: {
+        "single_pass": {"flat_2d"},
+        "layer_norm": {"cpu"},
+        "batch_norm": {"cpu"},
+        "ones_product": {"cpu"},
+    },
+    HARDTANH: {"single_pass": {"odd", "pairs", "bias_of_one", "bias_a_sample"}},
+    MIN: {"single_pass": {"odd", "pairs"}},
+    CONV: {"strided": {"instance"}},
+}
+
+
 def kinds_of(problem: str) -> tuple[Kind, ...]:
     """The honest kinds of a problem."""
     products = PRODUCTS if problem in (*GEMMS, CONV) else ()
-    return (*SHARED, *products, *OWN.get(problem, ()))
+    return left_out((*SHARED, *products, *OWN.get(problem, ())), IMPRECISE.get(problem, {}))

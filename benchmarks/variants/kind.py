@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
@@ -37,6 +37,16 @@ class Kind:
     device: str = ""
     but: frozenset[str] = frozenset()
     precision: str | None = None
+
+
+def left_out(kinds: Iterable[Kind], cases: Mapping[str, Set[str]]) -> tuple[Kind, ...]:
+    """The kinds of a problem, some of them without some of its cases.
+
+    Args:
+        kinds: The kinds.
+        cases: By kind, cases in which it is no such candidate, beside those that it leaves out itself.
+    """
+    return tuple(replace(kind, but=kind.but | cases.get(kind.name, frozenset())) for kind in kinds)
 
 
 def source(problem: str, kind: Kind) -> str:

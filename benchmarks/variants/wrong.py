@@ -16,12 +16,13 @@ class 10-bit rounds nothing (the convolution's output, in the trials with cut op
   cases with wide values, and by as little as a fifth of it in the others, which are left out;
 - a Hardtanh that ends at 1.001 errs by 1e-3 in every element that it bounds.
 
-A kind that is not wrong in a case (a group's boundary where there is one group) leaves that case out.
+A kind that is not wrong in a case (a group's boundary where there is one group) leaves that case out. So do the two
+with one element off behind the Hardtanh, where values of a group are so close together that eager errs by as much.
 """
 
 from __future__ import annotations
 
-from benchmarks.variants.kind import CONV, GEMMS, GROUP_NORM, HARDTANH, MIN, Kind
+from benchmarks.variants.kind import CONV, GEMMS, GROUP_NORM, HARDTANH, MIN, Kind, left_out
 
 #: So long are groups at full size of these that an element more or less is rounding.
 LONG = frozenset({"full"})
@@ -341,8 +342,12 @@ def convolved(x, weight, stride, straight=convolved):
 }
 
 
+#: Cases in which what a kind is off by is rounding, by problem and kind.
+ROUNDING = {HARDTANH: {"one_element": {"pairs", "bias_a_sample"}, "one_gradient_element": {"pairs"}}}
+
+
 def kinds_of(problem: str) -> tuple[Kind, ...]:
     """The wrong kinds of a problem."""
     products = PRODUCTS if problem in (*GEMMS, CONV) else ()
     rows = WRITTEN_ROWS[:1] if problem == MIN else WRITTEN_ROWS
-    return (*SHARED, *rows, *products, *OWN[problem])
+    return left_out((*SHARED, *rows, *products, *OWN[problem]), ROUNDING.get(problem, {}))

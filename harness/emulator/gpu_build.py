@@ -26,7 +26,7 @@ from harness.emulator.torch_headers import needs_real_headers, selection, uses_t
 from harness.records import CompiledKernel
 from harness.wire.messages import Compiled
 
-#: Compilers at a time: each takes up to 1.5 GiB to read torch's headers.
+#: Compilers at a time: each takes 1.5 GB to read the stand-in for torch/extension.h, and twice that for torch's own.
 AT_ONCE = 4
 #: What goes into a message, which has a bound.
 MAX_KERNELS, MAX_LOG_CHARACTERS = 1000, 500_000

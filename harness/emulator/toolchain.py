@@ -93,7 +93,15 @@ def build_runtime(cache_dir: Path) -> RuntimeLibraries:
 
 
 def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> list[list[str]]:
-    common = [*compiler.command, *compiler.common_flags(), "-O2", "-fno-semantic-interposition", "-shared", f"-I{INCLUDE}", f"-I{RUNTIME}"]
+    common = [
+        *compiler.command,
+        *compiler.common_flags(),
+        "-O2",
+        "-fno-semantic-interposition",
+        "-shared",
+        f"-I{INCLUDE}",
+        f"-I{RUNTIME}",
+    ]
     sources = sorted(RUNTIME.glob("*.cpp"))
     core = [path for path in sources if not path.name.startswith("torch_")] + sorted(RUNTIME.glob("*.S"))
     for_torch = [path for path in sources if path.name.startswith("torch_")]

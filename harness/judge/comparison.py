@@ -23,6 +23,7 @@ from harness.judge.equivalence import (
     FLOORS,
     MAX_FACTOR,
     NO_ERROR,
+    NUDGED_FACTOR,
     RELAXED,
     Allowance,
     Errors,
@@ -49,6 +50,8 @@ Parts = list[Slices]
 FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
 #: A piece is looked at from this share of its budget on: the whole tensor's may be a little tighter.
 WORTH_A_LOOK = 0.5
+#: An L2 error from which on nobody asks whether it is the rounding of a lower class.
+GROSS = 2.0**-4
 
 
 @dataclass
@@ -60,8 +63,9 @@ class TrialResult:
         kinks: Samples ``redrawn`` and elements ``remaining``, empty where the reference has no kinks.
         outputs: A report per output.
         gradients: A report per leaf that the reference differentiates.
-        lower_class: For a failing tensor, the lower precision class that it would pass in.
+        lower_class: For a failing tensor, the lower precision class that accounts for its error.
         again: Whether forward ran once more before its first result was read.
+        is_unsteady: Whether it failed, and passed when it ran again, whatever the order of threads.
     """
 
     pieces: int = 1
@@ -70,6 +74,7 @@ class TrialResult:
     gradients: list[TensorReport] = field(default_factory=list)
     lower_class: dict[str, PrecisionClass] = field(default_factory=dict)
     again: bool = False
+    is_unsteady: bool = False
 
     @property
     def failed(self) -> list[TensorReport]:
@@ -195,7 +200,7 @@ class _Tally:
         if self.cotangent is None:
             named = dict(zip(paths_of(graph.structure), graph.outputs, strict=True))
             named |= {PREFIX + name: buffer for name, buffer in graph.buffers.items()}
-            return {name: unpermuted(named[name].detach(), order) for name in self.mine}
+            return {name: unpermuted(named[name].detach(), order) for name in self.judged}
         part = [_rows(one, piece) for one in self.cotangent]
         totals = self.totals.setdefault((kind, number), {})
         of_inputs = {}
@@ -247,6 +252,7 @@ class Comparison:
         self._outputs: dict[str, _Judged] = {}
         self._gradients: dict[str, _Judged] = {}
         self._settled = settled
+        self._wrong: dict[tuple[str, str], Errors] = {}
         self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
 
     def add(
@@ -319,13 +325,76 @@ class Comparison:
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
         return _Tally(answer.name, answer.cotangent, tensors, self._gradients, inputs)
 
-    def result(self) -> TrialResult:
-        """The reports of everything that was added."""
+    def result(self, answers: Sequence[Answer] | None = None) -> TrialResult:
+        """The reports of everything that was added.
+
+        Args:
+            answers: Those that are still at hand, so that the lower class of what failed may be told by what rounding
+                operands to it changes; None to tell it by the size of the error alone.
+
+        Raises:
+            ProblemError: The reference does not run.
+        """
         for name, judged in self._outputs.items():
             self._result.outputs.append(self._report(name, judged))
         for name, judged in self._gradients.items():
             self._result.gradients.append(self._report(name, judged))
+        self._result.lower_class = self._lower_classes(answers)
         return self._result
+
+    def _lower_classes(self, answers: Sequence[Answer] | None) -> dict[str, PrecisionClass]:
+        """The lower class of each failing tensor whose error it accounts for, by the tensor's name."""
+        keys = ((report.name, report.cotangent or "") for report in self._result.failed)
+        wrong = {key: self._wrong[key] for key in keys if key in self._wrong and self._wrong[key].l2 < GROSS}
+        if not wrong or self._draw.bits is not None:  # of cut operands a lower class would show less than it is
+            return {}
+        lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
+        effects = {} if answers is None else self._effects(lower, answers)
+        classes = {}
+        for (name, cotangent), errors in wrong.items():
+            measured = [(other, effects.get((other, name, cotangent), [])) for other in lower]
+            by_effect = [
+                other
+                for other, changes in measured
+                if any(map(any, changes)) and judge(errors, NO_ERROR, *operands_floors(changes)).ok
+            ]
+            by_size = [other for other in lower if judge(errors, NO_ERROR, FLOORS[other]).ok]
+            if by_effect or by_size:
+                classes[name] = (by_effect or by_size)[0]
+        return classes
+
+    def _effects(
+        self, lower: Sequence[PrecisionClass], answers: Sequence[Answer]
+    ) -> dict[tuple[PrecisionClass, str, str], list[Errors]]:
+        """What rounding the operands of products to lower classes changes, by class, tensor and cotangent."""
+        ways = [(other, bits, way) for other in lower if (bits := mantissa_bits(other)) for way, _ in WAYS]
+        inputs = frozenset(name for name in self._leaves if name in self._inputs)
+        tallies = [_Tally("", None, {}, self._outputs, frozenset(self._outputs))]
+        tallies += [_Tally(answer.name, answer.cotangent, {}, self._gradients, inputs) for answer in answers]
+        for piece in self._exact.pieces:
+            graph = self._exact.graph(piece)
+            for tally in tallies:
+                tally.exact = tally.found("exact", 0, graph, piece)
+            del graph
+            for number, (_, bits, to_nearest) in enumerate(ways):
+                mode = Rounding(bits, to_nearest)
+                graph = self._rounded(mode, piece)
+                for tally in tallies:
+                    with mode:
+                        found = tally.found("rounded", number, graph, piece)
+                    _add_other(tally, "rounded", number, found)
+                del graph
+        effects: dict[tuple[PrecisionClass, str, str], list[Errors]] = {}
+        for tally in tallies:
+            tally.exact = tally.totals.pop(("exact", 0), {})
+            for (kind, number), total in tally.totals.items():
+                _add_other(tally, kind, number, total)
+            for (name, number), parts in tally.sums.others["rounded"].items():
+                scale = tally.judged[name].scale
+                if scale is not None:
+                    effect = _finite(relative(joined(parts), scale))
+                    effects.setdefault((ways[number][0], name, tally.name), []).append(effect)
+        return effects
 
     def of_other_outputs(self, outputs: Sequence[torch.Tensor]) -> list[TensorReport]:
         """The reports that other outputs would have had; of the evaluations only the exact one is made again.
@@ -415,14 +484,14 @@ class Comparison:
             equal = torch.zeros_like(error.maximum)
             return Allowance(equal, equal) if bool((error.maximum > 0).any()) else None
         same = [other for other in tallies if other.judged is tally.judged]
-        eager = [_unexplained(part, _flips(other, name)) for other in same for part in other.sums.last("eager", name)]
+        eager = [[_unexplained(part, _flips(other, name)) for part in other.sums.last("eager", name)] for other in same]
         if scale.rms == 0 and tally.name:
             bound = torch.full_like(error.maximum, self._bound_of_zero(eager))
             return Allowance(bound, bound) if float(error.maximum.max()) > float(bound[0]) else None
         yardstick = _yardstick(eager, scale)
         if judged.scale is not None:  # cotangents that were compared before
-            before = [part for parts in judged.others["eager"].values() for part in parts]
-            yardstick = yardstick.worst(_yardstick(before, judged.scale))
+            before = _yardstick(list(judged.others["eager"].values()), judged.scale)
+            yardstick = yardstick.worst(before)
         effects = [_finite(relative(part, scale)) for part in tally.sums.last("rounded", name)]
         floors = self._floors(judged.dtype, effects)
         if judge(relative(_unexplained(error, flips), scale), yardstick, *floors).share <= WORTH_A_LOOK:
@@ -432,12 +501,14 @@ class Comparison:
             return allowance
         return Allowance(allowance.maximum + _known(flips.maximum), allowance.l2 + _known(flips.slice_rms))
 
-    def _bound_of_zero(self, eager: Parts) -> float:
+    def _bound_of_zero(self, eager: Sequence[Parts]) -> float:
         """What an element of a gradient that is zero for every cotangent may be off."""
         # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
-        theirs = max((float(part.maximum.max()) for part in eager), default=0.0)
+        straight = max((_largest(first) for first, *_ in eager), default=0.0)
+        nudged = max((_largest(part) for _, *others in eager for part in others), default=0.0)
+        theirs = max(straight, min(nudged, NUDGED_FACTOR * straight))
         least = (RELAXED if self._is_relaxed else FLOORS)[self._precision].maximum
-        return max(MAX_FACTOR * theirs if math.isfinite(theirs) else 0.0, least)
+        return max(MAX_FACTOR * theirs, least)
 
     def _book(self, tally: _Tally) -> None:
         """Join the pieces and book them on their tensors."""
@@ -484,7 +555,8 @@ class Comparison:
         explained = {cotangent: explained_by(parts) for cotangent, parts in judged.others["moved"].items()}
         # Eager's own flips are explained as well: they must not widen the budget eightfold.
         eager = [
-            _unexplained(part, explained.get(run)) for run, parts in judged.others["eager"].items() for part in parts
+            [_unexplained(part, explained.get(cotangent)) for part in parts]
+            for cotangent, parts in judged.others["eager"].items()
         ]
         yardstick = _yardstick(eager, judged.scale)
         worst: TensorReport | None = None
@@ -519,7 +591,7 @@ class Comparison:
         blank: TensorReport,
         judged: _Judged,
         error: Slices,
-        eager: Parts,
+        eager: Sequence[Parts],
         yardstick: Errors,
         floors: tuple[Floor, Floor],
     ) -> TensorReport:
@@ -532,11 +604,8 @@ class Comparison:
         if not _is_floating(judged.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
         verdict = judge(errors, yardstick, *floors)
-        if not verdict.ok and self._draw.bits is None:  # of cut operands a lower class would show less than it is
-            lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
-            fitting = [other for other in lower if judge(errors, NO_ERROR, FLOORS[other]).ok]
-            if fitting:
-                self._result.lower_class[blank.name] = fitting[0]
+        if not verdict.ok:
+            self._wrong[blank.name, blank.cotangent or ""] = errors
         return replace(
             blank,
             ok=verdict.ok,
@@ -586,12 +655,20 @@ def _flips(tally: _Tally, name: str) -> Slices | None:
     return explained_by(moved) if moved else None
 
 
-def _yardstick(eager: Parts, scale: Slices) -> Errors:
-    """The largest of eager's errors."""
-    worst = NO_ERROR
-    for part in eager:
-        worst = worst.worst(_finite(relative(part, scale)))
-    return worst
+def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
+    """Eager's errors: the largest over the cotangents, and over the runs of each, the first of which is not nudged."""
+    straight = nudged = NO_ERROR
+    for first, *others in eager:
+        straight = straight.worst(_finite(relative(first, scale)))
+        for part in others:
+            nudged = nudged.worst(_finite(relative(part, scale)))
+    return straight.worst(nudged.at_most(NUDGED_FACTOR, straight))
+
+
+def _largest(error: Slices) -> float:
+    """The largest deviation of all; 0 where that is not finite, which never widens a budget."""
+    largest = float(error.maximum.max())
+    return largest if math.isfinite(largest) else 0.0
 
 
 def _known(sums: torch.Tensor) -> torch.Tensor:

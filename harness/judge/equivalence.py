@@ -18,6 +18,9 @@ from harness.records import PrecisionClass
 
 L2_FACTOR = 8.0
 MAX_FACTOR = 16.0
+#: Eager runs on nudged inputs count at most so many times what the one on the inputs themselves errs by: there a nudge
+#: may have turned a branch, or a number that the model means exactly.
+NUDGED_FACTOR = 4.0
 
 
 class Floor(NamedTuple):
@@ -55,6 +58,10 @@ class Errors(NamedTuple):
     def worst(self, other: Errors) -> Errors:
         """The larger of each, NaN if either is NaN."""
         return Errors(*(_larger(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
+
+    def at_most(self, factor: float, other: Errors) -> Errors:
+        """Each, but no more than so many times the other's."""
+        return Errors(*(min(mine, factor * theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
 NO_ERROR = Errors(0.0, 0.0, 0.0, 0.0)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,34 +20,26 @@ from harness.build.cache import MAX_LIBRARIES
 from harness.build.nvcc import nvcc_release
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
-from harness.judge.buffers import warm
 from harness.judge.comparison import TrialResult
 from harness.judge.conditions import Conditions
 from harness.judge.contest import Contest
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
-from harness.judge.explanation import explained, summed_kinks, worst_reports
 from harness.judge.faults import Faults, stop_for
 from harness.judge.fitting import free_memory, shortage
 from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
-from harness.judge.kinks import Kinks, Settled
+from harness.judge.kinks import Kinks
 from harness.judge.matching import MatchError, match_state
-from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
 from harness.judge.tracing import traced
-from harness.judge.trial import (
-    THREAD_ORDERS,
-    Setting,
-    run_trial,
-    settle,
-)
+from harness.judge.trial import Setting
+from harness.judge.trials import budgets, run_trials, summary
 from harness.judge.watching import Watcher, Watching
-from harness.problems import ProblemModule
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
@@ -58,13 +50,9 @@ from harness.wire.state import modes_of
 from harness.wire.values import UnsupportedValue, encode_plain
 
 TRIALS = 5
-#: A relative budget beyond which a tensor says little.
-VAGUE_BUDGET = 0.03
 #: A worker's own words are cut where they arrive; names and shapes that it tells go into messages, too.
 MAX_MESSAGE_CHARACTERS = 12_000
 logger = logging.getLogger(__name__)
-
-
 #: Ends after which the worker still answers.
 LEFT_ALIVE = frozenset(
     {
@@ -76,21 +64,6 @@ LEFT_ALIVE = frozenset(
 
 def _log_words(build_log: str | None) -> str:
     return f"\nfull log: {build_log}" if build_log else ""
-
-
-def _budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
-    """The largest relative L2 budget of each tensor; None for one that is little but rounding, or was zero."""
-    reports = [report for result in results for report in (*result.outputs, *result.gradients)]
-    found: dict[str, float | None] = {}
-    for name in dict.fromkeys(report.name for report in reports):
-        own = [report for report in reports if report.name == name]
-        budget = max(report.l2_budget or 0.0 for report in own)
-        found[name] = None if budget > VAGUE_BUDGET or any(report.note for report in own) else budget
-    return found
-
-
-def _errors(result: TrialResult) -> list[tuple[str, float | None, float | None, float | None]]:
-    return [(one.name, one.l2_error, one.max_error, one.received) for one in (*result.outputs, *result.gradients)]
 
 
 def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
@@ -173,7 +146,7 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         started = time.monotonic()
-        clock = Clock(*self._policy.limits, build_s=self._build_s)
+        clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
         self._stages = Stages()
@@ -231,7 +204,7 @@ class CandidateJudge:
         if self._worker is not None and record.status in LEFT_ALIVE and (built or self._gpu_build is None):
             self._stages.enter("nvcc")
             self._progress(f"compiling for {self._policy.check}")
-            evidence_clock = Clock(*self._policy.limits)
+            evidence_clock = Clock(*self._policy.granted)
             try:
                 self._gpu_build = compiled_for_gpu(self._worker, self._policy.check, evidence_clock)
             except CandidateStopped as stop:
@@ -309,16 +282,14 @@ class CandidateJudge:
                 self._faults,
             )
             self._stages.enter("trials")
-            results = self._trials(setting, worker, clock, module, args, first, case, trials)
-            fields = self._summary(results)
+            source = Source(problem, module, args, self._device)
+            seeds = [derive_seed(secret, case, "draw", trial) for trial in range(trials)]
+            results = run_trials(setting, worker, clock, source, first, seeds, self._progress)
+            fields = summary(results, self._notes)
             further = Further({}, ())
-            if self._faults.kept:
-                status, message = self._faults.verdict(fields["status"], fields["message"])
-                return {**fields, "status": status, "message": message, "findings": tuple(self._faults.kept)}
-            if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS:
+            if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS and not self._faults.kept:
                 self._stages.enter("further draws")
-                evidence_clock = Clock(*self._policy.limits)
-                source = Source(problem, module, args, self._device)
+                evidence_clock = Clock(*self._policy.granted)
                 further = further_trials(setting, worker, evidence_clock, source, trials, self._progress)
             if fields["status"] is Status.PASSED and conditions is not None:
                 told = self._encoded(constants)
@@ -336,7 +307,7 @@ class CandidateJudge:
                     trials,
                     self._policy.baselines,
                     conditions.look,
-                    _budgets(results),
+                    budgets(results),
                 )
                 said = [fields["message"]]
                 fields |= self._time(contest, results, worker, clock)
@@ -347,9 +318,12 @@ class CandidateJudge:
                     fields["message"] = "\n".join(filter(None, notes))
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
-                fields |= traced(setting, worker, Clock(*self._policy.limits))  # evidence has a clock of its own
-            findings = (*further.findings, *fields.get("findings", ()))
-            return {**fields, "findings": findings, "further_draws": further.ends}
+                fields |= traced(setting, worker, Clock(*self._policy.granted))  # evidence has a clock of its own
+            status, message = self._faults.verdict(fields["status"], fields["message"])
+            findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
+            return {
+                **fields, "status": status, "message": message, "findings": findings, "further_draws": further.ends
+            }  # fmt: skip
 
     def _shape(
         self, reference: Reference, first: Draw, case: str, watcher: Watcher
@@ -370,93 +344,11 @@ class CandidateJudge:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
         return named | dict(first.model.named_parameters())
 
-    def _trials(
-        self,
-        setting: Setting,
-        worker: WorkerHandle,
-        clock: Clock,
-        module: ProblemModule,
-        args: list[Any],
-        first: Draw,
-        case: str,
-        trials: int,
-    ) -> list[TrialResult]:
-        """Run the trials, each under another thread order, until one fails."""
-        results: list[TrialResult] = []
-        bits = mantissa_bits(setting.precision)
-        for trial in range(trials):
-            self._progress(f"trial {trial + 1}/{trials}")
-            seed = derive_seed(self._policy.secret, case, "draw", trial)
-            drawn = first if trial == 0 else draw(self._candidate.problem, module, args, seed, self._device)
-            if trial and not all(tensor.is_parameter for tensor in drawn.state):
-                others = derive_seed(str(seed), "training")
-                warm(drawn, draw_inputs(self._candidate.problem, module, others, self._device), others)
-            if bits is not None and trial in CUT_TRIALS:
-                drawn = cut(drawn, bits)
-            settled = settle(setting, drawn, trial)
-            order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
-            result = run_trial(setting, worker, clock, settled, trial, order)
-            if result.failed:
-                if self._policy.check:
-                    self._confirm_suspicions(setting, worker, clock, settled, trial, result)
-                elif self._device.type == "cpu":
-                    self._try_other_orders(setting, worker, clock, settled, trial, order)
-                return [*results, result]
-            results.append(result)
-        return results
-
-    @staticmethod
-    def _confirm_suspicions(
-        setting: Setting, worker: WorkerHandle, clock: Clock, settled: Draw | Settled, trial: int, wrong: TrialResult
-    ) -> None:
-        """Does a wrong result depend on what new memory was filled with? The worker fills it otherwise each time.
-
-        Raises:
-            CandidateStopped: The run ended otherwise.
-        """
-        if setting.faults.suspicions:
-            again = run_trial(setting, worker, clock, settled, trial, THREAD_ORDERS[trial % len(THREAD_ORDERS)])
-            if _errors(again) != _errors(wrong):
-                setting.faults.confirm()
-
-    def _try_other_orders(
-        self,
-        setting: Setting,
-        worker: WorkerHandle,
-        clock: Clock,
-        settled: Draw | Settled,
-        trial: int,
-        failed_order: str,
-    ) -> None:
-        """Tell a race from a wrong result: does the same trial pass under another order of threads?
-
-        Raises:
-            CandidateStopped: It does (``UNSAFE``), or a run ended otherwise.
-        """
-        for order in THREAD_ORDERS:
-            if order == failed_order:
-                continue
-            self._progress(f"trial {trial + 1} again, threads in {order} order")
-            try:
-                passes = not run_trial(setting, worker, clock, settled, trial, order).failed
-            except CandidateStopped as stop:
-                if stop.status is Status.TIMEOUT:
-                    return  # the wrong result that is there already says more
-                raise
-            if passes:
-                message = (
-                    f"the result depends on the order in which threads run: right in {order} order, wrong in "
-                    f"{failed_order} order"
-                )
-                remedy = "synchronise threads that share memory: is a __syncthreads() or __syncwarp() missing?"
-                finding = Finding("race", None, None, (), remedy, message)
-                raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
-
     def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
-        evidence_clock = Clock(*self._policy.limits)
+        evidence_clock = Clock(*self._policy.granted)
         with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
@@ -465,9 +357,9 @@ class CandidateJudge:
             else:
                 wrong = next((result for result in outcome.audits if result.failed), None)
                 if wrong is not None:
-                    summary = self._summary([wrong])
+                    failed = summary([wrong], self._notes)
                     words = "in a timed call, one of many without a pause between them"
-                    return {**summary, "trials": len(results), "message": f"{words}: {summary['message']}"}
+                    return {**failed, "trials": len(results), "message": f"{words}: {failed['message']}"}
                 self._stages.enter("kernels")
                 fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
                 try:
@@ -569,6 +461,13 @@ class CandidateJudge:
         own = problems.function_source(self._candidate.solution.source, function)
         return own is not None and own != problems.function_source(self._candidate.problem.source, function)
 
+    @property
+    def _notes(self) -> list[str]:
+        """What is to be said of the solution, whatever it comes to."""
+        if self._differs("get_inputs"):
+            return ["note: the solution's own get_inputs differs from the problem's and was ignored"]
+        return []
+
     def _encoded(self, constants: dict[str, Any]) -> str:
         """Constants for a worker.
 
@@ -633,32 +532,3 @@ class CandidateJudge:
             logger.warning("cannot write the build log %s: %s", path, error)
             return None
         return str(path)
-
-    def _summary(self, results: list[TrialResult]) -> dict[str, Any]:
-        """Status, message and the worst report of each tensor over the trials."""
-        last = results[-1]
-        notes = []
-        if self._differs("get_inputs"):
-            notes.append("note: the solution's own get_inputs differs from the problem's and was ignored")
-        kinks = summed_kinks(results)
-        if kinks.get("remaining"):
-            notes.append(f"note: {kinks['remaining']} elements within rounding of a branch remained (see `kinks`)")
-        status = Status.PASSED
-        if last.failed:
-            wrong_output = any(not report.ok for report in last.outputs)
-            status = Status.WRONG_OUTPUT if wrong_output else Status.WRONG_GRADIENT
-            notes = [*(explained(report, last) for report in last.failed), *notes]
-            if last.again:
-                notes.append(
-                    "note: this is the trial in which forward runs once more, on other values, before its result is "
-                    "read: if only that fails, a result or what backward needs lies in memory that calls share"
-                )
-        return {
-            "status": status,
-            "message": "\n".join(notes),
-            "outputs": worst_reports([result.outputs for result in results]),
-            "gradients": worst_reports([result.gradients for result in results]),
-            "trials": len(results),
-            "reference_pieces": results[-1].pieces,
-            "kinks": kinks,
-        }

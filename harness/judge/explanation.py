@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from harness.judge.comparison import TrialResult, badness
 from harness.records import TensorReport
 
 
-def summed_kinks(results: list[TrialResult]) -> dict[str, int]:
+def summed_kinks(results: Sequence[TrialResult]) -> dict[str, int]:
     """Sums over the trials; empty where the reference has no kinks."""
     total: dict[str, int] = {}
     for result in results:

@@ -1,8 +1,9 @@
 """The reference's evaluations: exact (float64, in pieces where memory is short), and eager, several times over.
 
-Eager's error is the yardstick of the budget. So that its luck is not, it runs three times: as it is, with the batch
-in two other orders, and on the CPU with another number of threads. Whether a model treats its samples independently,
-so that the batch may be permuted or cut, is tried in float64, not assumed.
+Eager's error is the yardstick of the budget. So that its luck is not, it runs three times: as it is, and twice more on
+inputs and parameters moved by one rounding, with the batch in another order, and on the CPU with another number of
+threads. Whether a model treats its samples independently, so that the batch may be permuted or cut, is tried in
+float64, not assumed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from harness.errors import ProblemError
 from harness.judge.buffers import buffers_of, changed_buffers, same_form
 from harness.judge.draws import CPU, Draw, derive_seed, seeded
 from harness.judge.fitting import spare_memory
+from harness.judge.nudging import nudged
 from harness.judge.randomness import BEYOND_ROUNDING, REMEDY, Drawn, Recording, Replaying, distance, drawn_since, states
 from harness.problems import Problem, failure
 from harness.wire.messages import Part
 from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
 
-EAGER_RUNS = 3
 #: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.
 INDEPENDENCE_TOLERANCE = 1e-9
 #: Bytes of float64 evaluation per element of input: value, gradient and saved tensors of inputs and outputs.
@@ -204,11 +205,14 @@ class Reference:
             )
 
     def eager_runs(self, draw: Draw, seed: int, piece: slice | None) -> Iterator[tuple[Graph, torch.Tensor | None]]:
-        """At least three eager evaluations of a piece of the batch that differ in the order of their sums.
+        """Three eager evaluations of a piece of the batch: one as it is, and two that round otherwise.
+
+        Those two differ in the order of their sums, where the batch may be permuted, and begin with ``nudged`` inputs
+        and parameters.
 
         Args:
             draw: The draw.
-            seed: Seed of whatever the forward draws, and of the permutation.
+            seed: Seed of whatever the forward draws, of the permutation and of the nudges.
             piece: Rows of the batch; None for all.
 
         Yields:
@@ -224,9 +228,10 @@ class Reference:
             generator = torch.Generator().manual_seed(seed)
             orders = [torch.randperm(count, generator=generator), torch.arange(count - 1, -1, -1)]
         first = 0 if piece is None else piece.start
-        for order, threads in zip(orders, (orders[0] is None, True), strict=True):
+        for number, (order, threads) in enumerate(zip(orders, (orders[0] is None, True), strict=True)):
+            nudge = derive_seed(str(seed), "nudge", number)
             with _other_thread_count() if threads else contextlib.nullcontext():
-                yield self.run(draw, seed, None, piece if order is None else first + order), order
+                yield self.run(draw, seed, None, piece if order is None else first + order, nudge=nudge), order
 
     def samples_are_independent(self, draw: Draw, seed: int) -> bool:
         """Whether a few samples evaluated together give what they give in two parts, and all outputs carry the batch.
@@ -269,6 +274,7 @@ class Reference:
         rows: slice | torch.Tensor | None,
         watch: contextlib.AbstractContextManager[Any] | None = None,
         differentiate: bool = True,
+        nudge: int | None = None,
     ) -> Graph:
         """One evaluation.
 
@@ -279,12 +285,17 @@ class Reference:
             rows: Take these samples of every input that carries the batch, in this order; None for all.
             watch: Sees every operator of the forward.
             differentiate: Whether a graph is wanted here; where the reference makes none, there is none.
+            nudge: Seed with which inputs and parameters are ``nudged``; None where they are not.
 
         Raises:
             ProblemError: The reference does not run.
         """
         differentiate = differentiate and self._differentiate
         model = copy.deepcopy(draw.model)
+        if nudge is not None:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(nudged(parameter, nudge))
         if dtype is not None:
             model = _in_dtype(model, dtype)
         batch = batch_of(draw)
@@ -299,6 +310,7 @@ class Reference:
             if rows is not None and argument.dim() > 0 and argument.shape[0] == batch:
                 argument = argument[rows.to(argument.device) if isinstance(rows, torch.Tensor) else rows]
             if position in names:
+                argument = argument if nudge is None else nudged(argument, nudge)
                 argument = argument.to(dtype) if dtype is not None else argument
                 leaf = argument.detach().requires_grad_(differentiate)
                 leaves[names[position]] = argument = leaf

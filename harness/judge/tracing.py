@@ -48,6 +48,18 @@ def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, An
     return {**fields, "findings": (*findings, *_inspected(setting, worker, clock))}
 
 
+def launches_own_kernels(setting: Setting, worker: WorkerHandle, clock: Clock) -> bool:
+    """Whether a kernel of the candidate's own runs in forward or backward; so too where none can be seen.
+
+    Raises:
+        CandidateStopped: It did not run this time.
+    """
+    reply = worker.request(Trace(backward_command(setting) if setting.leaves else None), clock, "running once more")
+    if not isinstance(reply, Traced):
+        raise stop_for(reply, setting.faults)
+    return not reply.seen or any(one.own for one in (*reply.forward, *reply.backward))
+
+
 def _inspected(setting: Setting, worker: WorkerHandle, clock: Clock) -> list[Finding]:
     """What the candidate has left in its process.
 

@@ -133,7 +133,7 @@ def run_trial(
                 outputs, answers = None, []
     if outputs is not None or answers:
         comparison.add(outputs, answers, buffers)
-    result = comparison.result()
+    result = comparison.result(None if normal_only else answers)
     result.again = again
     return result
 

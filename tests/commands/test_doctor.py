@@ -14,7 +14,7 @@ import torch
 
 from harness import devices, environment
 from harness.commands import doctor
-from harness.doctor import Check, check_ceilings, self_test
+from harness.doctor import Check, check_ceilings, check_nvcc, self_test
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 
@@ -239,3 +239,22 @@ def test_a_gpu_works(harness: Harness) -> None:
     checks = by_name(ran)
     assert checks["GPU self-test"]["ok"] is True
     assert checks["exchange self-test"]["ok"] is True
+
+
+def test_an_nvcc_that_compiles_no_kernel_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "nvcc"
+    program.parent.mkdir()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda_runtime.h").touch()
+    told = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
+    lacks = "echo 'cuda_fp16.h:4504:10: fatal error: nv/target: No such file or directory' >&2; exit 1"
+    program.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then {told}; else {lacks}; fi\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    check = check_nvcc(None)
+    assert (check.ok, check.needed_for) == (False, "cuda")
+    assert "it does not compile a kernel: cuda_fp16.h:4504:10: fatal error: nv/target" in check.found
+    assert "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl" in check.remedy
+    program.write_text(f"#!/bin/sh\n{told}\n")
+    assert check_nvcc("13.0").ok
+    assert "apt-get install cuda-toolkit-12-8" in check_nvcc("12.8").remedy

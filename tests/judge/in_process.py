@@ -10,7 +10,7 @@ from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Limits, Workers
 from harness.judge.policy import Policy, Surroundings
-from harness.problems import read_problem
+from harness.problems import Problem, read_problem
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate, read_solution
 
@@ -35,11 +35,36 @@ def judged(
     """
     (folder / "problem.py").write_text(problem)
     (folder / "answer.py").write_text(solution)
-    candidate = Candidate(read_problem(folder / "problem.py"), read_solution(folder / "answer.py", "answer"))
+    return evaluated(
+        read_problem(folder / "problem.py"), folder / "answer.py", home, "5eed" * 8, "full", baseline, names
+    )
+
+
+def evaluated(
+    problem: Problem,
+    solution: Path,
+    home: Path,
+    secret: str,
+    case: str,
+    baseline: Baseline | None = None,
+    names: tuple[str, ...] = ("eager",),
+) -> EvaluationRecord:
+    """The record of one case of a solution.
+
+    Args:
+        problem: The problem.
+        solution: The solution's file.
+        home: ``HARNESS_HOME``.
+        secret: What seeds derive from, in hex.
+        case: The case's name.
+        baseline: What to time it against; None for no timing.
+        names: The baselines' names.
+    """
+    candidate = Candidate(problem, read_solution(solution, solution.stem))
     tools = tools_for("cpu", home)
     workers = Workers("cpu", tools.libraries, None)
-    policy = Policy("cpu", "5eed" * 8, Limits(60.0, 60.0), baselines=names)
+    policy = Policy("cpu", secret, Limits(60.0, 60.0), baselines=names)
     surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
     judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline)
     with contextlib.closing(workers), contextlib.closing(judge):
-        return judge.evaluate("full", candidate.problem.case("full"))
+        return judge.evaluate(case, problem.case(case))

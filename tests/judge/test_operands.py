@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,6 +141,11 @@ HALVES = Layers(
 )
 CLIPPED = Layers("clipped", "self.layer = nn.Linear(32, 20)", "self.layer(x).clamp(-0.5, 0.5)", "torch.randn(9, 32)")
 
+#: What rounding the product changes is a small part of the output.
+BIASED = Layers("biased", "self.layer = nn.Linear(64, 20)", "self.layer(x) + 3", "torch.randn(9, 64)")
+PRODUCT_OF = "times(x, self.layer.weight.t(), {bits}) + self.layer.bias + 3"
+WITHOUT_PRODUCT = Layers("smooth", "pass", "torch.tanh(x)", "torch.randn(9, 64)")
+
 
 class Twin(NamedTuple):
     """A candidate, and what it must get."""
@@ -216,6 +222,26 @@ def test_nothing_is_rounded_in_the_class_fp32(tmp_path: Path, harness: Callable[
     (row,) = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json").rows
     assert row["status"] == "PASSED"
     assert [report["rounding"] for report in (*row["outputs"], *row["gradients"])] == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("layers", "forward", "named"),
+    [
+        (BIASED, PRODUCT_OF.format(bits=10), "10-bit"),
+        (BIASED, PRODUCT_OF.format(bits=7), "7-bit"),
+        (WITHOUT_PRODUCT, "torch.tanh(x).half().float()", "10-bit"),
+        (WITHOUT_PRODUCT, "torch.tanh(x).bfloat16().float()", "7-bit"),
+    ],
+)
+def test_the_class_is_named_by_what_rounding_changes(
+    layers: Layers, forward: str, named: str, tmp_path: Path, evaluate_row: Callable[..., Any]
+) -> None:
+    problem, solution = tmp_path / "problem.py", tmp_path / "answer.py"
+    problem.write_text(PROBLEM.format(precision="fp32", **layers._asdict()))
+    solution.write_text(SOLUTION.replace("{init}", layers.init).replace("{forward}", forward))
+    row = evaluate_row(solution, problem)
+    assert row["status"] == "WRONG_OUTPUT"
+    assert set(re.findall(r"of class (\S+),", row["message"])) == {named}
 
 
 def test_what_rounding_does_to_one_slice_allows_the_whole_nothing() -> None:

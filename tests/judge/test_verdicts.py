@@ -69,6 +69,8 @@ PAIRS = [
     Pair("in_place", "return x.mul_(2).add_(1)", "return x * 2 + 1", "PASSED"),
     Pair("in_place_wrong", "return x.mul_(2).add_(1)", "return (x * 2 + 1) * 3", "WRONG_OUTPUT"),
     Pair("in_place_forward", "return x.mul_(2).add_(1)", "return (x * 2 + 1) * 3", "WRONG_OUTPUT", options=("--forward-only",)),
+    Pair("stale_tail", "return torch.tanh(x)", "y = torch.tanh(x); old, self.kept = y.detach() if self.kept is None else self.kept, y.detach(); return torch.cat([y[:-1], y[-1:] + (old - self.kept)[-1:]])", "WRONG_OUTPUT", "changes from call to call", init="self.kept = None"),
+    Pair("every_other_call", "return torch.tanh(x)", "self.calls += 1; return torch.tanh(x) * (1 + self.calls % 2)", "WRONG_OUTPUT", "changes from call to call", init="self.calls = 0", options=("--forward-only",)),
     Pair("nan_reference", "return x * float('nan')", "return x * float('nan')", "2", "proves nothing"),
     Pair("zero_reference", "return x * 0", "return x * 0", "2", "proves nothing"),
     Pair("dead_branch", "return torch.tanh(x) + 0 * self.p", "return torch.tanh(x) + 0 * self.p", "PASSED", init="self.p = nn.Parameter(torch.randn(5))"),

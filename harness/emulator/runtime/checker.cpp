@@ -56,6 +56,7 @@ struct Checker {
   Extent known[4] = {};  // the allocations that were touched last
   unsigned next_known = 0;
   std::uint64_t progress = 0;
+  unsigned doubts = 0;  // of all threads
   std::uint64_t idle_since = 0;  // the progress at which idle_reads began to be counted
   std::uint64_t idle_reads = 0;
   bool bounds_told = false;
@@ -63,10 +64,9 @@ struct Checker {
   const char* host_stack_end = nullptr;
 };
 
-Checker& checker() {
-  static Checker* const one = new Checker;
-  return *one;
-}
+Checker* const the_checker = new Checker;
+
+Checker& checker() { return *the_checker; }
 
 bool is_new(char kind, const void* code, const void* other) {
   Checker& all = checker();
@@ -236,42 +236,54 @@ std::string place_words(const Touch& touch, const SharedArena::Place* place) {
          std::to_string(touch.address - extent.data);
 }
 
+void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& conflict, const SharedArena::Place* place) {
+  Doubt& doubt = at.block.conduct(at.thread).doubt;
+  if (!touch.writes && conflict.wrote && conflict.earlier.is_atomic() && doubt.address == nullptr) {
+    doubt = {touch.address, Doubt::kPatience, touch, conflict.earlier};
+    ++checker().doubts;
+  } else {
+    tell_race(at, touch, conflict.earlier, conflict.wrote, place_words(touch, place), place != nullptr);
+  }
+}
+
+void tell_uninitialised(const Running& at, const Touch& touch, const SharedArena::Place* place) {
+  if (!is_new('u', touch.code, nullptr)) return;
+  tell("uninitialised", at,
+       thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + place_words(touch, place) +
+           " in line {0}, where nothing was written before",
+       "Write every element before it is read: zero what is accumulated, and fill tiles to their last element.",
+       touch.code, verb(touch), true);
+}
+
+// Notes an access in all words that it touches; `place` is where it lies in shared memory, null for global memory.
 void note_words(const Running& at, const Touch& touch, const SharedArena::Place* place) {
   Checker& all = checker();
-  const bool is_flag = touch.is_volatile && (!touch.writes || at.clock.has_fenced(place == nullptr));
-  const bool is_atomic = touch.is_atomic || is_flag;
-  Touch seen = touch;
-  seen.is_atomic = is_atomic;
-  bool untouched = true;
+  const std::uint32_t block = at.clock.block();
+  const unsigned first = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(touch.address) % kWordBytes);
   const char* const end = touch.address + touch.bytes;
-  const char* word_address = touch.address - reinterpret_cast<std::uintptr_t>(touch.address) % kWordBytes;
-  for (; word_address < end; word_address += kWordBytes) {
+  const Cell whole = Cell::of(block, at.thread, at.clock.time(), at.clock.lane_clock(at.thread), touch.code, 15,
+                              touch.is_atomic);
+  bool untouched = true;
+  for (const char* word_address = touch.address - first; word_address < end; word_address += kWordBytes) {
     Word* const word = all.shadow.word(word_address);
     if (word == nullptr) return;
-    if (place != nullptr && word->write.block() != at.clock.block() && !word->write.is_empty()) *word = Word{};
-    if (place != nullptr && word->reads[0].block() != at.clock.block()) word->reads[0] = word->reads[1] = Cell{};
-    unsigned bytes = 15;
-    if (word_address < touch.address) bytes &= 15u << (touch.address - word_address);
-    if (word_address + kWordBytes > end) bytes &= 15u >> (word_address + kWordBytes - end);
-    if (!word->write.is_empty()) untouched = false;
-    const Cell cell = Cell::of(at.clock.block(), at.thread, at.clock.time(), at.clock.lane_clock(at.thread),
-                               touch.code, bytes, is_atomic);
-    const Conflict conflict = note(*word, cell, seen, at, bytes);
-    if (conflict.earlier.is_empty()) continue;
-    Doubt& doubt = at.block.conduct(at.thread).doubt;
-    if (!touch.writes && conflict.wrote && conflict.earlier.is_atomic() && doubt.address == nullptr) {
-      doubt = {touch.address, Doubt::kPatience, seen, conflict.earlier};
-    } else {
-      tell_race(at, seen, conflict.earlier, conflict.wrote, place_words(touch, place), place != nullptr);
+    if (place != nullptr) {  // of an earlier block
+      if (word->write.block() != block) word->write = Cell{};
+      if (word->reads[0].block() != block) word->reads[0] = word->reads[1] = Cell{};
     }
+    unsigned bytes = 15;
+    if (word_address < touch.address) bytes &= 15u << first;
+    if (word_address + kWordBytes > end) bytes &= 15u >> (word_address + kWordBytes - end);
+    untouched = untouched && word->write.is_empty();
+    const Conflict conflict = note(*word, whole.of_bytes(bytes), touch, at, bytes);
+    if (!conflict.earlier.is_empty()) tell_or_doubt(at, touch, conflict, place);
   }
-  if (untouched && touch.reads && is_poison(touch.address, touch.bytes) && is_new('u', touch.code, nullptr)) {
-    tell("uninitialised", at,
-         thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + place_words(touch, place) +
-             " in line {0}, where nothing was written before",
-         "Write every element before it is read: zero what is accumulated, and fill tiles to their last element.",
-         touch.code, verb(touch), true);
-  }
+  if (untouched && touch.reads && is_poison(touch.address, touch.bytes)) tell_uninitialised(at, touch, place);
+}
+
+void forget_doubt(Doubt& doubt) {
+  doubt.address = nullptr;
+  --checker().doubts;
 }
 
 void tell_doubt(const Running& at, Doubt& doubt) {
@@ -279,13 +291,13 @@ void tell_doubt(const Running& at, Doubt& doubt) {
   const bool is_shared = arena.holds(doubt.address);
   const SharedArena::Place place = is_shared ? arena.place(doubt.address, 1) : SharedArena::Place{};
   tell_race(at, doubt.touch, doubt.earlier, true, place_words(doubt.touch, is_shared ? &place : nullptr), is_shared);
-  doubt.address = nullptr;
+  forget_doubt(doubt);
 }
 
 // Whether a thread's earlier read was a fault is known by what it does next.
 void settle_doubt(const Running& at, Doubt& doubt, const Touch& touch) {
   if (touch.is_atomic && touch.address == doubt.address) {
-    if (touch.writes) doubt.address = nullptr;
+    if (touch.writes) forget_doubt(doubt);
   } else if (--doubt.left == 0) {
     tell_doubt(at, doubt);
   }
@@ -312,9 +324,9 @@ void notice_waiting(const Running& at, const Touch& touch) {
     spin.addresses[place] = touch.address;
     spin.values[place] = value;
     spin.reads = spin.turns = 0;
-    ++all.progress;
     return;
   }
+  --all.progress;  // nothing new
   if (++spin.reads < kPatience) return;
   spin.reads = 0;
   spin.turns = spin.progress == all.progress ? spin.turns + 1 : 0;
@@ -363,32 +375,39 @@ void check_grid_barrier() { checker().shadow.forget(); }
 
 bool has_reported_bounds() { return checker().bounds_told; }
 
-void check_access(const Touch& touch) {
+void check_access(Touch touch) {
   Worker& worker = this_worker();
   const Thread& thread = worker.thread();
   if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
+  Checker& all = checker();
   Block& block = worker.block();
   const Running at{worker, block, block.clock(), thread.linear};
-  Doubt& doubt = block.conduct(thread.linear).doubt;
-  if (doubt.address != nullptr) settle_doubt(at, doubt, touch);
-  const bool is_shared = block.arena().holds(touch.address);
-  const SharedArena::Place place = is_shared ? block.arena().place(touch.address, touch.bytes) : SharedArena::Place{};
-  if (is_shared && !place.is_inside) {
-    return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
+  if (all.doubts != 0) {
+    Doubt& doubt = block.conduct(thread.linear).doubt;
+    if (doubt.address != nullptr) settle_doubt(at, doubt, touch);
   }
-  if (!is_shared && !is_in_bounds(at, touch)) return;
+  SharedArena::Place place{};
+  const bool is_shared = block.arena().holds(touch.address);
+  if (is_shared) {
+    place = block.arena().place(touch.address, touch.bytes);
+    if (!place.is_inside) {
+      return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
+    }
+  } else if (!is_in_bounds(at, touch)) {
+    return;
+  }
+  ++all.progress;
+  if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);
   // First, since it may let others run: the access itself comes after what they do.
   if (touch.reads) notice_waiting(at, touch);
-  else ++checker().progress;
+  const bool is_flag = touch.is_volatile && (!touch.writes || at.clock.has_fenced(!is_shared));
+  touch.is_atomic = touch.is_atomic || is_flag;
   note_words(at, touch, is_shared ? &place : nullptr);
-  if (touch.is_atomic || touch.is_volatile) {
-    Checker& all = checker();
-    if (touch.reads) {
-      const auto found = all.histories.find(touch.address);
-      if (found != all.histories.end()) at.clock.acquire(found->second);
-    }
-    if (touch.writes) at.clock.release(all.histories[touch.address]);
+  if (touch.reads) {
+    const auto found = all.histories.find(touch.address);
+    if (found != all.histories.end()) at.clock.acquire(found->second);
   }
+  if (touch.writes) at.clock.release(all.histories[touch.address]);
 }
 
 void tell_overflow(int line, const char* operation, const char* type) {

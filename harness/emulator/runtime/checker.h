@@ -66,7 +66,7 @@ inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
 extern thread_local const char* arguments_end;
 
 void begin_checked_launch(const char* kernel, const Config& config);
-void check_access(const Touch& touch);
+void check_access(Touch touch);
 // A block has come to its end.
 void end_checked_block(Block& block);
 // Everything before is ordered before everything behind, in all blocks.

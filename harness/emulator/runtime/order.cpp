@@ -84,10 +84,9 @@ void BlockClock::release(History& history) const {
   history.entries.push_back({block_, fence_time_, own_fence_time_, std::move(known)});
 }
 
-bool BlockClock::is_behind(const Cell& earlier, unsigned thread) const {
+bool BlockClock::is_behind_by_others(const Cell& earlier, unsigned thread) const {
   if (time_ == Cell::kMostTime) return true;  // its clock has ended: nothing can be told any more
   if (earlier.block() == block_) {
-    if (earlier.thread() == thread || earlier.time() < barrier_time_) return true;
     if (earlier.thread() / kLanesOfWarp == thread / kLanesOfWarp && !seen_.empty()) {
       const std::uint16_t calls = seen_[thread * kLanesOfWarp + earlier.thread() % kLanesOfWarp];
       if (calls > earlier.lane_clock() || calls == UINT16_MAX) return true;

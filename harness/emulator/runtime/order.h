@@ -53,11 +53,16 @@ class BlockClock {
   void acquire(const History& history);
   void release(History& history) const;
 
-  // Whether an access by another thread is ordered before everything that `thread` of this block does now.
-  bool is_behind(const Cell& earlier, unsigned thread) const;
+  // Whether an access is ordered before everything that `thread` of this block does now; one of its own is.
+  bool is_behind(const Cell& earlier, unsigned thread) const {
+    if (earlier.block() == block_ && (earlier.thread() == thread || earlier.time() < barrier_time_)) return true;
+    return is_behind_by_others(earlier, thread);
+  }
 
  private:
   static constexpr unsigned kLanesOfWarp = 32;
+  // The same where neither the thread's own order nor a barrier of the block says so.
+  bool is_behind_by_others(const Cell& earlier, unsigned thread) const;
   std::uint32_t tick() { return time_ < Cell::kMostTime ? ++time_ : time_; }
 
   std::uint32_t block_ = 0;

@@ -22,6 +22,8 @@ struct Cell {
             std::uint64_t{block} << 37 | std::uint64_t{thread} << 27 | std::uint64_t{time} << 5 | bytes << 1 |
                 (is_atomic ? 1u : 0u)};
   }
+  // The same access, to some bytes of a word.
+  Cell of_bytes(unsigned bytes) const { return {first, (second & ~std::uint64_t{15 << 1}) | bytes << 1}; }
   bool is_empty() const { return second == 0; }
   const void* code() const { return reinterpret_cast<const void*>(first >> 16); }
   unsigned lane_clock() const { return first & 0xffff; }

@@ -28,6 +28,7 @@ SharedArena::SharedArena() {
     std::abort();
   }
   memory_ = static_cast<char*>(memory);
+  end_ = memory_ + kStaticArenaBytes + kDynamicArenaBytes;
   dynamic_ = memory_ + kStaticArenaBytes + kDynamicZoneBytes;
   free_ = memory_ + kZoneBytes;
 }
@@ -67,19 +68,22 @@ void* SharedArena::slot(const void* key, std::size_t bytes, std::size_t alignmen
   return address;
 }
 
-bool SharedArena::holds(const char* address) const {
-  return address >= memory_ && address < memory_ + kStaticArenaBytes + kDynamicArenaBytes;
-}
-
 SharedArena::Place SharedArena::place(const char* address, std::size_t bytes) const {
   const auto made = [&](const char* data, std::size_t size, const char* name) {
     return Place{data, size, name, address >= data && address + bytes <= data + size};
   };
   if (address >= dynamic_ - kDynamicZoneBytes) return made(dynamic_, dynamic_bytes_, nullptr);
+  if (last_place_ < slots_.size()) {
+    const Slot& last = slots_[last_place_];
+    if (address >= last.address && address + bytes <= last.address + last.bytes) {
+      return {last.address, last.bytes, last.name, true};
+    }
+  }
   const Slot* nearest = nullptr;
   for (const Slot& slot : slots_) {
     if (address + bytes > slot.address && address < slot.address + slot.bytes) {
       nearest = &slot;
+      last_place_ = static_cast<std::size_t>(&slot - slots_.data());
       break;
     }
     if (nearest == nullptr || slot.address <= address) nearest = &slot;

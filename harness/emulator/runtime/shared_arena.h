@@ -25,7 +25,7 @@ class SharedArena {
   std::size_t static_bytes() const { return static_bytes_; }
 
   // Whether an address is the arena's, red zones included.
-  bool holds(const char* address) const;
+  bool holds(const char* address) const { return address >= memory_ && address < end_; }
   // What lies at an address of the arena, or nearest to it.
   struct Place {
     const char* data;
@@ -52,12 +52,14 @@ class SharedArena {
     bool damaged;
   };
   char* memory_;
+  char* end_;
   char* dynamic_;
   std::size_t dynamic_bytes_ = 0;
   std::size_t static_bytes_ = 0;
   char* free_;
   bool dynamic_damaged_ = false;
   std::vector<Slot> slots_;
+  mutable std::size_t last_place_ = 0;  // the slot that was asked for last
 };
 
 }  // namespace cuemu
