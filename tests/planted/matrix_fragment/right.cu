@@ -16,7 +16,7 @@ __global__ void product_and_bias(const __half* a, const __half* b, const float* 
   wmma::mma_sync(sum, left, right, sum);
   wmma::store_matrix_sync(tile, sum, 16, wmma::mem_row_major);
   __syncwarp();
-  for (int k = threadIdx.x; k < 256; k += 32) c[k] = fmaxf(tile[k] + bias[k % 16], 0.0f);
+  for (int k = threadIdx.x; k < 256; k += 32) c[k] = fmaxf(tile[k % 16 * 16 + k / 16] + bias[k / 16], 0.0f);
 }
 
 extern "C" void run() {
