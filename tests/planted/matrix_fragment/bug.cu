@@ -1,4 +1,5 @@
 // kind: race
+// also: uninitialised
 // The lanes read the product that the warp stored to shared memory, without a __syncwarp behind the store.
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
