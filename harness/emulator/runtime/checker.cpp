@@ -46,6 +46,15 @@ struct Running {
   uint3 index() const { return index_in(thread, block.launch().config.block); }
 };
 
+// A store that races with an earlier one, of which nothing is told if it stores what is there already.
+struct RepeatedStore {
+  Touch touch;  // its address is null where there is none
+  Cell earlier;
+  char before[16];
+  Block* block;
+  unsigned thread;
+};
+
 // One launch at a time is checked, by one OS thread.
 struct Checker {
   Shadow shadow;
@@ -59,6 +68,7 @@ struct Checker {
   unsigned doubts = 0;  // of all threads
   std::uint64_t idle_since = 0;  // the progress at which idle_reads began to be counted
   std::uint64_t idle_reads = 0;
+  RepeatedStore repeated{};
   bool bounds_told = false;
   const char* host_stack = nullptr;
   const char* host_stack_end = nullptr;
@@ -236,8 +246,28 @@ std::string place_words(const Touch& touch, const SharedArena::Place* place) {
          std::to_string(touch.address - extent.data);
 }
 
+// A store is told of before it is done, and no other access comes between.
+void settle_repeated_store() {
+  RepeatedStore& store = checker().repeated;
+  const Touch touch = store.touch;
+  store.touch.address = nullptr;
+  if (std::memcmp(touch.address, store.before, touch.bytes) == 0) return;
+  SharedArena& arena = store.block->arena();
+  const bool is_shared = arena.holds(touch.address);
+  const SharedArena::Place place = is_shared ? arena.place(touch.address, 1) : SharedArena::Place{};
+  tell_race({this_worker(), *store.block, store.block->clock(), store.thread}, touch, store.earlier, true,
+            place_words(touch, is_shared ? &place : nullptr), is_shared);
+}
+
 void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& conflict, const SharedArena::Place* place) {
   Doubt& doubt = at.block.conduct(at.thread).doubt;
+  RepeatedStore& store = checker().repeated;
+  if (!touch.reads && !touch.is_atomic && conflict.wrote && touch.bytes <= sizeof store.before) {
+    if (store.touch.address != nullptr) return;  // another word of it
+    store = {touch, conflict.earlier, {}, &at.block, at.thread};
+    std::memcpy(store.before, touch.address, touch.bytes);
+    return;
+  }
   if (!touch.writes && conflict.wrote && conflict.earlier.is_atomic() && doubt.address == nullptr) {
     doubt = {touch.address, Doubt::kPatience, touch, conflict.earlier};
     ++checker().doubts;
@@ -351,6 +381,7 @@ void begin_checked_launch(const char* kernel, const Config& config) {
   all.kernel = kernel;
   all.config = config;
   all.bounds_told = false;
+  all.repeated.touch.address = nullptr;
   all.idle_reads = 0;
   for (Extent& one : all.known) one = Extent{};
   pthread_attr_t attributes;
@@ -365,6 +396,7 @@ void begin_checked_launch(const char* kernel, const Config& config) {
 }
 
 void end_checked_block(Block& block) {
+  if (checker().repeated.touch.address != nullptr) settle_repeated_store();
   block.for_each_begun([&](Thread& thread) {
     Doubt& doubt = block.conduct(thread.linear).doubt;
     if (doubt.address != nullptr) tell_doubt({this_worker(), block, block.clock(), thread.linear}, doubt);
@@ -380,6 +412,7 @@ void check_access(Touch touch) {
   const Thread& thread = worker.thread();
   if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
   Checker& all = checker();
+  if (all.repeated.touch.address != nullptr) settle_repeated_store();
   Block& block = worker.block();
   const Running at{worker, block, block.clock(), thread.linear};
   if (all.doubts != 0) {

@@ -1,10 +1,11 @@
 // The checking mode: what kernels access, told by the callbacks of a checked build (sanitizer.cpp), and what is wrong
 // with it.
 //
-// Two accesses to one byte by two threads of a launch are a race unless both read, both are atomic, or one is ordered
-// before the other: by a barrier of the block or the grid, by a __syncwarp() of both lanes, or by a fence behind the
-// first, an atomic operation, and one on the same address that follows it, before the second. Volatile accesses
-// count as atomic where they make a flag: loads, and stores behind a fence (of the block for shared memory).
+// Two accesses to one byte by two threads of a launch are a race unless both read, both are atomic, both store the same
+// value (flags are set that way), or one is ordered before the other: by a barrier of the block or the grid, by a
+// __syncwarp() of both lanes, or by a fence behind the first, an atomic operation, and one on the same address that
+// follows it, before the second. Volatile accesses count as atomic where they make a flag: loads, and stores behind a
+// fence (of the block for shared memory).
 #pragma once
 
 #include <atomic>
