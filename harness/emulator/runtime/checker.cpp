@@ -70,6 +70,8 @@ struct Checker {
   std::uint64_t idle_reads = 0;
   RepeatedStore repeated{};
   bool bounds_told = false;
+  const char* indices = nullptr;  // where threadIdx, blockIdx, blockDim and gridDim lie
+  const char* indices_end = nullptr;
   const char* host_stack = nullptr;
   const char* host_stack_end = nullptr;
 };
@@ -354,9 +356,9 @@ void notice_waiting(const Running& at, const Touch& touch) {
     spin.addresses[place] = touch.address;
     spin.values[place] = value;
     spin.reads = spin.turns = 0;
+    ++all.progress;
     return;
   }
-  --all.progress;  // nothing new
   if (++spin.reads < kPatience) return;
   spin.reads = 0;
   spin.turns = spin.progress == all.progress ? spin.turns + 1 : 0;
@@ -384,6 +386,9 @@ void begin_checked_launch(const char* kernel, const Config& config) {
   all.repeated.touch.address = nullptr;
   all.idle_reads = 0;
   for (Extent& one : all.known) one = Extent{};
+  const auto [first, last] = index_storage();
+  all.indices = first;
+  all.indices_end = last;
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
     void* begin = nullptr;
@@ -408,10 +413,11 @@ void check_grid_barrier() { checker().shadow.forget(); }
 bool has_reported_bounds() { return checker().bounds_told; }
 
 void check_access(Touch touch) {
+  Checker& all = checker();
+  if (touch.address >= all.indices && touch.address < all.indices_end) return;  // threadIdx and the like
   Worker& worker = this_worker();
   const Thread& thread = worker.thread();
   if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
-  Checker& all = checker();
   if (all.repeated.touch.address != nullptr) settle_repeated_store();
   Block& block = worker.block();
   const Running at{worker, block, block.clock(), thread.linear};
@@ -429,7 +435,7 @@ void check_access(Touch touch) {
   } else if (!is_in_bounds(at, touch)) {
     return;
   }
-  ++all.progress;
+  if (touch.writes && !touch.is_atomic) ++all.progress;
   if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);
   // First, since it may let others run: the access itself comes after what they do.
   if (touch.reads) notice_waiting(at, touch);

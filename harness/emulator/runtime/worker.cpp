@@ -1,7 +1,9 @@
 #include "worker.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "report.h"
 
@@ -55,6 +57,12 @@ Worker& kernel_worker() {
 Worker& this_worker() {
   if (own_worker == nullptr) own_worker = new Worker;
   return *own_worker;
+}
+
+std::pair<const char*, const char*> index_storage() {
+  const uint3* const all[] = {&cuemu_thread_index, &cuemu_block_index, &cuemu_block_size, &cuemu_grid_size};
+  const auto [first, last] = std::minmax_element(std::begin(all), std::end(all));
+  return {reinterpret_cast<const char*>(*first), reinterpret_cast<const char*>(*last + 1)};
 }
 
 void Worker::run_blocks(Launch& launch) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "block.h"
@@ -75,6 +76,9 @@ class Worker {
 
 // The OS thread's own worker.
 Worker& this_worker();
+
+// The bytes in which this OS thread keeps threadIdx, blockIdx, blockDim and gridDim.
+std::pair<const char*, const char*> index_storage();
 
 // What the architecture that is emulated allows: those of compute capability 9.0 unless another one was chosen.
 struct Limits {
