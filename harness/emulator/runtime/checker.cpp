@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -66,6 +67,9 @@ struct Checker {
   unsigned next_known = 0;
   std::uint64_t progress = 0;
   unsigned doubts = 0;  // of all threads
+  // Doubts that no update settled, by the line's code; told at the launch's end unless updates settle others there.
+  std::map<const void*, Report> unsettled;
+  std::set<const void*> settled;
   std::uint64_t idle_since = 0;  // the progress at which idle_reads began to be counted
   std::uint64_t idle_reads = 0;
   RepeatedStore repeated{};
@@ -75,6 +79,21 @@ struct Checker {
   const char* host_stack = nullptr;
   const char* host_stack_end = nullptr;
 };
+
+// What the launch at hand reads of the host's stack: its arguments, and what its call refers to.
+struct LaunchFrame {
+  const char* end = nullptr;
+  const char* const* captured = nullptr;
+  std::size_t captures = 0;
+  bool holds(const char* address) const {
+    if (address < end) return true;
+    for (std::size_t i = 0; i < captures; ++i) {
+      if (address >= captured[i] && address < captured[i] + sizeof(char*)) return true;
+    }
+    return false;
+  }
+};
+thread_local LaunchFrame launch_frame;
 
 Checker* const the_checker = new Checker;
 
@@ -153,7 +172,7 @@ std::string beside(const Touch& touch, const char* data, std::size_t bytes, cons
 bool is_in_bounds(const Running& at, const Touch& touch) {
   Checker& all = checker();
   if (touch.address >= all.host_stack && touch.address < all.host_stack_end) {
-    if (touch.address < arguments_end) return false;  // the kernel's own arguments, which the launch keeps
+    if (launch_frame.holds(touch.address)) return false;
     tell_bounds(at, touch, "of the host's memory (a variable of a host function)");
     return false;
   }
@@ -180,9 +199,7 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
 
 // ---- Races ----------------------------------------------------------------------------------------------------------
 
-void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool earlier_wrote, const std::string& where,
-               bool is_shared) {
-  if (!is_new(is_shared ? 's' : 'g', touch.code, earlier.code())) return;
+Report race(const Running& at, const Touch& touch, const Cell& earlier, bool earlier_wrote, const std::string& where) {
   Checker& all = checker();
   const uint3 thread = index_in(earlier.thread(), all.config.block);
   const uint3 block = index_in(earlier.block() - 1, all.config.grid);
@@ -193,7 +210,8 @@ void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool 
       same_warp   ? "Put a __syncwarp() between the two: lanes of a warp do not run in lockstep."
       : same_block ? "Put a __syncthreads() between the two, reached by all threads of the block."
       : earlier.is_atomic() || touch.is_atomic
-          ? "Make both atomic, or read the result in a later launch, or behind a __threadfence() and an atomic counter."
+          ? "Put a __threadfence() between the write and the atomic operation that tells of it; or make both atomic, or "
+            "read the result in a later launch."
           : "Blocks are not ordered: use atomics, give each block its own elements, or read the result in a later launch "
             "(or behind a __threadfence() and an atomic counter).";
   Report report;
@@ -205,7 +223,14 @@ void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool 
   report.remedy = remedy;
   report.accesses = {{at.index(), at.block.index(), 0, verb(touch), touch.code},
                      {thread, block, 0, before, earlier.code()}};
-  add_report(std::move(report));
+  return report;
+}
+
+void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool earlier_wrote, const std::string& where,
+               bool is_shared) {
+  if (is_new(is_shared ? 's' : 'g', touch.code, earlier.code())) {
+    add_report(race(at, touch, earlier, earlier_wrote, where));
+  }
 }
 
 bool conflicts(const Cell& earlier, const Touch& touch, unsigned bytes, const Running& at) {
@@ -221,6 +246,11 @@ struct Conflict {
 Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& at, unsigned bytes) {
   Conflict found{};
   if (conflicts(word.write, touch, bytes, at)) found = {word.write, true};
+  // Both may be atomic, and the value old: an atomic operation says that it is there, and no fence that it is.
+  if (touch.is_volatile && !touch.writes && word.write.is_atomic() && at.clock.lacks_fence(word.write) &&
+      !at.clock.is_behind(word.write, at.thread)) {
+    found = {word.write, true};
+  }
   if (!touch.writes) {
     Cell& last = word.reads[0];
     if (!last.is_empty() && !(last.block() == cell.block() && last.thread() == cell.thread())) word.reads[1] = last;
@@ -270,7 +300,8 @@ void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& confli
     std::memcpy(store.before, touch.address, touch.bytes);
     return;
   }
-  if (!touch.writes && conflict.wrote && conflict.earlier.is_atomic() && doubt.address == nullptr) {
+  const bool is_plain_read = !touch.writes && !touch.is_atomic;
+  if (is_plain_read && conflict.wrote && conflict.earlier.is_atomic() && doubt.address == nullptr) {
     doubt = {touch.address, Doubt::kPatience, touch, conflict.earlier};
     ++checker().doubts;
   } else {
@@ -318,20 +349,23 @@ void forget_doubt(Doubt& doubt) {
   --checker().doubts;
 }
 
-void tell_doubt(const Running& at, Doubt& doubt) {
+// Keeps what is to be told of a doubt until the launch has ended.
+void keep_doubt(const Running& at, Doubt& doubt) {
   SharedArena& arena = at.block.arena();
   const bool is_shared = arena.holds(doubt.address);
   const SharedArena::Place place = is_shared ? arena.place(doubt.address, 1) : SharedArena::Place{};
-  tell_race(at, doubt.touch, doubt.earlier, true, place_words(doubt.touch, is_shared ? &place : nullptr), is_shared);
+  const std::string where = place_words(doubt.touch, is_shared ? &place : nullptr);
+  checker().unsettled.try_emplace(doubt.touch.code, race(at, doubt.touch, doubt.earlier, true, where));
   forget_doubt(doubt);
 }
 
 // Whether a thread's earlier read was a fault is known by what it does next.
 void settle_doubt(const Running& at, Doubt& doubt, const Touch& touch) {
-  if (touch.is_atomic && touch.address == doubt.address) {
-    if (touch.writes) forget_doubt(doubt);
+  if (touch.address == doubt.address && touch.is_atomic && touch.writes && touch.compares) {
+    checker().settled.insert(doubt.touch.code);
+    forget_doubt(doubt);
   } else if (--doubt.left == 0) {
-    tell_doubt(at, doubt);
+    keep_doubt(at, doubt);
   }
 }
 
@@ -374,7 +408,12 @@ void notice_waiting(const Running& at, const Touch& touch) {
 
 }  // namespace
 
-thread_local const char* arguments_end = nullptr;
+void note_launch_frame(const void* end, const void* call, std::size_t bytes) {
+  LaunchFrame& frame = launch_frame;
+  frame.end = static_cast<const char*>(end);
+  frame.captured = static_cast<const char* const*>(call);
+  frame.captures = bytes / sizeof(char*);
+}
 
 void begin_checked_launch(const char* kernel, const Config& config) {
   Checker& all = checker();
@@ -404,8 +443,17 @@ void end_checked_block(Block& block) {
   if (checker().repeated.touch.address != nullptr) settle_repeated_store();
   block.for_each_begun([&](Thread& thread) {
     Doubt& doubt = block.conduct(thread.linear).doubt;
-    if (doubt.address != nullptr) tell_doubt({this_worker(), block, block.clock(), thread.linear}, doubt);
+    if (doubt.address != nullptr) keep_doubt({this_worker(), block, block.clock(), thread.linear}, doubt);
   });
+}
+
+void end_checked_launch() {
+  Checker& all = checker();
+  for (auto& [code, report] : all.unsettled) {
+    if (all.settled.count(code) == 0 && is_new('d', code, nullptr)) add_report(std::move(report));
+  }
+  all.unsettled.clear();
+  all.settled.clear();
 }
 
 void check_grid_barrier() { checker().shadow.forget(); }
@@ -439,7 +487,8 @@ void check_access(Touch touch) {
   if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);
   // First, since it may let others run: the access itself comes after what they do.
   if (touch.reads) notice_waiting(at, touch);
-  const bool is_flag = touch.is_volatile && (!touch.writes || at.clock.has_fenced(!is_shared));
+  const bool is_flag = touch.is_volatile && (!is_shared || !touch.writes || at.clock.has_fenced());
+  if (is_flag && touch.writes && !is_shared) at.clock.store_flag();
   touch.is_atomic = touch.is_atomic || is_flag;
   note_words(at, touch, is_shared ? &place : nullptr);
   if (touch.reads) {

@@ -30,10 +30,11 @@ struct Touch {
   bool is_atomic;
   bool is_volatile;
   const void* code;  // the return address of the callback
+  bool compares = false;  // an atomic update that looks at the old value, as a compare-and-swap does
 };
 
-// A plain read of what others update atomically; it is no fault where an atomic update of the reader follows, which
-// sees by itself whether the value was old.
+// A plain read of what others update atomically; it is no fault where an atomic update follows that compares: it sees
+// by itself whether the value was old. Nor are the same line's other reads, behind which the update was not needed.
 struct Doubt {
   static constexpr unsigned kPatience = 8;  // accesses of the reader
   const char* address;                      // null for no doubt
@@ -63,13 +64,11 @@ struct Conduct {
 extern std::atomic<bool> checking;
 inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
 
-// What lies on the host's stack below this is the running launch's own.
-extern thread_local const char* arguments_end;
-
 void begin_checked_launch(const char* kernel, const Config& config);
 void check_access(Touch touch);
-// A block has come to its end.
+// A block, the launch has come to its end.
 void end_checked_block(Block& block);
+void end_checked_launch();
 // Everything before is ordered before everything behind, in all blocks.
 void check_grid_barrier();
 // A thread has read from a lane that does not take part.

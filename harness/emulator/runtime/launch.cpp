@@ -216,6 +216,7 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   launch.shared_limit = std::max(limit, kDefaultSharedLimit);
   if (is_checking()) begin_checked_launch(kernel, launch.config);
   here.os_threads.run(launch);
+  if (is_checking()) end_checked_launch();
   check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());
   count_launch(here, kernel);
 }

@@ -36,6 +36,7 @@ void BlockClock::begin(std::uint32_t linear, unsigned threads) {
   threads_ = threads;
   time_ = 1;
   barrier_time_ = fence_time_ = own_fence_time_ = 0;
+  has_stored_flag_ = false;
   acquired_.clear();
   seen_.clear();
 }
@@ -67,7 +68,7 @@ void BlockClock::acquire(const History& history) {
 }
 
 void BlockClock::release(History& history) const {
-  if (own_fence_time_ == 0 && acquired_.empty()) return;
+  if (own_fence_time_ == 0 && acquired_.empty() && !has_stored_flag_) return;
   std::vector<std::size_t>& own = history.of_block[block_];
   std::vector<Acquired> known;
   for (const Acquired& one : acquired_) {
@@ -78,10 +79,25 @@ void BlockClock::release(History& history) const {
     const auto same = [](const Acquired& left, const Acquired& right) {
       return left.of == right.of && left.entries == right.entries;
     };
-    if (last.own_time == own_fence_time_ && std::equal(last.known.begin(), last.known.end(), known.begin(), known.end(), same)) return;
+    const bool claims_more = has_stored_flag_ && last.claimed != time_;
+    if (!claims_more && last.own_time == own_fence_time_ &&
+        std::equal(last.known.begin(), last.known.end(), known.begin(), known.end(), same)) {
+      return;
+    }
   }
   own.push_back(history.entries.size());
-  history.entries.push_back({block_, fence_time_, own_fence_time_, std::move(known)});
+  history.entries.push_back({block_, fence_time_, own_fence_time_, time_, std::move(known)});
+}
+
+bool BlockClock::lacks_fence(const Cell& earlier) const {
+  for (const Acquired& one : acquired_) {
+    const auto found = one.of->of_block.find(earlier.block());
+    if (found == one.of->of_block.end()) continue;
+    for (const std::size_t number : found->second) {
+      if (number < one.entries && one.of->entries[number].claimed >= earlier.time()) return true;
+    }
+  }
+  return false;
 }
 
 bool BlockClock::is_behind_by_others(const Cell& earlier, unsigned thread) const {

@@ -24,6 +24,7 @@ struct History {
     std::uint32_t block;
     std::uint32_t time;      // for other blocks
     std::uint32_t own_time;  // for the block itself, for which a fence of the block is enough
+    std::uint32_t claimed;   // what it had done by then, with a fence or without
     std::vector<Acquired> known;
   };
   std::vector<Entry> entries;
@@ -45,8 +46,13 @@ class BlockClock {
     own_fence_time_ = tick();
     if (of_device) fence_time_ = own_fence_time_;
   }
-  // Whether a fence came before: what a volatile store that follows one is, is a flag.
-  bool has_fenced(bool for_device) const { return (for_device ? fence_time_ : own_fence_time_) != 0; }
+  // A volatile store to global memory is made: what atomic operations claim is told apart from then on.
+  void store_flag() {
+    has_stored_flag_ = true;
+    tick();
+  }
+  // Whether a fence of the block came before: what a volatile store to shared memory that follows one is, is a flag.
+  bool has_fenced() const { return own_fence_time_ != 0; }
   // `lanes` of a warp have met in a __syncwarp().
   void sync_warp(unsigned warp, unsigned lanes);
   // An atomic operation on a location: what it takes over from earlier ones, and what it passes on.
@@ -58,6 +64,8 @@ class BlockClock {
     if (earlier.block() == block_ && (earlier.thread() == thread || earlier.time() < barrier_time_)) return true;
     return is_behind_by_others(earlier, thread);
   }
+  // Whether it came before another block's atomic operation that this block knows of, though without a fence between.
+  bool lacks_fence(const Cell& earlier) const;
 
  private:
   static constexpr unsigned kLanesOfWarp = 32;
@@ -71,6 +79,7 @@ class BlockClock {
   std::uint32_t barrier_time_ = 0;
   std::uint32_t fence_time_ = 0;
   std::uint32_t own_fence_time_ = 0;
+  bool has_stored_flag_ = false;
   std::vector<Acquired> acquired_;
   // By thread, for each lane of its warp: how many of that lane's __syncwarp() calls it is behind. Empty before any.
   std::vector<std::uint16_t> seen_;

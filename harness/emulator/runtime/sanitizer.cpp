@@ -80,8 +80,12 @@ using cuemu::is_checked;
   CUEMU_TOUCH(unaligned_read_write##size, size, true, true, false)
 
 // An atomic operation is noted, then done.
-#define CUEMU_NOTE(size, reads, writes)                                                                             \
-  if (is_checked()) check_access({reinterpret_cast<const char*>(const_cast<const Word*>(address)), size, reads, writes, true, false, CUEMU_HERE})
+#define CUEMU_NOTE(size, reads, writes) CUEMU_NOTE_THAT(size, reads, writes, false)
+#define CUEMU_NOTE_THAT(size, reads, writes, compares)                                                              \
+  if (is_checked()) {                                                                                               \
+    check_access({reinterpret_cast<const char*>(const_cast<const Word*>(address)), size, reads, writes, true, false, \
+                  CUEMU_HERE, compares});                                                                           \
+  }
 #define CUEMU_UPDATE(bits, name, builtin)                                                   \
   std::uint##bits##_t __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address,   \
                                                    std::uint##bits##_t value, int) {        \
@@ -93,7 +97,7 @@ using cuemu::is_checked;
   int __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address, std::uint##bits##_t* expected,       \
                                    std::uint##bits##_t desired, int, int) {                                    \
     using Word = std::uint##bits##_t;                                                                          \
-    CUEMU_NOTE(bits / 8, true, true);                                                                          \
+    CUEMU_NOTE_THAT(bits / 8, true, true, true);                                                                          \
     return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
 #define CUEMU_ATOMICS(bits)                                                                                   \
@@ -110,7 +114,7 @@ using cuemu::is_checked;
   std::uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                             \
       volatile std::uint##bits##_t* address, std::uint##bits##_t expected, std::uint##bits##_t desired, int, int) { \
     using Word = std::uint##bits##_t;                                                                         \
-    CUEMU_NOTE(bits / 8, true, true);                                                                         \
+    CUEMU_NOTE_THAT(bits / 8, true, true, true);                                                                         \
     __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
     return expected;                                                                                          \
   }                                                                                                           \

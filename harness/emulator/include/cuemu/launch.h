@@ -60,9 +60,10 @@ __attribute__((noinline))
 void launch(const char* kernel, int line, const Config& config, const Call& call, Arguments... arguments) {
   const auto bound = [&] { call(std::as_const(arguments)...); };
 #ifdef CUEMU_CHECKED
-  // The frame of this function, and the arguments that its caller put on the stack.
-  constexpr std::size_t kArguments = (32 + ... + (sizeof(Arguments) + 32));
-  arguments_end = static_cast<const char*>(__builtin_frame_address(0)) + kArguments;
+  const char* end = static_cast<const char*>(__builtin_frame_address(0));
+  const auto include = [&end](const char* past) { end = past > end ? past : end; };
+  (include(reinterpret_cast<const char*>(&arguments) + sizeof arguments), ...);
+  note_launch_frame(end, &call, sizeof call);
 #endif
   run_launch(
       kernel, line, config, [](const void* held) { (*static_cast<decltype(bound)*>(held))(); }, &bound);

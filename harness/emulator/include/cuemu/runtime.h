@@ -20,8 +20,9 @@ struct Config {
 using Entry = void (*)(const void* bound);
 
 #ifdef CUEMU_CHECKED
-// What lies on the host's stack below this belongs to the launch: its arguments.
-extern thread_local const char* arguments_end;
+// What a launch reads of the host's stack: what lies below `end`, and the variables that `call`, of so many bytes,
+// refers to.
+void note_launch_frame(const void* end, const void* call, std::size_t bytes);
 #endif
 
 // Runs `entry(bound)` once for every CUDA thread and returns when all have ended.
