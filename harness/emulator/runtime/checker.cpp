@@ -84,10 +84,11 @@ struct Checker {
 struct LaunchFrame {
   const char* end = nullptr;
   const char* const* captured = nullptr;
-  std::size_t captures = 0;
+  std::size_t bytes = 0;
   bool holds(const char* address) const {
-    if (address < end) return true;
-    for (std::size_t i = 0; i < captures; ++i) {
+    const char* const call = reinterpret_cast<const char*>(captured);
+    if (address < end || (address >= call && address < call + bytes)) return true;
+    for (std::size_t i = 0; i < bytes / sizeof(char*); ++i) {
       if (address >= captured[i] && address < captured[i] + sizeof(char*)) return true;
     }
     return false;
@@ -238,6 +239,11 @@ bool conflicts(const Cell& earlier, const Touch& touch, unsigned bytes, const Ru
          !at.clock.is_behind(earlier, at.thread);
 }
 
+bool lacks_fence(const Cell& earlier, const Touch& touch, const Running& at) {
+  const auto own = checker().histories.find(touch.address);
+  return at.clock.lacks_fence(earlier, own == checker().histories.end() ? nullptr : &own->second);
+}
+
 // Notes an access in a word; the earlier access that it races with, or null.
 struct Conflict {
   Cell earlier;
@@ -247,16 +253,20 @@ Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& a
   Conflict found{};
   if (conflicts(word.write, touch, bytes, at)) found = {word.write, true};
   // Both may be atomic, and the value old: an atomic operation says that it is there, and no fence that it is.
-  if (touch.is_volatile && !touch.writes && word.write.is_atomic() && at.clock.lacks_fence(word.write) &&
+  if (touch.is_volatile && !touch.writes && word.write.is_volatile() && lacks_fence(word.write, touch, at) &&
       !at.clock.is_behind(word.write, at.thread)) {
     found = {word.write, true};
   }
   if (!touch.writes) {
     Cell& last = word.reads[0];
+    const bool is_own = last.block() == cell.block() && last.thread() == cell.thread();
+    if (is_own && cell.is_atomic() && !last.is_atomic()) return found;  // the plain read is the one to be looked at
     if (!last.is_empty() && !(last.block() == cell.block() && last.thread() == cell.thread())) word.reads[1] = last;
     last = cell;
     return found;
   }
+  const Cell& own = word.reads[0];
+  if (touch.compares && own.block() == cell.block() && own.thread() == cell.thread()) checker().settled.insert(own.code());
   for (const Cell& read : word.reads) {
     if (found.earlier.is_empty() && conflicts(read, touch, bytes, at)) found = {read, false};
   }
@@ -300,6 +310,11 @@ void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& confli
     std::memcpy(store.before, touch.address, touch.bytes);
     return;
   }
+  if (touch.is_atomic && !conflict.wrote && !conflict.earlier.is_atomic()) {  // as the reader's own doubt
+    checker().unsettled.try_emplace(conflict.earlier.code(),
+                                    race(at, touch, conflict.earlier, false, place_words(touch, place)));
+    return;
+  }
   const bool is_plain_read = !touch.writes && !touch.is_atomic;
   if (is_plain_read && conflict.wrote && conflict.earlier.is_atomic() && doubt.address == nullptr) {
     doubt = {touch.address, Doubt::kPatience, touch, conflict.earlier};
@@ -325,7 +340,7 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
   const unsigned first = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(touch.address) % kWordBytes);
   const char* const end = touch.address + touch.bytes;
   const Cell whole = Cell::of(block, at.thread, at.clock.time(), at.clock.lane_clock(at.thread), touch.code, 15,
-                              touch.is_atomic);
+                              touch.is_atomic, touch.is_volatile);
   bool untouched = true;
   for (const char* word_address = touch.address - first; word_address < end; word_address += kWordBytes) {
     Word* const word = all.shadow.word(word_address);
@@ -412,7 +427,7 @@ void note_launch_frame(const void* end, const void* call, std::size_t bytes) {
   LaunchFrame& frame = launch_frame;
   frame.end = static_cast<const char*>(end);
   frame.captured = static_cast<const char* const*>(call);
-  frame.captures = bytes / sizeof(char*);
+  frame.bytes = bytes;
 }
 
 void begin_checked_launch(const char* kernel, const Config& config) {
@@ -495,7 +510,7 @@ void check_access(Touch touch) {
     const auto found = all.histories.find(touch.address);
     if (found != all.histories.end()) at.clock.acquire(found->second);
   }
-  if (touch.writes) at.clock.release(all.histories[touch.address]);
+  if (touch.writes) at.clock.release(all.histories[touch.address], at.thread);
 }
 
 void tell_overflow(int line, const char* operation, const char* type) {

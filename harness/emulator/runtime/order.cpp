@@ -67,7 +67,7 @@ void BlockClock::acquire(const History& history) {
   else if (!history.entries.empty()) acquired_.push_back({&history, history.entries.size()});
 }
 
-void BlockClock::release(History& history) const {
+void BlockClock::release(History& history, unsigned thread) const {
   if (own_fence_time_ == 0 && acquired_.empty() && !has_stored_flag_) return;
   std::vector<std::size_t>& own = history.of_block[block_];
   std::vector<Acquired> known;
@@ -79,22 +79,27 @@ void BlockClock::release(History& history) const {
     const auto same = [](const Acquired& left, const Acquired& right) {
       return left.of == right.of && left.entries == right.entries;
     };
-    const bool claims_more = has_stored_flag_ && last.claimed != time_;
+    const bool claims_more = has_stored_flag_ && (last.claimed != time_ || last.thread != thread);
     if (!claims_more && last.own_time == own_fence_time_ &&
         std::equal(last.known.begin(), last.known.end(), known.begin(), known.end(), same)) {
       return;
     }
   }
   own.push_back(history.entries.size());
-  history.entries.push_back({block_, fence_time_, own_fence_time_, time_, std::move(known)});
+  history.entries.push_back({block_, fence_time_, own_fence_time_, time_, barrier_time_, thread, std::move(known)});
 }
 
-bool BlockClock::lacks_fence(const Cell& earlier) const {
+bool BlockClock::lacks_fence(const Cell& earlier, const History* own) const {
+  if (earlier.block() == block_) return false;
   for (const Acquired& one : acquired_) {
+    if (one.of == own) continue;
     const auto found = one.of->of_block.find(earlier.block());
     if (found == one.of->of_block.end()) continue;
     for (const std::size_t number : found->second) {
-      if (number < one.entries && one.of->entries[number].claimed >= earlier.time()) return true;
+      const History::Entry& entry = one.of->entries[number];
+      const bool is_claimed = entry.thread == earlier.thread() ? entry.claimed >= earlier.time()
+                                                               : entry.claimed_by_others > earlier.time();
+      if (number < one.entries && is_claimed) return true;
     }
   }
   return false;

@@ -24,7 +24,10 @@ struct History {
     std::uint32_t block;
     std::uint32_t time;      // for other blocks
     std::uint32_t own_time;  // for the block itself, for which a fence of the block is enough
-    std::uint32_t claimed;   // what it had done by then, with a fence or without
+    // What it had done by then, with a fence or without: the thread by this time, the others by that one.
+    std::uint32_t claimed;
+    std::uint32_t claimed_by_others;
+    unsigned thread;
     std::vector<Acquired> known;
   };
   std::vector<Entry> entries;
@@ -57,15 +60,16 @@ class BlockClock {
   void sync_warp(unsigned warp, unsigned lanes);
   // An atomic operation on a location: what it takes over from earlier ones, and what it passes on.
   void acquire(const History& history);
-  void release(History& history) const;
+  void release(History& history, unsigned thread) const;
 
   // Whether an access is ordered before everything that `thread` of this block does now; one of its own is.
   bool is_behind(const Cell& earlier, unsigned thread) const {
     if (earlier.block() == block_ && (earlier.thread() == thread || earlier.time() < barrier_time_)) return true;
     return is_behind_by_others(earlier, thread);
   }
-  // Whether it came before another block's atomic operation that this block knows of, though without a fence between.
-  bool lacks_fence(const Cell& earlier) const;
+  // Whether another block's access came before an atomic operation of its own that this block knows of, though
+  // without a fence between; atomic operations on the accessed address itself say nothing.
+  bool lacks_fence(const Cell& earlier, const History* own) const;
 
  private:
   static constexpr unsigned kLanesOfWarp = 32;

@@ -10,28 +10,29 @@ constexpr std::size_t kWordBytes = 4;
 
 // One access, in 16 bytes. The largest time is never reached: a launch that gets there is no longer checked.
 struct Cell {
-  static constexpr std::uint32_t kMostBlocks = (1u << 27) - 1;
+  static constexpr std::uint32_t kMostBlocks = (1u << 26) - 1;
   static constexpr std::uint32_t kMostTime = (1u << 22) - 1;
 
   std::uint64_t first = 0;
   std::uint64_t second = 0;
 
   static Cell of(std::uint32_t block, unsigned thread, std::uint32_t time, unsigned lane_clock, const void* code,
-                 unsigned bytes, bool is_atomic) {
+                 unsigned bytes, bool is_atomic, bool is_volatile) {
     return {reinterpret_cast<std::uintptr_t>(code) << 16 | lane_clock,
-            std::uint64_t{block} << 37 | std::uint64_t{thread} << 27 | std::uint64_t{time} << 5 | bytes << 1 |
-                (is_atomic ? 1u : 0u)};
+            std::uint64_t{block} << 38 | std::uint64_t{thread} << 28 | std::uint64_t{time} << 6 | bytes << 2 |
+                (is_volatile ? 2u : 0u) | (is_atomic ? 1u : 0u)};
   }
   // The same access, to some bytes of a word.
-  Cell of_bytes(unsigned bytes) const { return {first, (second & ~std::uint64_t{15 << 1}) | bytes << 1}; }
+  Cell of_bytes(unsigned bytes) const { return {first, (second & ~std::uint64_t{15 << 2}) | bytes << 2}; }
   bool is_empty() const { return second == 0; }
   const void* code() const { return reinterpret_cast<const void*>(first >> 16); }
   unsigned lane_clock() const { return first & 0xffff; }
-  std::uint32_t block() const { return static_cast<std::uint32_t>(second >> 37); }
-  unsigned thread() const { return second >> 27 & 1023; }
-  std::uint32_t time() const { return second >> 5 & kMostTime; }
-  unsigned bytes() const { return second >> 1 & 15; }  // a bit for each byte of the word
+  std::uint32_t block() const { return static_cast<std::uint32_t>(second >> 38); }
+  unsigned thread() const { return second >> 28 & 1023; }
+  std::uint32_t time() const { return second >> 6 & kMostTime; }
+  unsigned bytes() const { return second >> 2 & 15; }  // a bit for each byte of the word
   bool is_atomic() const { return second & 1; }
+  bool is_volatile() const { return second & 2; }
 };
 
 // The last write, and the last reads by two different threads.
