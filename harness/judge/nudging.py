@@ -36,7 +36,7 @@ def nudged(values: torch.Tensor, seed: int) -> torch.Tensor:
     for _ in range(2):
         mixed.mul_(_MULTIPLIER).bitwise_xor_(mixed >> 15)
     mixed.mul_(_MULTIPLIER)
-    step = mixed.bitwise_right_shift_(31).bitwise_or_(1)
     is_plain = (bits & ((1 << (_MANTISSA_BITS - PLAIN_BITS)) - 1)) == 0
-    moved = (bits + step).view(torch.float32)
-    return torch.where(is_plain | ~moved.isfinite(), values.detach(), moved)
+    step = mixed.bitwise_right_shift_(31).bitwise_or_(1).masked_fill_(is_plain, 0)
+    moved = step.add_(bits).view(torch.float32)
+    return torch.where(moved.isfinite(), moved, values.detach())
