@@ -153,8 +153,8 @@ def test_a_store_that_may_only_be_read_is_read(
 
 
 def small_files() -> None:
-    """Let no file grow beyond 300 kB, as on a full disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+    """Let no file grow beyond 1 MB, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
 
 
 def test_a_disk_that_is_full_loses_nothing_that_was_printed(new_place: Place) -> None:
