@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,8 +20,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has i
 
 import torch
 
-from tests.fork_server import ForkServer
+from tests.fork_server import ForkServers
 
+Made = TypeVar("Made")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -30,6 +33,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a GPU: torch.cuda.is_available() is False here"))
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Made]], Made]:
+    """Lets one process of the test run make what all need, under a name; the others wait, and read what it made."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def made(name: str, make: Callable[[], Made]) -> Made:
+        path = folder / f"{name}.pickle"
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                path.write_bytes(pickle.dumps(make()))
+            value: Made = pickle.loads(path.read_bytes())
+            return value
+
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -53,14 +75,14 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
+def fork_servers() -> Iterator[ForkServers]:
     """Where command lines are forked from, once for each process of the test run."""
-    with contextlib.closing(ForkServer()) as server:
-        yield server
+    with contextlib.closing(ForkServers()) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")
-def harness(home: Path, fork_server: ForkServer) -> Callable[..., Ran]:
+def harness(home: Path, fork_servers: ForkServers) -> Callable[..., Ran]:
     """Runs ``python -m harness`` with arguments, as a user would, from the repository's folder."""
 
     def run(*arguments: str | Path, cwd: Path = REPOSITORY, **environment: str) -> Ran:
@@ -72,8 +94,8 @@ def harness(home: Path, fork_server: ForkServer) -> Callable[..., Ran]:
             )  # what another test has judged in the shared home proves nothing here
         env = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment}
         words = [*map(str, arguments)]
-        if fork_server.can_run(env):
-            return Ran(*fork_server.run(words, cwd, env))
+        if fork_servers.can_run(env):
+            return Ran(*fork_servers.run(words, cwd, env))
         finished = subprocess.run(
             [sys.executable, "-m", "harness", *words], cwd=cwd, env=env, capture_output=True, text=True
         )

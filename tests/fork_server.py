@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,14 @@ _AT_START = ("PYTHON", "OMP_", "LD_", "MKL_", "CUDA_", "TORCH")
 _MODULES = ("harness.__main__", "harness.commands.evaluate", "harness.executors.local", "harness.report.table")
 
 
-class ForkServer:
-    """A running server; one test at a time may ask it."""
+class ForkServers:
+    """As many servers as are asked at the same time; each answers one at a time."""
 
     def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=self._environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
-        )
-        theirs.close()
+        self._all: list[_Server] = []
+        self._free: list[_Server] = []
+        self._lock = threading.Lock()
 
     def can_run(self, environment: Mapping[str, str]) -> bool:
         """Whether a command line with these variables may be forked."""
@@ -44,15 +42,40 @@ class ForkServer:
 
     def run(self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
         """Exit code (negative for a signal), stdout and stderr of ``python -m harness ARGUMENTS``."""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            body = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
-            message = json.dumps(body).encode()
-            socket.send_fds(self._ours, [len(message).to_bytes(8, "little")], [out.fileno(), err.fileno()])
-            with tempfile.TemporaryFile() as held:
-                held.write(message)
-                held.flush()
-                socket.send_fds(self._ours, [b"body"], [held.fileno()])
-                code = int(self._ours.recv(64))
+        with self._lock:
+            server = self._free.pop() if self._free else None
+            if server is None:
+                server = _Server(self._environment)
+                self._all.append(server)
+        answer = server.run(arguments, cwd, environment)
+        with self._lock:
+            self._free.append(server)
+        return answer
+
+    def close(self) -> None:
+        """End the servers."""
+        for server in self._all:
+            server.close()
+
+
+class _Server:
+    """A running server."""
+
+    def __init__(self, environment: Mapping[str, str]):
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
+        theirs.close()
+
+    def run(self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
+        body = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
+        with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            told.write(json.dumps(body).encode())
+            told.flush()
+            socket.send_fds(self._ours, [b"run"], [told.fileno(), out.fileno(), err.fileno()])
+            code = int(self._ours.recv(64))
             texts = []
             for stream in (out, err):
                 stream.seek(0)
@@ -60,7 +83,6 @@ class ForkServer:
         return code, texts[0], texts[1]
 
     def close(self) -> None:
-        """End the server."""
         self._ours.close()
         self._process.wait()
 
@@ -68,11 +90,11 @@ class ForkServer:
 def _serve(ours: socket.socket) -> int | None:
     """Answer requests until the other end is closed; in a forked command line, its exit code."""
     while True:
-        _, streams, _, _ = socket.recv_fds(ours, 8, 2)
-        if len(streams) != 2:
+        _, descriptors, _, _ = socket.recv_fds(ours, 8, 3)
+        if len(descriptors) != 3:
             return None
-        _, (held,), _, _ = socket.recv_fds(ours, 8, 1)
-        with os.fdopen(held, "rb") as file:
+        told, *streams = descriptors
+        with os.fdopen(told, "rb") as file:
             file.seek(0)
             body: dict[str, Any] = json.load(file)
         child = os.fork()
