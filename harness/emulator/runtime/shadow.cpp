@@ -23,6 +23,13 @@ Word* Shadow::words_of(std::uintptr_t number) {
   return page.words;
 }
 
+void Shadow::give_back() {
+  for (std::size_t i = 0; i < places_; ++i) std::free(pages_[i].words);
+  std::free(pages_);
+  pages_ = nullptr;
+  places_ = used_ = 0;
+}
+
 void Shadow::grow() {
   const std::size_t wanted = places_ == 0 ? 1024 : 2 * places_;
   Page* const larger = static_cast<Page*>(std::calloc(wanted, sizeof(Page)));

@@ -45,7 +45,10 @@ struct Word {
 class Shadow {
  public:
   // All words are blank from now on.
-  void forget() { ++generation_; }
+  void forget() {
+    ++generation_;
+    if (used_ > kKeptPages) give_back();
+  }
   // Null where memory for it is short: what lies there is not looked at.
   Word* word(const char* address) {
     const std::uintptr_t number = reinterpret_cast<std::uintptr_t>(address) / kPageBytes;
@@ -62,6 +65,7 @@ class Shadow {
   static constexpr std::size_t kPageBytes = 4096;
   static constexpr std::size_t kWords = kPageBytes / kWordBytes;
   static constexpr std::size_t kRecent = 256;
+  static constexpr std::size_t kKeptPages = (std::size_t{256} << 20) / (kWords * sizeof(Word));  // between launches
   static constexpr std::size_t kMostPages = (std::size_t{2} << 30) / (kWords * sizeof(Word));
 
   struct Page {
@@ -76,6 +80,7 @@ class Shadow {
   };
   Word* words_of(std::uintptr_t number);
   void grow();
+  void give_back();
 
   Page* pages_ = nullptr;  // open addressing
   std::size_t places_ = 0;
