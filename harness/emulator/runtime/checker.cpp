@@ -105,6 +105,10 @@ bool is_new(char kind, const void* code, const void* other) {
   return all.told.insert({all.kernel, code, other, kind}).second;
 }
 
+bool is_new(char kind, const void* code, int line) {
+  return is_new(kind, code, reinterpret_cast<const void*>(static_cast<std::intptr_t>(line)));
+}
+
 std::string thread_words(uint3 thread, uint3 block) {
   return "thread " + coordinates(thread) + " of block " + coordinates(block);
 }
@@ -261,7 +265,7 @@ Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& a
     Cell& last = word.reads[0];
     const bool is_own = last.block() == cell.block() && last.thread() == cell.thread();
     if (is_own && cell.is_atomic() && !last.is_atomic()) return found;  // the plain read is the one to be looked at
-    if (!last.is_empty() && !(last.block() == cell.block() && last.thread() == cell.thread())) word.reads[1] = last;
+    if (!last.is_empty() && !is_own) word.reads[1] = last;
     last = cell;
     return found;
   }
@@ -288,17 +292,21 @@ std::string place_words(const Touch& touch, const SharedArena::Place* place) {
          std::to_string(touch.address - extent.data);
 }
 
+std::string place_words(const SharedArena& arena, const Touch& touch) {
+  if (!arena.holds(touch.address)) return place_words(touch, nullptr);
+  const SharedArena::Place place = arena.place(touch.address, touch.bytes);
+  return place_words(touch, &place);
+}
+
 // A store is told of before it is done, and no other access comes between.
 void settle_repeated_store() {
   RepeatedStore& store = checker().repeated;
   const Touch touch = store.touch;
   store.touch.address = nullptr;
   if (std::memcmp(touch.address, store.before, touch.bytes) == 0) return;
-  SharedArena& arena = store.block->arena();
-  const bool is_shared = arena.holds(touch.address);
-  const SharedArena::Place place = is_shared ? arena.place(touch.address, 1) : SharedArena::Place{};
+  const SharedArena& arena = store.block->arena();
   tell_race({this_worker(), *store.block, store.block->clock(), store.thread}, touch, store.earlier, true,
-            place_words(touch, is_shared ? &place : nullptr), is_shared);
+            place_words(arena, touch), arena.holds(touch.address));
 }
 
 void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& conflict, const SharedArena::Place* place) {
@@ -366,10 +374,7 @@ void forget_doubt(Doubt& doubt) {
 
 // Keeps what is to be told of a doubt until the launch has ended.
 void keep_doubt(const Running& at, Doubt& doubt) {
-  SharedArena& arena = at.block.arena();
-  const bool is_shared = arena.holds(doubt.address);
-  const SharedArena::Place place = is_shared ? arena.place(doubt.address, 1) : SharedArena::Place{};
-  const std::string where = place_words(doubt.touch, is_shared ? &place : nullptr);
+  const std::string where = place_words(at.block.arena(), doubt.touch);
   checker().unsettled.try_emplace(doubt.touch.code, race(at, doubt.touch, doubt.earlier, true, where));
   forget_doubt(doubt);
 }
@@ -438,6 +443,7 @@ void begin_checked_launch(const char* kernel, const Config& config) {
   all.config = config;
   all.bounds_told = false;
   all.repeated.touch.address = nullptr;
+  all.doubts = 0;  // those of a launch that was abandoned
   all.idle_reads = 0;
   for (Extent& one : all.known) one = Extent{};
   const auto [first, last] = index_storage();
@@ -517,7 +523,7 @@ void tell_overflow(int line, const char* operation, const char* type) {
   Checker& all = checker();
   Worker& worker = this_worker();
   const uint3 thread = worker.thread_index(), block = worker.block().index();
-  if (!all.told.insert({all.kernel, nullptr, reinterpret_cast<const void*>(static_cast<std::intptr_t>(line)), 'o'}).second) return;
+  if (!is_new('o', nullptr, line)) return;
   add_report({"overflow", all.kernel, line,
               thread_words(thread, block) + " computes a " + operation + " of type " + type +
                   " beyond its range in line " + std::to_string(line),
@@ -527,7 +533,7 @@ void tell_overflow(int line, const char* operation, const char* type) {
 
 void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line) {
   Checker& all = checker();
-  if (!all.told.insert({all.kernel, operation, reinterpret_cast<const void*>(static_cast<std::intptr_t>(line)), 'm'}).second) return;
+  if (!is_new('m', operation, line)) return;
   Report report{"mask", all.kernel, line,
                 thread_words(thread, block) + " reads from lane " + std::to_string(lane) + " by " +
                     operation + " in line " + std::to_string(line) + ", and that lane does not take part",

@@ -4,8 +4,9 @@
 // Two accesses to one byte by two threads of a launch are a race unless both read, both are atomic, both store the same
 // value (flags are set that way), or one is ordered before the other: by a barrier of the block or the grid, by a
 // __syncwarp() of both lanes, or by a fence behind the first, an atomic operation, and one on the same address that
-// follows it, before the second. Volatile accesses count as atomic where they make a flag: loads, and stores behind a
-// fence (of the block for shared memory).
+// follows it, before the second. Volatile accesses to global memory count as atomic, since flags are made of them; but
+// where a counter says that a volatile store is done, and no fence came between, that is a race. In shared memory they
+// are atomic as loads, and as stores behind a fence.
 #pragma once
 
 #include <atomic>
