@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from harness.emulator.compiler import EMULATOR, torch_paths
@@ -77,10 +77,11 @@ def _lines(library: str, offsets: Sequence[int]) -> dict[int, int]:
 def _own_line(text: str) -> int | None:
     """The line, if the file is none of the emulator's, torch's or the system's headers."""
     found = _PLACE.match(text)
-    if found is None or found["file"].startswith(tuple(_header_folders())):
+    if found is None or found["file"].startswith(_header_folders()):
         return None
     return int(found["line"])
 
 
-def _header_folders() -> Iterable[str]:
-    return (f"{EMULATOR}/", f"{torch_paths().root}/", "/usr/")
+def _header_folders() -> tuple[str, ...]:
+    # Not all of /usr: programs may run, and have their sources named, below /usr/src.
+    return (f"{EMULATOR}/", f"{torch_paths().root}/", "/usr/include/", "/usr/lib/", "/usr/local/include/")
