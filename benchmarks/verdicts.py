@@ -203,6 +203,7 @@ def judged(batch: Batch, options: argparse.Namespace, root: Path, home: Path) ->
     command = [sys.executable, "-m", "harness", "evaluate", *map(str, batch.files), "--problem", batch.problem.name]
     command += ["--case", batch.case, "--seed", batch.seed, "--device", options.device, "--fresh", "--json"]
     command += ["--root", str(root), "--home", str(home), "--timeout", str(TIMEOUT_S)]
+    command += ["--no-timing"] * (options.jobs > 1)
     # Threads of several commands that wait for each other on too few cores wait long.
     threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
     ran = subprocess.run(command, env={"OMP_NUM_THREADS": threads, **os.environ}, capture_output=True, text=True)
@@ -342,7 +343,7 @@ def arguments() -> argparse.ArgumentParser:
     made.add_argument("--evaluations", type=count, default=200, help="honest ones, and wrong ones (default: 200)")
     made.add_argument("--no-solutions", dest="solutions", action="store_false", help="leave out the project's own")
     made.add_argument("--device", default="auto")
-    made.add_argument("--jobs", type=count, default=1, help="commands at a time; speeds then mean nothing (default: 1)")
+    made.add_argument("--jobs", type=count, default=1, help="commands at a time; of several none is timed (default: 1)")
     made.add_argument("--budget-s", type=positive, help="begin nothing more after so many seconds")
     made.add_argument("--json", type=Path, metavar="FILE", help="write every evaluation there, after each command")
     made.add_argument("--root", help="folder with problems/ and solutions/ (default: as the harness's)")

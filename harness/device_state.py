@@ -18,6 +18,8 @@ from harness.errors import DeviceError
 
 #: Readings during a series are at least this far apart, in seconds; one takes about a millisecond.
 INTERVAL_S = 0.05
+#: So many processes on the GPU are named.
+MOST_NAMED = 8
 #: The SM clocks of busy readings may differ by this share of the highest.
 CLOCK_SPREAD = 0.05
 #: Below this share of its maximum throughout, an SM clock is held down.
@@ -152,6 +154,10 @@ class DeviceWatch:
         if time.monotonic() >= self._due_s:
             self._during.append(self.read())
             self._due_s = time.monotonic() + INTERVAL_S
+
+    def strangers(self) -> str:
+        """Who else computes on the GPU now, or did between timed calls, in words; empty where nobody is known."""
+        return _strangers_of([self._before, *self._during, self.read()])
 
     def summary(self) -> dict[str, Any]:
         """What a record says of the device (``EvaluationRecord.device_state``); reads it once more.
@@ -301,11 +307,17 @@ def _clock_flags(during: Sequence[Reading]) -> list[str]:
 
 
 def _neighbour_flags(around: Sequence[Reading]) -> list[str]:
-    others = sorted({pid for reading in around for pid in reading.other_pids or ()})
+    who = _strangers_of(around)
+    return [f"{who}: end what else computes there, or choose another GPU with --device"] if who else []
+
+
+def _strangers_of(readings: Sequence[Reading]) -> str:
+    """Who was on the GPU in these readings that is not ours."""
+    others = sorted({pid for reading in readings for pid in reading.other_pids or ()})
     if not others:
-        return []
-    who = f"process {others[0]} was" if len(others) == 1 else f"processes {', '.join(map(str, others))} were"
-    return [f"{who} on the GPU too: end what else computes there, or choose another GPU with --device"]
+        return ""
+    some = ", ".join(map(str, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
+    return f"process {some} was on the GPU too" if len(others) == 1 else f"processes {some} were on the GPU too"
 
 
 def _margin_flags(around: Sequence[Reading]) -> list[str]:

@@ -300,8 +300,8 @@ class EvaluationRecord:
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
-            ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``) and ``refused`` (rules that
-            are only reported otherwise) where they were asked for.
+            ``timing`` (False, on a GPU), ``require_confinement``, ``trials``, ``baselines``, ``precision``
+            (``relaxed``) and ``refused`` (rules that are only reported otherwise) where they were asked for.
         solution_path: Where the solution file lay.
         problem_path: Where the problem file lay.
         record: The record's own name in the store, 12 hex digits.

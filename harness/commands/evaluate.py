@@ -76,6 +76,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 @option("root")
 @option("home")
 @click.option("--forward-only", is_flag=True, help="Judge outputs alone, no gradients.")
+@click.option("--no-timing", is_flag=True, help="Judge results alone, and measure no speed on a GPU.")
 @click.option(
     "--precision",
     type=click.Choice(["strict", "relaxed"]),
@@ -117,6 +118,7 @@ def command(
     root: str | None,
     home: str | None,
     forward_only: bool,
+    no_timing: bool,
     require_confinement: bool,
     precision: str,
     refusals: tuple[str, ...],
@@ -147,6 +149,9 @@ def command(
         raise UsageError("--arch goes with --check: it says whose limits launches are held to")
     if check and device not in ("auto", "cpu"):
         raise UsageError(f"--check runs on the CPU emulator, not on --device {device}; judge there without --check")
+    for option_name, given in (("--fail-below", fail_below is not None), ("--baseline", bool(rivals))):
+        if no_timing and given:
+            raise UsageError(f"{option_name} and --no-timing exclude each other: it is about speed")
     constants = parse_settings(settings)
     baselines.chosen(rivals)
     candidates, has_bad_files = selected(root, selectors, problem)
@@ -158,6 +163,7 @@ def command(
         limits=Limits(timeout, build_timeout),
         home=harness_home(home),
         forward_only=forward_only,
+        is_timed=not no_timing,
         require_confinement=require_confinement,
         is_relaxed=precision == "relaxed",
         refused=refused(refusals),
@@ -195,6 +201,7 @@ class Order:
         limits: Seconds that a candidate may run and build.
         home: ``HARNESS_HOME``.
         forward_only: Judge outputs alone.
+        is_timed: Whether speed is measured on a GPU.
         require_confinement: Run nothing that is not confined in full.
         is_relaxed: Accept errors up to the tolerances of torch's own tests.
         refused: Rules to enforce that are only reported.
@@ -211,6 +218,7 @@ class Order:
     limits: Limits
     home: Path
     forward_only: bool
+    is_timed: bool
     require_confinement: bool
     is_relaxed: bool
     refused: tuple[str, ...]
@@ -228,7 +236,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         is_new = order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates)
-        session = stack.enter_context(opened(wanted_device, order.home, starts_ahead=is_new))
+        session = stack.enter_context(opened(wanted_device, order.home, is_new, order.is_timed))
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
         from harness.judge.draws import new_secret
@@ -250,6 +258,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.is_relaxed,
             order.refused,
             order.check,
+            order.is_timed,
         )
         ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
         verdicts: list[local.Verdict] = []

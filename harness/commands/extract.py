@@ -32,8 +32,8 @@ from harness.text import one_line
 _LONGEST_NAME = 100
 #: The options of ``evaluate`` that say how to judge.
 _JUDGING = (
-    *("device", "cases", "settings", "timeout", "build_timeout", "fail_below", "rivals"),
-    *("fresh", "home", "forward_only", "precision", "refusals", "check", "arch", "require_confinement", "seed"),
+    *("device", "cases", "settings", "timeout", "build_timeout", "fail_below", "rivals", "fresh", "home"),
+    *("forward_only", "no_timing", "precision", "refusals", "check", "arch", "require_confinement", "seed"),
 )
 
 

@@ -94,8 +94,8 @@ class Ledger:
 
 
 def _question(record: EvaluationRecord) -> str:
-    """What an evaluation is known by, but for how many trials it has and what is timed beside it."""
-    policy = {name: value for name, value in record.policy.items() if name not in ("baselines", "trials")}
+    """What an evaluation is known by, but for how many trials it has, and whether and beside what it is timed."""
+    policy = {name: value for name, value in record.policy.items() if name not in ("baselines", "trials", "timing")}
     return identity(replace(record, policy=policy))
 
 
@@ -122,4 +122,5 @@ def is_final(record: EvaluationRecord) -> bool:
     """
     if not _is_verdict(record):
         return False
-    return record.device == "cpu" or record.status is not Status.PASSED or record.speedup is not None
+    is_timed = record.device != "cpu" and record.policy.get("timing", True)
+    return not is_timed or record.status is not Status.PASSED or record.speedup is not None

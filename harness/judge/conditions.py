@@ -47,6 +47,10 @@ class Conditions:
         if self._watch is not None:
             self._watch.sample()
 
+    def strangers(self) -> str:
+        """Who else computes on the device, in words; empty where nobody does that is known."""
+        return "" if self._watch is None else self._watch.strangers()
+
     def fields(self, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The fields of a record, and a sentence for everything that is odd.
 

@@ -38,6 +38,7 @@ class Contest:
         trial: Number of the first audited call in reports, after those of the trials.
         baselines: Names of the baselines, eager first.
         between: Called after each round of a series, to look at the device.
+        strangers: Who else computes on the GPU, in words; empty where nobody does that is known.
         budgets: The largest relative budget that each output and gradient had in the trials, by its name in reports;
             None for what is little but rounding: eager's and an honest candidate's have nothing in common.
     """
@@ -53,6 +54,7 @@ class Contest:
     trial: int
     baselines: tuple[str, ...]
     between: Callable[[], object]
+    strangers: Callable[[], str]
     budgets: dict[str, float | None]
 
     def seed(self, *parts: object) -> int:

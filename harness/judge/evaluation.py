@@ -307,6 +307,7 @@ class CandidateJudge:
                     trials,
                     self._policy.baselines,
                     conditions.look,
+                    conditions.strangers,
                     budgets(results),
                 )
                 said = [fields["message"]]
@@ -499,6 +500,7 @@ class CandidateJudge:
                 "forward_only": self._policy.forward_only,
                 "timeout_s": limits.run_s,
                 "build_timeout_s": limits.build_s,
+                **({"timing": False} if self._policy.device != "cpu" and not self._policy.is_timed else {}),
                 **({"require_confinement": True} if self._policy.require_confinement else {}),
                 **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
                 **({"precision": "relaxed"} if self._policy.is_relaxed else {}),

@@ -31,6 +31,7 @@ class Policy:
         is_relaxed: Whether errors up to the tolerances of torch's own tests are accepted.
         refused: Rules that are only reported, and are enforced here (see ``harness.rules``).
         check: The architecture under whose limits the emulator checks every access of the kernels; empty for no checks.
+        is_timed: Whether speed is measured on a GPU.
     """
 
     device: str
@@ -42,6 +43,7 @@ class Policy:
     is_relaxed: bool = False
     refused: tuple[str, ...] = ()
     check: str = ""
+    is_timed: bool = True
 
     @property
     def granted(self) -> Limits:

@@ -16,7 +16,7 @@ from harness.judge.fitting import free_memory
 from harness.judge.handle import CandidateStopped
 from harness.judge.kinks import Settled
 from harness.judge.loops import LEAST_ROUNDS, Call, Found, Loops, Uncertified
-from harness.judge.series import BaselineError, Series, Side, asked
+from harness.judge.series import BaselineError, Refuted, Series, Side, asked
 from harness.judge.slots import Slots, bytes_of_call
 from harness.records import Status
 from harness.rules import CLOCK
@@ -35,10 +35,6 @@ MEMORY_SHARE = 0.9
 ROUNDS_OF_DOUBT = 7
 #: Seconds that drawing the inputs of a short window may take.
 DRAWING_S = 0.1
-
-
-class Refuted(CandidateStopped):
-    """The judge's clock says that a call takes longer than is claimed."""
 
 
 def certified(

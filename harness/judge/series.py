@@ -38,13 +38,18 @@ LONG_MS, HEAD_START_US = 1.0, 1000
 FULL_HEAD_START_US = 2000
 #: Until the device is seen idle may take so much longer than behind eager's calls, and this share of a call.
 WAKING_MS, WAKING_SHARE = 0.05, 0.01
-#: What the judge runs before a rival is timed may take so many times what it takes at best, and this much more: the
-#: device is shared with nobody, unless the candidate has left something running there.
+#: What the judge runs before a rival is timed may take so many times what it takes at best, and this much more; and the
+#: device may be busy for so long behind a rival's call. It is shared with nobody, unless the candidate has left
+#: something running there: the device then turns to that for 2 ms at a time, as often as to the rival.
 BUSY_FACTOR, BUSY_MS = 4.0, 1.0
 #: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
 PRECISION = 0.005
 
 ReplyT = TypeVar("ReplyT")
+
+
+class Refuted(CandidateStopped):
+    """The judge's clock speaks against a candidate's times; whoever else computes on the GPU can be the reason, too."""
 
 
 class BaselineError(Exception):
@@ -175,6 +180,7 @@ def measure(
 
     Raises:
         CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
+        Refuted: The device was at work while its rivals were timed.
         BaselineError: A baseline did.
     """
     buffers: dict[int, torch.Tensor] = {}
@@ -208,27 +214,34 @@ def measure(
                         others.callback(worker.resume)
                 claims[side.name].append(claimed(side, backward, head_start_us))
         between()
-    _check_idle(flushes)
+    _check_idle(flushes, claims)
     return _series(claims, head_start_us)
 
 
-def _check_idle(flushes: Mapping[str, Sequence[float]]) -> None:
-    """Verify that the device was nobody's before rivals were timed, by what the judge's own flush took there.
+def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Sequence[Claim]]) -> None:
+    """Verify that the device was nobody's while rivals were timed.
+
+    Args:
+        flushes: What the judge's own flush took before each call, in milliseconds, by side.
+        claims: What the sides say of their calls; rivals do not lie.
 
     Raises:
-        CandidateStopped: It was not.
+        Refuted: It was not.
     """
     if CANDIDATE not in flushes:
         return
     best = min(took for every in flushes.values() for took in every)
-    for name, every in flushes.items():
-        usual = statistics.median(every)
-        if name != CANDIDATE and usual > BUSY_FACTOR * best + BUSY_MS:
-            message = (
-                f"the device was at work before {name} was timed: what takes the judge {best:.3g} ms there took "
-                f"{usual:.3g} ms"
-            )
-            raise CandidateStopped(Status.CHEATED, message, rule=CLOCK)
+    for name in flushes.keys() - {CANDIDATE}:
+        before, behind = (
+            statistics.median(every) for every in (flushes[name], [claim.behind_ms for claim in claims[name]])
+        )
+        if before > BUSY_FACTOR * best + BUSY_MS:
+            found = f"before {name} was timed: what takes the judge {best:.3g} ms there took {before:.3g} ms"
+        elif behind > BUSY_MS:
+            found = f"behind calls of {name}: it was idle {behind:.3g} ms after they were over"
+        else:
+            continue
+        raise Refuted(Status.CHEATED, f"the device was at work {found}", rule=CLOCK)
 
 
 def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:

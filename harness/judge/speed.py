@@ -16,8 +16,18 @@ from harness.judge.comparison import TrialResult
 from harness.judge.contest import Contest, Direction, cotangents_of, directions_of
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.loops import Uncertified
-from harness.judge.proof import Refuted, certified
-from harness.judge.series import CANDIDATE, FULL_HEAD_START_US, LONG_MS, MAX_ROUNDS, Series, Side, asked, measure
+from harness.judge.proof import certified
+from harness.judge.series import (
+    CANDIDATE,
+    FULL_HEAD_START_US,
+    LONG_MS,
+    MAX_ROUNDS,
+    Refuted,
+    Series,
+    Side,
+    asked,
+    measure,
+)
 from harness.judge.stages import Stages
 from harness.judge.trial import forward_command
 from harness.records import KernelUse, Status
@@ -153,16 +163,17 @@ class Timing:
             self._directions[-1].backward[1],
         )
         rivals = self._baseline.rivals(self._scene, contest.baselines)
+        self._eager = rivals.sides[EAGER]
         asked(self._mine, command, Outputs)
         outcome = Outcome(told=rivals.told)
         for direction in self._directions:
             try:
-                self._time(direction, rivals, outcome, gives_head_start=True)
-            except Refuted:
-                if not outcome.series[direction.name].head_start_us:
+                self._time_fairly(direction, rivals, outcome)
+            except Refuted as stop:
+                strangers = contest.strangers()
+                if not strangers:
                     raise
-                # Where launching is what takes long, a head start hides it, but not from windows.
-                self._time(direction, rivals, outcome, gives_head_start=False)
+                outcome.reasons[direction.name] = f"{strangers}, and {stop.message}"
             if any(audit.failed for audit in outcome.audits):
                 return outcome
         self._stages.enter("memory")
@@ -178,6 +189,24 @@ class Timing:
         """
         assert self._eager is not None
         return {one.name: self._taken(one, [self._mine, self._eager]) for one in self._directions}
+
+    def _time_fairly(self, direction: Direction, rivals: Rivals, outcome: Outcome) -> None:
+        """Take a series and certify it: with a head start, and where that is refuted without.
+
+        Where launching is what takes long, a head start hides it, but not from windows.
+
+        Raises:
+            Refuted: The candidate claims what the judge's clock refutes, or the device was at work beside its rivals.
+            CandidateStopped: It failed.
+            BaselineError: A baseline failed.
+        """
+        try:
+            self._time(direction, rivals, outcome, gives_head_start=True)
+        except Refuted:
+            series = outcome.series.get(direction.name)
+            if series is None or not series.head_start_us:
+                raise
+            self._time(direction, rivals, outcome, gives_head_start=False)
 
     def _time(self, direction: Direction, rivals: Rivals, outcome: Outcome, gives_head_start: bool) -> None:
         """Take a series and certify it.
@@ -277,6 +306,12 @@ class Timing:
             for direction in short:
                 try:
                     series = self._quick(direction, sides)
+                except Refuted as stop:
+                    strangers = self._contest.strangers()
+                    if not strangers:
+                        raise
+                    found[direction.name][mode] = {"failure": f"{strangers}, and {stop.message}"}
+                    continue
                 except CandidateStopped as stop:
                     if stop.status is Status.CHEATED or not is_replayed:  # a queued call is a call like any other
                         raise

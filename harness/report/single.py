@@ -51,6 +51,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words += ["--case", record.case]
     if record.policy.get("forward_only"):
         words.append("--forward-only")
+    if not record.policy.get("timing", True):
+        words.append("--no-timing")
     if record.policy.get("require_confinement"):
         words.append("--require-confinement")
     if record.policy.get("precision"):

@@ -87,7 +87,9 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
 
 def _policy_text(record: EvaluationRecord) -> str:
     """What a status rests on beside the usual: `` relaxed``, `` checked``."""
-    return (" relaxed" if record.policy.get("precision") else "") + (" checked" if record.policy.get("check") else "")
+    said = {"relaxed": "precision" in record.policy, "checked": "check" in record.policy}
+    said["not timed"] = not record.policy.get("timing", True)
+    return "".join(f" {word}" for word, holds in said.items() if holds)
 
 
 def _told_in_full(record: EvaluationRecord) -> list[Finding]:

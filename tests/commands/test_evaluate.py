@@ -68,6 +68,8 @@ def test_a_setting_makes_one_case_of_its_own(harness: Harness) -> None:
         (["--set", "batch_size"], "NAME=VALUE"),
         (["--set", "batch_size=3", "--case", "odd"], "exclude each other"),
         (["--device", "tpu"], "'tpu'"),
+        (["--no-timing", "--baseline", "compile"], "--baseline and --no-timing exclude each other"),
+        (["--no-timing", "--fail-below", "1.2"], "--fail-below and --no-timing exclude each other"),
         (["--timeout", "0"], "--timeout"),
         (["--seed", "xyz"], "hex"),
         (["--nonsense"], "--nonsense"),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from harness.judge.handle import CandidateStopped
-from harness.judge.series import CANDIDATE, FULL_HEAD_START_US, HEAD_START_US, Series, Side, measure
+from harness.judge.series import CANDIDATE, FULL_HEAD_START_US, HEAD_START_US, Refuted, Series, Side, measure
 from harness.wire.messages import Time, Timed
 
 
@@ -90,3 +90,13 @@ def test_a_candidate_alone_hides_nothing() -> None:
     sides = [(Side(Scripted((1.0, 9.0)), None), None)]  # type: ignore[arg-type]
     found = measure(sides, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=10)
     assert (found.hidden_ms, found.latencies[CANDIDATE].median_ms) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("behind", "is_refuted"), [(0.2, False), (2.4, True)])
+def test_a_device_that_works_behind_a_rival_s_calls_was_kept_busy(behind: float, is_refuted: bool) -> None:
+    if not is_refuted:
+        assert series(Scripted((1.0, 0.1)), Scripted((1.0, behind))).speedups["eager"].ratio == pytest.approx(1.0)
+        return
+    with pytest.raises(Refuted, match=r"at work behind calls of eager: it was idle 2\.4 ms after") as stopped:
+        series(Scripted((1.0, 0.1)), Scripted((1.0, behind)))
+    assert (stopped.value.status, stopped.value.rule) == ("CHEATED", "clock")

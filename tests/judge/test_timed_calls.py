@@ -18,12 +18,14 @@ import torch
 from harness.executors.tools import tools_for
 from harness.judge import speed
 from harness.judge.baseline import Baseline
+from harness.judge.conditions import Conditions
 from harness.judge.exchange import Exchange, Form
 from harness.judge.handle import CandidateStopped, WorkerHandle, Workers
-from harness.judge.series import HEAD_START_US, Series
+from harness.judge.series import HEAD_START_US, Refuted, Series
 from harness.judge.slots import Slots
 from harness.records import EvaluationRecord, Status
 from harness.report.comparison import Entry, columns
+from harness.rules import CLOCK
 from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
 from tests.judge import in_process
@@ -398,6 +400,29 @@ def test_what_a_head_start_hides_is_timed_again_without(
     assert record.status == status, record.message
     assert taken == ([True, False] * 2 if status == "PASSED" else [True, False])
     assert record.forward_ms == (without_ms if status == "PASSED" else None)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("is_refuted_by", ["windows", "series"])
+def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
+    is_refuted_by: str, is_shared: bool, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(sides: Any, *_: Any) -> Series:
+        if is_refuted_by == "series":
+            raise Refuted(Status.CHEATED, "the device was at work", rule=CLOCK)
+        return series_of(sides, 1.0, 120.0)
+
+    words = "process 7 was on the GPU too" if is_shared else ""
+    monkeypatch.setattr(speed, "measure", measured)
+    monkeypatch.setattr(Conditions, "strangers", lambda _: words)
+    record = _judged(Trial("takes_longer", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
+    refuted = {"windows": "the worker claims 1 ms", "series": "the device was at work"}[is_refuted_by]
+    if is_shared:
+        assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None), record.message
+        assert f"not certified and not counted: {words}, and {refuted}" in record.message
+    else:
+        assert (record.status, record.rule) == ("CHEATED", "clock"), record.message
+        assert record.message.startswith(refuted)
 
 
 @pytest.mark.parametrize("elements", [300, 1 << 18])

@@ -89,6 +89,7 @@ def test_baselines_of_other_conditions_are_not_taken(ledger: Ledger, change: dic
     [
         ({}, True),
         ({"policy": {"timeout_s": 60.0, "baselines": ["eager", "compile"]}}, True),
+        ({"policy": {"timeout_s": 60.0, "timing": False}, "speedup": None}, True),
         ({"policy": {"timeout_s": 60.0, "trials": 1}}, False),  # one trial proves nothing by itself
         ({"policy": {"timeout_s": 60.0, "forward_only": True}}, False),
         ({"digest": "other"}, False),
@@ -105,6 +106,15 @@ def test_what_has_passed_before(ledger: Ledger, kept: dict[str, Any], has_passed
     ledger.keep(CANDIDATE, replace(plain, **kept))
     asked = replace(plain, policy={"timeout_s": 60.0, "baselines": ["eager", "compile"]}, status=Status.HARNESS_ERROR)
     assert ledger.has_passed(asked) is has_passed
+
+
+@pytest.mark.parametrize(("policy", "is_answered"), [({}, False), ({"timing": False}, True)], ids=str)
+def test_a_verdict_without_speed_answers_who_asked_for_none(
+    ledger: Ledger, policy: dict[str, Any], is_answered: bool
+) -> None:
+    kept = ledger.keep(CANDIDATE, replace(TIMED, policy=policy, speedup=None))
+    assert ledger.recall(replace(kept, status=Status.HARNESS_ERROR)) == (kept if is_answered else None)
+    assert ledger.recall(replace(kept, policy={"timeout_s": 60.0})) is None
 
 
 @pytest.mark.parametrize("policy", [{}, {"trials": 1}, {"baselines": ["eager", "compile"], "trials": 1}], ids=str)
