@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:602bff901ec8ff5bd0809d832ddf8d33662d488b95d85273a7539569ce294651
+# digest: sha256:cca02e16a7ebbe5a7d743f746e76186eee8a820257fbf19feff9b07198bf26e5
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -703,6 +703,8 @@ inline void check_launch(const LaunchStatus& status) {
 
 namespace OP_NAMESPACE {
 
+constexpr int64_t kStatistics = 2;
+
 Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
   const int64_t samples = x.size(0);
@@ -715,7 +717,7 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   return {samples, channels, groups, spatial};
 }
 
-// y like x, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps).
+// y like x, and statistics (2, batch, groups): mean, 1 / sqrt(variance + eps).
 std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
   check_float_input(x, x, "x");
@@ -724,7 +726,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
   Tensor y = torch::stable::empty_like(x);
-  Tensor statistics = torch::stable::new_empty(x, {2, shape.samples, shape.groups});
+  Tensor statistics = torch::stable::new_empty(x, {kStatistics, shape.samples, shape.groups});
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
@@ -746,7 +748,8 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   check_float_input(statistics, x, "statistics");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
-  STD_TORCH_CHECK(statistics.numel() == 2 * shape.samples * shape.groups, "statistics must be (2, batch, groups)");
+  STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
+                  "statistics must be (", kStatistics, ", batch, groups)");
   std::optional<Tensor> dx, dweight, dbias;
   if (wants_dx) dx = torch::stable::empty_like(x);
   if (wants_dweight) dweight = torch::stable::empty_like(weight);

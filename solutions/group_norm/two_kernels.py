@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"two_kernels","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:9f85b57efab520faef7e54e23fbfef8097184193aed63d9c4f83b29bb14f03ac
+# digest: sha256:366a596b7dabccc93ee4f0d1747e2e090670831d4b89afbb4c9d2f9719db14f7
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -906,6 +906,8 @@ inline void check_launch(const LaunchStatus& status) {
 
 namespace OP_NAMESPACE {
 
+constexpr int64_t kStatistics = 2;
+
 Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
   const int64_t samples = x.size(0);
@@ -918,7 +920,7 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   return {samples, channels, groups, spatial};
 }
 
-// y like x, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps).
+// y like x, and statistics (2, batch, groups): mean, 1 / sqrt(variance + eps).
 std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
   check_float_input(x, x, "x");
@@ -927,7 +929,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
   Tensor y = torch::stable::empty_like(x);
-  Tensor statistics = torch::stable::new_empty(x, {2, shape.samples, shape.groups});
+  Tensor statistics = torch::stable::new_empty(x, {kStatistics, shape.samples, shape.groups});
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
@@ -949,7 +951,8 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   check_float_input(statistics, x, "statistics");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
-  STD_TORCH_CHECK(statistics.numel() == 2 * shape.samples * shape.groups, "statistics must be (2, batch, groups)");
+  STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
+                  "statistics must be (", kStatistics, ", batch, groups)");
   std::optional<Tensor> dx, dweight, dbias;
   if (wants_dx) dx = torch::stable::empty_like(x);
   if (wants_dweight) dweight = torch::stable::empty_like(weight);

@@ -1,8 +1,11 @@
+{% set rows = 3 if fusion == "streamed" else 2 %}
 namespace OP_NAMESPACE {
+
+constexpr int64_t kStatistics = {{ rows }};
 
 {% include "common/group_norm/shape_of.h" %}
 
-// y like x, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps).
+// y like x, and statistics ({{ rows }}, batch, groups): mean, 1 / sqrt(variance + eps){% if rows == 3 %}, and what the mean's float lacks{% endif %}.
 std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
   check_float_input(x, x, "x");
@@ -11,7 +14,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
   Tensor y = torch::stable::empty_like(x);
-  Tensor statistics = torch::stable::new_empty(x, {2, shape.samples, shape.groups});
+  Tensor statistics = torch::stable::new_empty(x, {kStatistics, shape.samples, shape.groups});
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
@@ -33,7 +36,8 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   check_float_input(statistics, x, "statistics");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
-  STD_TORCH_CHECK(statistics.numel() == 2 * shape.samples * shape.groups, "statistics must be (2, batch, groups)");
+  STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
+                  "statistics must be (", kStatistics, ", batch, groups)");
   std::optional<Tensor> dx, dweight, dbias;
   if (wants_dx) dx = torch::stable::empty_like(x);
   if (wants_dweight) dweight = torch::stable::empty_like(weight);

@@ -1,0 +1,260 @@
+// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy; seven of them lie in shared
+// memory and four in registers: 46 MB over 132 multiprocessors, 2.8 groups of 8 MB each.
+
+namespace streamed_backward {
+
+constexpr int kSumWarps = kBackwardSumWarps;
+constexpr int kSumThreads = kSumWarps * 32;
+constexpr int kStages = kBackwardStages;
+constexpr int kThreads = 64 + kSumThreads + kTeams * kTeam;
+constexpr int kRing = ring_of(kTeams + kStages);
+
+// What a team needs of a group: dx = dy * weight * rstd + (x - mean) * slope + offset.
+struct Coefficients {
+  float slope;
+  float offset;
+  float rstd;
+  float mean;
+  float mean_low;
+};
+
+struct Shared {
+  Barriers<kStages, kRing> barriers;
+  float2 of_warp[kRing][kSumWarps];
+  Coefficients coefficients[kRing];
+  int arrived[kRing];
+};
+
+// Reads the words of each of the block's groups, and tells the teams.
+__device__ inline void combine(const Chunks& chunks, int mine, const float* mean, const float* rstd,
+                               const float* mean_low, const ulonglong2* words, Shared& shared) {
+  const int lane = threadIdx.x % 32;
+  const int blocks = gridDim.x;
+  const bool shares_all = chunks.of_group >= blocks;
+  const int parts = shares_all ? blocks : chunks.of_group;
+  const double length = static_cast<double>(chunks.of_group) * kChunk;
+  const float per_element = static_cast<float>(1.0 / length);
+  for (int local = 0; local < (shares_all ? chunks.groups : mine); ++local) {
+    const int group = shares_all ? local : (blockIdx.x + local * blocks) / chunks.of_group;
+    Coefficients found = {0.0f, 0.0f, rstd[group], mean[group], mean_low[group]};
+    ulonglong2 values[kWordsPerLane];
+    read_words(words + static_cast<int64_t>(group) * parts, parts, lane, values);
+    double dy = 0.0;
+    double dy_xhat = 0.0;
+#pragma unroll
+    for (int i = 0; i < kWordsPerLane; ++i) {
+      dy += __longlong_as_double(values[i].x);
+      dy_xhat += __longlong_as_double(values[i].y);
+    }
+    dy = sum_of_lanes(dy);
+    dy_xhat = sum_of_lanes(dy_xhat);
+    if (lane == 0) {
+      found.offset = -found.rstd * per_element * static_cast<float>(dy);
+      found.slope = -found.rstd * found.rstd * per_element * static_cast<float>(dy_xhat);
+      shared.coefficients[local % kRing] = found;
+      barrier_arrive(shared.barriers.ready + local % kRing);
+    }
+    __syncwarp();
+  }
+}
+
+// Sums dy and dy * xhat of each chunk, and weighted over the block's part of each group.
+__device__ inline void take_sums(const Chunks& chunks, int mine, const float4* ring, const float* weight,
+                                 const float* mean, const float* rstd, const float* mean_low, Shared& shared,
+                                 RowSums* sums, ulonglong2* words) {
+  constexpr int kHeld = kChunk / (4 * kSumThreads);
+  constexpr int kPiece = 4;  // registers for so many at a time
+  const int thread = threadIdx.x - 64;
+  const int lane = threadIdx.x % 32;
+  const int blocks = gridDim.x;
+  const bool shares_all = chunks.of_group >= blocks;
+  int group = blockIdx.x / chunks.of_group;
+  bool is_first = true;
+  // Those of the next group are read while this one's are in use.
+  float next_mean = mean[group];
+  float next_low = mean_low[group];
+  float next_rstd = rstd[group];
+  float group_mean = 0.0f;
+  float group_low = 0.0f;
+  float group_rstd = 0.0f;
+  float group_dy = 0.0f;
+  float group_dy_xhat = 0.0f;
+  for (int i = 0; i < mine; ++i) {
+    const int stage = i % kStages;
+    const int chunk = blockIdx.x + i * blocks;
+    const int group_after = (chunk + blocks) / chunks.of_group;
+    const int chunk_of_group = chunk - group * chunks.of_group;
+    const float row_weight = weight[chunks.channel(group, chunk_of_group)];
+    if (is_first) {
+      group_mean = next_mean;
+      group_low = next_low;
+      group_rstd = next_rstd;
+      const int next = shares_all ? group + 1 : group_after;
+      const int known = next < chunks.groups ? next : group;
+      next_mean = mean[known];
+      next_low = mean_low[known];
+      next_rstd = rstd[known];
+      is_first = false;
+    }
+    const float4* of_x = ring + stage * (kChunk / 2);
+    const float4* of_dy = of_x + kChunk / 4;
+    barrier_wait(shared.barriers.full + stage, i / kStages & 1);
+    RowSums own = {0.0f, 0.0f};
+#pragma unroll
+    for (int piece = 0; piece < kHeld; piece += kPiece) {
+      float4 x[kPiece];
+      float4 dy[kPiece];
+#pragma unroll
+      for (int j = 0; j < kPiece; ++j) {
+        x[j] = of_x[(piece + j) * kSumThreads + thread];
+        dy[j] = of_dy[(piece + j) * kSumThreads + thread];
+      }
+      if (piece + kPiece == kHeld) {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared.barriers.empty + stage);
+      }
+#pragma unroll
+      for (int j = 0; j < kPiece; ++j) {
+        own.dy += (dy[j].x + dy[j].y) + (dy[j].z + dy[j].w);
+        own.dy_xhat += (dy[j].x * ((x[j].x - group_mean) - group_low) + dy[j].y * ((x[j].y - group_mean) - group_low)) +
+                       (dy[j].z * ((x[j].z - group_mean) - group_low) + dy[j].w * ((x[j].w - group_mean) - group_low));
+      }
+    }
+    own.dy_xhat *= group_rstd;
+    group_dy += row_weight * own.dy;
+    group_dy_xhat += row_weight * own.dy_xhat;
+    own = {sum_of_lanes(own.dy), sum_of_lanes(own.dy_xhat)};
+    if (lane == 0) sums[static_cast<int64_t>(chunk) * kSumWarps + thread / 32] = own;
+    if (i + 1 < mine && group_after == group) continue;
+
+    group_dy = sum_of_lanes(group_dy);
+    group_dy_xhat = sum_of_lanes(group_dy_xhat);
+    const int place = (shares_all ? group : i) % kRing;
+    if (lane == 0) shared.of_warp[place][thread / 32] = {group_dy, group_dy_xhat};
+    if (is_last_warp(shared.arrived + place, kSumWarps, lane) && lane == 0) {
+      double dy = 0.0;
+      double dy_xhat = 0.0;
+#pragma unroll
+      for (int warp = 0; warp < kSumWarps; ++warp) {
+        dy += shared.of_warp[place][warp].x;
+        dy_xhat += shared.of_warp[place][warp].y;
+      }
+      const int parts = shares_all ? blocks : chunks.of_group;
+      const int part = shares_all ? blockIdx.x : chunk_of_group;
+      write_word(words + static_cast<int64_t>(group) * parts + part, __double_as_longlong(dy),
+                 __double_as_longlong(dy_xhat));
+    }
+    group_dy = 0.0f;
+    group_dy_xhat = 0.0f;
+    is_first = true;
+    group = group_after;
+  }
+}
+
+// Writes dx of every kTeams-th chunk of the block.
+__device__ inline void write_gradients(const Chunks& chunks, int mine, const float4* ring, const float* weight,
+                                       Shared& shared, float* dx) {
+  const int team = (threadIdx.x - 64 - kSumThreads) / kTeam;
+  const int thread = (threadIdx.x - 64 - kSumThreads) % kTeam;
+  for (int i = team; i < mine; i += kTeams) {
+    const int stage = i % kStages;
+    const int chunk = blockIdx.x + i * gridDim.x;
+    const int group = chunk / chunks.of_group;
+    const float row_weight = weight[chunks.channel(group, chunk - group * chunks.of_group)];
+    const float4* from = ring + stage * (kChunk / 2);
+    float4 x[kVectors];
+    float4 dy[kVectors];
+    barrier_wait(shared.barriers.full + stage, i / kStages & 1);
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      x[j] = from[j * kTeam + thread];
+      dy[j] = from[kChunk / 4 + j * kTeam + thread];
+    }
+    __syncwarp();
+    if (thread % 32 == 0) barrier_arrive(shared.barriers.empty + stage);
+    const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
+    barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
+    const Coefficients found = shared.coefficients[local % kRing];
+    const float scale = found.rstd * row_weight;
+    float4* to = reinterpret_cast<float4*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      __stcs(to + j * kTeam,
+             {fmaf(dy[j].x, scale, fmaf((x[j].x - found.mean) - found.mean_low, found.slope, found.offset)),
+              fmaf(dy[j].y, scale, fmaf((x[j].y - found.mean) - found.mean_low, found.slope, found.offset)),
+              fmaf(dy[j].z, scale, fmaf((x[j].z - found.mean) - found.mean_low, found.slope, found.offset)),
+              fmaf(dy[j].w, scale, fmaf((x[j].w - found.mean) - found.mean_low, found.slope, found.offset))});
+    }
+  }
+}
+
+// Grid: a block a multiprocessor. `words` as in the forward; `sums`: of each chunk, for each warp that sums.
+__global__ void __launch_bounds__(kThreads, 1)
+    stream_backward(Chunks chunks, const float* dy, const float* x, const float* weight, const float* mean,
+                    const float* rstd, const float* mean_low, float* dx, RowSums* sums, ulonglong2* words) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) float4 ring[];
+  __shared__ Shared shared;
+  const int blocks = gridDim.x;
+  const int mine = (chunks.groups * chunks.of_group - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
+  if (mine == 0) return;
+  if (threadIdx.x < kRing) shared.arrived[threadIdx.x] = 0;
+  shared.barriers.init(kSumWarps + kTeam / 32);
+  if (threadIdx.x < 32) {
+    if (threadIdx.x != 0) return;
+    for (int i = 0; i < mine; ++i) {
+      const int stage = i % kStages;
+      const int64_t start = static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk;
+      float4* to = ring + stage * (kChunk / 2);
+      barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
+      barrier_expect(shared.barriers.full + stage, 2 * kChunk * 4);
+      bulk_load<false>(to, x + start, kChunk * 4, shared.barriers.full + stage);
+      bulk_load<false>(to + kChunk / 4, dy + start, kChunk * 4, shared.barriers.full + stage);
+    }
+  } else if (threadIdx.x < 64) {
+    combine(chunks, mine, mean, rstd, mean_low, words, shared);
+  } else if (threadIdx.x < 64 + kSumThreads) {
+    take_sums(chunks, mine, ring, weight, mean, rstd, mean_low, shared, sums, words);
+  } else {
+    write_gradients(chunks, mine, ring, weight, shared, dx);
+  }
+#endif
+}
+
+// Grid (channels): adds the sums of a channel's chunks over all samples, in a fixed order.
+__global__ void __launch_bounds__(1024)
+    affine_gradients_of_chunks(const RowSums* sums, int64_t samples, int64_t channels, int64_t sums_per_row,
+                               float* dweight, float* dbias) {
+  __shared__ double scratch[kMaxWarps];
+  double dy = 0.0;
+  double dy_xhat = 0.0;
+  for (int64_t i = threadIdx.x; i < samples * sums_per_row; i += blockDim.x) {
+    const int64_t row = i / sums_per_row * channels + blockIdx.x;
+    const RowSums one = sums[row * sums_per_row + i % sums_per_row];
+    dy += one.dy;
+    dy_xhat += one.dy_xhat;
+  }
+  dy = block_reduce(dy, 0.0, scratch, AddDoubles());
+  dy_xhat = block_reduce(dy_xhat, 0.0, scratch, AddDoubles());
+  if (threadIdx.x != 0) return;
+  if (dbias != nullptr) dbias[blockIdx.x] = static_cast<float>(dy);
+  if (dweight != nullptr) dweight[blockIdx.x] = static_cast<float>(dy_xhat);
+}
+
+}  // namespace streamed_backward
+
+LaunchStatus launch_streamed_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                                      const float* rstd, const Shape& shape, const Gradients& gradients,
+                                      ulonglong2* words, RowSums* sums, int blocks, cudaStream_t stream) {
+  using namespace streamed_backward;
+  Chunks chunks = chunks_of(shape);
+  const float* mean_low = rstd + shape.samples * shape.groups;
+  const LaunchStatus status =
+      launch_streaming(stream_backward, "stream_backward", blocks, streamed_backward::kThreads, kBackwardShared, words,
+                       chunks, stream, chunks, dy, x, weight, mean, rstd, mean_low, gradients.x, sums, words);
+  if (status.kernel != nullptr) return status;
+  if (gradients.weight == nullptr && gradients.bias == nullptr) return status;
+  affine_gradients_of_chunks<<<static_cast<unsigned>(shape.channels), 1024, 0, stream>>>(
+      sums, shape.samples, shape.channels, shape.spatial / kChunk * kSumWarps, gradients.weight, gradients.bias);
+  return launched("affine_gradients_of_chunks");
+}

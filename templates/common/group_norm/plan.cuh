@@ -1,0 +1,74 @@
+// Which kernels a shape is worked on with.
+
+enum class Plan {
+  kWhole,     // a block a group, in one launch
+  kParts,     // several blocks a group, a launch for each pass
+  kStreamed,  // all blocks at one group after another: one launch, one pass over memory
+};
+
+struct Choice {
+  Plan plan;
+  int blocks;  // of a launch that streams
+};
+
+// How a launch streams: floats that are copied at once, chunks in shared memory, warps that take sums.
+constexpr int kChunk = 4096;
+constexpr int kForwardStages = 13;
+constexpr int kForwardSumWarps = 8;
+constexpr int kForwardShared = kForwardStages * kChunk * 4;
+constexpr int kBackwardStages = 7;  // of x and dy each
+constexpr int kBackwardSumWarps = 2;
+constexpr int kBackwardShared = 2 * kBackwardStages * kChunk * 4;
+constexpr int kMaxBlocks = 160;
+
+// Groups up to this many floats go to one block each: what its first pass has read, its second finds in the caches.
+constexpr int64_t kWholeLength = 16384;
+// Below this many floats everything stays in L2 between two launches, and blocks that wait for each other cost more.
+constexpr int64_t kStreamedLength = int64_t{1} << 21;
+
+inline int attribute_of(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess ? value : 0;
+}
+
+// Blocks of a launch that streams on a device; 0 where it cannot: bulk copies and their barriers are Hopper's, and the
+// ring needs nearly all shared memory of a multiprocessor.
+inline int streaming_blocks(int device, int shared_bytes) {
+#ifdef __NVCC__
+  if (device < 0 && cudaGetDevice(&device) != cudaSuccess) return 0;
+  constexpr int kBesideRing = 3 << 10;  // barriers and statistics
+  if (attribute_of(cudaDevAttrComputeCapabilityMajor, device) < 9) return 0;
+  if (attribute_of(cudaDevAttrCooperativeLaunch, device) == 0) return 0;
+  if (attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin, device) < shared_bytes + kBesideRing) return 0;
+  const int blocks = attribute_of(cudaDevAttrMultiProcessorCount, device);
+  return blocks < kMaxBlocks ? blocks : kMaxBlocks;
+#else
+  (void)device, (void)shared_bytes;
+  return 0;  // a compiler without Hopper's instructions, such as a host's
+#endif
+}
+
+// `is_aligned`: all tensors begin at multiples of 16 bytes.
+inline Choice choice_of(const Shape& shape, bool is_aligned, int shared_bytes, int device) {
+  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
+  if (group_length <= kWholeLength) return {Plan::kWhole, 0};
+  const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
+  if (is_cut && shape.samples * shape.channels * shape.spatial >= kStreamedLength) {
+    const int blocks = streaming_blocks(device, shared_bytes);
+    if (blocks > 0) return {Plan::kStreamed, blocks};
+  }
+  return {Plan::kParts, 0};  // any device, any alignment, rows that chunks do not divide
+}
+
+inline bool is_vector_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
+
+// Floats of scratch memory for the words of a launch that streams.
+inline int64_t streaming_words(const Shape& shape) {
+  const int64_t of_group = shape.channels / shape.groups * (shape.spatial / kChunk);
+  return 4 * shape.samples * shape.groups * (of_group < kMaxBlocks ? of_group : kMaxBlocks);
+}
+
+// Floats of scratch memory for the sums of a backward's chunks.
+inline int64_t streaming_sums(const Shape& shape) {
+  return 2 * kBackwardSumWarps * shape.samples * shape.channels * (shape.spatial / kChunk);
+}

@@ -1,0 +1,49 @@
+// Chooses kernels by the shape, in each direction: see plan.cuh.
+
+int64_t forward_scratch(const Shape& shape) {
+  const int64_t of_parts = in_parts::forward_scratch(shape);
+  const int64_t of_words = streaming_words(shape);
+  return of_parts > of_words ? of_parts : of_words;
+}
+
+LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
+                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+                            int device, void* stream) {
+  const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
+  const Choice choice = choice_of(shape, is_aligned, kForwardShared, device);
+#ifdef __NVCC__
+  if (choice.plan == Plan::kStreamed) {
+    const CurrentDevice current(device);
+    return launch_streamed_forward(x, weight, bias, shape, eps, y, mean, rstd, reinterpret_cast<ulonglong2*>(scratch),
+                                   choice.blocks, static_cast<cudaStream_t>(stream));
+  }
+#endif
+  const auto launch = choice.plan == Plan::kWhole ? whole::launch_forward : in_parts::launch_forward;
+  return launch(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
+}
+
+int64_t backward_scratch(const Shape& shape) {
+  const int64_t of_whole = whole::backward_scratch(shape);
+  const int64_t of_parts = in_parts::backward_scratch(shape);
+  const int64_t of_stream = streaming_words(shape) + streaming_sums(shape);
+  const int64_t larger = of_whole > of_parts ? of_whole : of_parts;
+  return larger > of_stream ? larger : of_stream;
+}
+
+LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
+                             float* scratch, int device, void* stream) {
+  const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
+  const Choice choice = choice_of(shape, is_aligned, kBackwardShared, device);
+#ifdef __NVCC__
+  if (choice.plan == Plan::kStreamed && gradients.x != nullptr) {
+    const CurrentDevice current(device);
+    RowSums* sums = reinterpret_cast<RowSums*>(scratch + streaming_words(shape));
+    return launch_streamed_backward(dy, x, weight, mean, rstd, shape, gradients,
+                                    reinterpret_cast<ulonglong2*>(scratch), sums, choice.blocks,
+                                    static_cast<cudaStream_t>(stream));
+  }
+#endif
+  const auto launch = choice.plan == Plan::kWhole ? whole::launch_backward : in_parts::launch_backward;
+  return launch(dy, x, shift, weight, mean, rstd, shape, gradients, scratch, device, stream);
+}
