@@ -165,8 +165,8 @@ def error_of(received: Sequence[torch.Tensor], expected: Sequence[torch.Tensor])
     """The largest relative L2 error."""
     errors = []
     for mine, exact in zip(received, expected, strict=True):
-        norm = exact.norm()
-        errors.append(float((mine.double() - exact).norm() / norm) if norm else float(mine.double().norm()))
+        norm = exact.detach().norm()
+        errors.append(float((mine.detach().double() - exact.detach()).norm() / norm))
     return max(errors, default=0.0)
 
 

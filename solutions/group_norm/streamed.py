@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:480b776509655f9e7b1e6f1973604e5a536253c1e8a6db890cf01267fa355fac
+# digest: sha256:08671a8ddcb9db8ac4c93b0a1f3149db53f376a07d2acf64dd4a7751c037e304
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -22,8 +22,9 @@ Where groups are large, of rows that chunks of 4096 floats divide, on compute ca
 Forward:   stream_forward   grid (multiprocessors), block (832), cooperative
 Backward:  stream_backward  grid (multiprocessors), block (640), cooperative
            affine_gradients_of_chunks  grid (channels), block (1024)
-Groups up to 16384 floats: normalise_groups, group_gradients, affine_gradients, a block a group. All else:
-group_moments, merge_moments, normalise_rows; row_part_sums, group_means, input_gradient_rows, affine_gradients.
+Small groups, a block or a warp a group: normalise_held_groups up to 16384 floats; group_gradients and affine_gradients
+up to 1024. All else: group_moments, merge_moments, normalise_rows; row_part_sums, group_means, input_gradient_rows,
+affine_gradients.
 
 Every reduction has a fixed order (no atomics): the same input gives the same bits.
 """
@@ -481,79 +482,6 @@ namespace whole {
 
 constexpr int kThreads = 1024;
 
-// Where all channels are activated alike, a group is one stretch of memory.
-
-// The moments of what is normalised of the group that begins at `x`, in every thread of the block.
-template <int kGroupWidth, int kRowWidth>
-__device__ inline Moments moments_of_group(const float* x, int64_t group_length, const Shift& shift, const Shape&,
-                                           int64_t /*group*/, Moments* scratch) {
-  return block_moments<kGroupWidth>(x, group_length, scratch, activate_of(shift, 0));
-}
-
-// Forward in one launch: a block owns a group (channels / groups neighbouring channels of one sample), reduces it to
-// its moments, then normalises it while it may still lie in L2.
-
-// Grid (samples * groups).
-template <int kGroupWidth, int kRowWidth>
-__global__ void __launch_bounds__(kThreads)
-    normalise_groups(const float* x, Shift shift, const float* weight, const float* bias, Shape shape, float eps,
-                     float* y, float* mean, float* rstd) {
-  __shared__ Moments scratch[kMaxWarps];
-  const int64_t channels_per_group = shape.channels / shape.groups;
-  const int64_t group_length = channels_per_group * shape.spatial;
-  for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_x = x + group * group_length;
-    float* group_y = y + group * group_length;
-    const Moments moments =
-        moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
-    const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
-    if (threadIdx.x == 0) {
-      mean[group] = moments.mean;
-      rstd[group] = group_rstd;
-    }
-    const int64_t first_channel = group % shape.groups * channels_per_group;
-    if (shape.spatial < kShortRow) {
-      for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
-        const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                     bias[channel]};
-        group_y[i] = normalise(group_x[i]);
-      }
-      continue;
-    }
-    for (int64_t member = 0; member < channels_per_group; ++member) {
-      const int64_t channel = first_channel + member;
-      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                   bias[channel]};
-      transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
-                           normalise);
-    }
-  }
-}
-
-int64_t forward_scratch(const Shape&) { return 0; }
-
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* /*scratch*/,
-                            int device, void* stream_handle) {
-  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
-  if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
-  const CurrentDevice current(device);
-  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  const unsigned blocks = grid_for(shape.samples * shape.groups);
-  const unsigned threads = threads_for(group_length, kThreads);
-  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
-    normalise_groups<kVectorWidth, kVectorWidth>
-        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
-  } else if (reads_as_float4(x, group_length)) {
-    normalise_groups<kVectorWidth, 1>
-        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
-  } else {
-    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
-  }
-  return launched("normalise_groups");
-}
-
 // Backward in one launch and a small one: a block owns a group, sums each of its rows, and turns the sums into dx
 // while the rows may still lie in L2. The affine gradients are then sums over the samples.
 
@@ -670,6 +598,126 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
 }
 
 }  // namespace whole
+
+// Forward of small groups in one launch and one pass: a team of threads reads a group once, and holds it in registers.
+
+namespace held {
+
+constexpr int kMostHeld = 16;  // floats a thread
+constexpr int kMostThreads = 1024;
+constexpr int kWarpsPerBlock = 4;  // where a warp has a group to itself
+
+// The sum over a team's threads, in each of them: over the block, or over a warp where a warp is the team.
+template <bool kIsWarp>
+__device__ inline float sum_of_team(float value, float* scratch) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  if constexpr (!kIsWarp) {
+    const int lane = threadIdx.x % kWarpSize;
+    __syncthreads();  // every warp has read what was summed before
+    if (lane == 0) scratch[threadIdx.x / kWarpSize] = value;
+    __syncthreads();
+    value = lane < static_cast<int>(blockDim.x) / kWarpSize ? scratch[lane] : 0.0f;
+#pragma unroll
+    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+// Grid (groups), or (groups / kWarpsPerBlock) where a warp is a team. A group has at most kHeld floats a thread; with a
+// kWidth of 4 rows are whole vectors.
+template <int kHeld, int kWidth, bool kIsWarp>
+__global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostThreads)
+    normalise_held_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
+                          float* mean, float* rstd) {
+  __shared__ float scratch[kMaxWarps];
+  const int threads = kIsWarp ? kWarpSize : blockDim.x;
+  const int thread = kIsWarp ? threadIdx.x % kWarpSize : threadIdx.x;
+  const int64_t teams = kIsWarp ? static_cast<int64_t>(gridDim.x) * kWarpsPerBlock : gridDim.x;
+  const int64_t first =
+      kIsWarp ? static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarpSize : blockIdx.x;
+  const int channels_per_group = static_cast<int>(shape.channels / shape.groups);
+  const unsigned spatial = static_cast<unsigned>(shape.spatial);
+  const int length = channels_per_group * static_cast<int>(spatial);
+  for (int64_t group = first; group < shape.samples * shape.groups; group += teams) {
+    const float* group_x = x + group * length;
+    // Less the first float: sums of small numbers, wherever the mean is.
+    const float around = group_x[0];
+    float held[kHeld];
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHeld; i += kWidth) {
+      const int position = (i / kWidth * threads + thread) * kWidth;
+      if (position < length) load_vector<kWidth>(group_x + position, held + i);
+#pragma unroll
+      for (int j = i; j < i + kWidth; ++j) {
+        held[j] = position < length ? held[j] - around : 0.0f;
+        sum += held[j];
+      }
+    }
+    const float distance = sum_of_team<kIsWarp>(sum, scratch) / length;
+    float m2 = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHeld; i += kWidth) {
+      const int position = (i / kWidth * threads + thread) * kWidth;
+#pragma unroll
+      for (int j = i; j < i + kWidth; ++j) {
+        held[j] -= distance;
+        if (position < length) m2 += held[j] * held[j];
+      }
+    }
+    const float group_rstd = 1.0f / sqrtf(sum_of_team<kIsWarp>(m2, scratch) / length + eps);
+    if (thread == 0) {
+      mean[group] = around + distance;
+      rstd[group] = group_rstd;
+    }
+    const int64_t first_channel = group % shape.groups * channels_per_group;
+#pragma unroll
+    for (int i = 0; i < kHeld; i += kWidth) {
+      const int position = (i / kWidth * threads + thread) * kWidth;
+      if (position >= length) continue;
+      const int64_t channel = first_channel + static_cast<unsigned>(position) / spatial;
+      const float scale = group_rstd * weight[channel];
+      const float row_bias = bias[channel];
+#pragma unroll
+      for (int j = i; j < i + kWidth; ++j) held[j] = fmaf(held[j], scale, row_bias);
+      store_vector<kWidth>(y + group * length + position, held + i);
+    }
+  }
+}
+
+template <int kHeld, int kWidth>
+LaunchStatus launch(const float* x, const float* weight, const float* bias, const Shape& shape, float eps, float* y,
+                    float* mean, float* rstd, cudaStream_t stream) {
+  const int64_t groups = shape.samples * shape.groups;
+  const int64_t length = shape.channels / shape.groups * shape.spatial;
+  if (length <= kHeld * kWarpSize) {
+    normalise_held_groups<kHeld, kWidth, true>
+        <<<grid_for(ceil_div(groups, kWarpsPerBlock)), kWarpsPerBlock * kWarpSize, 0, stream>>>(x, weight, bias, shape,
+                                                                                               eps, y, mean, rstd);
+  } else {
+    const unsigned threads = static_cast<unsigned>(ceil_div(ceil_div(length, kHeld), kWarpSize) * kWarpSize);
+    normalise_held_groups<kHeld, kWidth, false>
+        <<<grid_for(groups), threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+  }
+  return launched("normalise_held_groups");
+}
+
+LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
+                            float* y, float* mean, float* rstd, cudaStream_t stream) {
+  const int64_t length = shape.channels / shape.groups * shape.spatial;
+  if (shape.samples == 0 || length == 0) return {nullptr, nullptr};
+  const bool is_wide = reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial);
+  // Few floats a thread where there are threads enough: more of them wait for memory at the same time.
+  if (length <= 4 * kMostThreads) {
+    return is_wide ? launch<4, 4>(x, weight, bias, shape, eps, y, mean, rstd, stream)
+                   : launch<4, 1>(x, weight, bias, shape, eps, y, mean, rstd, stream);
+  }
+  return is_wide ? launch<kMostHeld, 4>(x, weight, bias, shape, eps, y, mean, rstd, stream)
+                 : launch<kMostHeld, 1>(x, weight, bias, shape, eps, y, mean, rstd, stream);
+}
+
+}  // namespace held
 
 namespace in_parts {
 
@@ -1061,7 +1109,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
 // Which kernels a shape is worked on with.
 
 enum class Plan {
-  kWhole,     // a block a group, in one launch
+  kSmall,     // a group a block or a warp, in one launch
   kParts,     // several blocks a group, a launch for each pass
   kStreamed,  // all blocks at one group after another: one launch, one pass over memory
 };
@@ -1081,8 +1129,10 @@ constexpr int kBackwardSumWarps = 2;
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunk * 4;
 constexpr int kMaxBlocks = 160;
 
-// Groups up to this many floats go to one block each: what its first pass has read, its second finds in the caches.
-constexpr int64_t kWholeLength = 16384;
+// Forward: groups up to this many floats fit the registers of a block.
+constexpr int64_t kForwardSmall = 16384;
+// Backward: a block that walks twice over its group is as fast as several launches up to about this many floats.
+constexpr int64_t kBackwardSmall = 1024;
 // Below this many floats everything stays in L2 between two launches, and blocks that wait for each other cost more.
 constexpr int64_t kStreamedLength = int64_t{1} << 21;
 
@@ -1108,10 +1158,10 @@ inline int streaming_blocks(int device, int shared_bytes) {
 #endif
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes.
-inline Choice choice_of(const Shape& shape, bool is_aligned, int shared_bytes, int device) {
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small.
+inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int shared_bytes, int device) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
-  if (group_length <= kWholeLength) return {Plan::kWhole, 0};
+  if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
   if (is_cut && shape.samples * shape.channels * shape.spatial >= kStreamedLength) {
     const int blocks = streaming_blocks(device, shared_bytes);
@@ -1321,8 +1371,8 @@ LaunchStatus launch_streaming(void (*kernel)(Parameters...), const char* name, i
   return launched(name);
 }
 
-// Forward in one pass over memory: see streaming.cuh. Chunks of 16 KB, thirteen of which lie in shared memory and four in
-// registers: 35 MB over 132 multiprocessors, four groups of 8 MB.
+// Forward in one pass over memory: see streaming.cuh. Chunks of 16 KB, thirteen of which lie in shared memory and four
+// in registers: 35 MB over 132 multiprocessors, four groups of 8 MB.
 
 namespace streamed_forward {
 
@@ -1549,8 +1599,8 @@ LaunchStatus launch_streamed_forward(const float* x, const float* weight, const 
                           chunks, stream, chunks, x, weight, bias, eps, y, mean, rstd, mean_low, words);
 }
 
-// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy; seven of them lie in shared
-// memory and four in registers: 46 MB over 132 multiprocessors, 2.8 groups of 8 MB each.
+// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy; seven of them lie in
+// shared memory and four in registers: 46 MB over 132 multiprocessors, 2.8 groups of 8 MB each.
 
 namespace streamed_backward {
 
@@ -1823,16 +1873,19 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
                             const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
-  const Choice choice = choice_of(shape, is_aligned, kForwardShared, device);
+  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardShared, device);
+  const CurrentDevice current(device);
+  const cudaStream_t cuda_stream = static_cast<cudaStream_t>(stream);
+  if (choice.plan == Plan::kSmall) {
+    return held::launch_forward(x, weight, bias, shape, eps, y, mean, rstd, cuda_stream);
+  }
 #ifdef __NVCC__
   if (choice.plan == Plan::kStreamed) {
-    const CurrentDevice current(device);
     return launch_streamed_forward(x, weight, bias, shape, eps, y, mean, rstd, reinterpret_cast<ulonglong2*>(scratch),
-                                   choice.blocks, static_cast<cudaStream_t>(stream));
+                                   choice.blocks, cuda_stream);
   }
 #endif
-  const auto launch = choice.plan == Plan::kWhole ? whole::launch_forward : in_parts::launch_forward;
-  return launch(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
+  return in_parts::launch_forward(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
 }
 
 int64_t backward_scratch(const Shape& shape) {
@@ -1847,7 +1900,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
-  const Choice choice = choice_of(shape, is_aligned, kBackwardShared, device);
+  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardShared, device);
 #ifdef __NVCC__
   if (choice.plan == Plan::kStreamed && gradients.x != nullptr) {
     const CurrentDevice current(device);
@@ -1857,7 +1910,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
                                     static_cast<cudaStream_t>(stream));
   }
 #endif
-  const auto launch = choice.plan == Plan::kWhole ? whole::launch_backward : in_parts::launch_backward;
+  const auto launch = choice.plan == Plan::kSmall ? whole::launch_backward : in_parts::launch_backward;
   return launch(dy, x, shift, weight, mean, rstd, shape, gradients, scratch, device, stream);
 }
 

@@ -87,7 +87,7 @@ class ModelNew(committed["ModelNew"]):
 WITH_GRADIENTS = ("transposed", "odd_address", "far_from_zero", "many_rows")
 FORWARD_ONLY = ("many_groups",)  # a backward of so many would take most of a minute
 
-each_variant = pytest.mark.parametrize("variant", ["two_kernels", "fused"])
+each_variant = pytest.mark.parametrize("variant", ["streamed", "two_kernels", "fused"])
 
 
 @pytest.fixture

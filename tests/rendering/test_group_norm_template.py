@@ -46,7 +46,8 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     assert f"constexpr int kThreads = {resolved['threads']};" in text
     assert f"constexpr int kVectorWidth = {resolved['vector_width']};" in text
     assert ("normalise_groups<" in text) == (resolved["fusion"] == "fused")
-    assert ("group_moments<" in text) == (resolved["fusion"] == "two_kernels")
+    assert ("group_moments<" in text) == (resolved["fusion"] != "fused")
+    assert ("stream_forward" in text) == ("normalise_held_groups" in text) == (resolved["fusion"] == "streamed")
 
 
 @pytest.mark.parametrize(
@@ -65,4 +66,4 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
 
 
 def test_default_solution_is_a_variant_of_the_template() -> None:
-    assert find_template(REPOSITORY, "group_norm").default_variant().name == "two_kernels"
+    assert find_template(REPOSITORY, "group_norm").default_variant().name == "streamed"

@@ -1,5 +1,5 @@
-// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy; seven of them lie in shared
-// memory and four in registers: 46 MB over 132 multiprocessors, 2.8 groups of 8 MB each.
+// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy; seven of them lie in
+// shared memory and four in registers: 46 MB over 132 multiprocessors, 2.8 groups of 8 MB each.
 
 namespace streamed_backward {
 

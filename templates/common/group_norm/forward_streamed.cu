@@ -1,5 +1,5 @@
-// Forward in one pass over memory: see streaming.cuh. Chunks of 16 KB, thirteen of which lie in shared memory and four in
-// registers: 35 MB over 132 multiprocessors, four groups of 8 MB.
+// Forward in one pass over memory: see streaming.cuh. Chunks of 16 KB, thirteen of which lie in shared memory and four
+// in registers: 35 MB over 132 multiprocessors, four groups of 8 MB.
 
 namespace streamed_forward {
 

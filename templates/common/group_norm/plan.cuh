@@ -1,7 +1,7 @@
 // Which kernels a shape is worked on with.
 
 enum class Plan {
-  kWhole,     // a block a group, in one launch
+  kSmall,     // a group a block or a warp, in one launch
   kParts,     // several blocks a group, a launch for each pass
   kStreamed,  // all blocks at one group after another: one launch, one pass over memory
 };
@@ -21,8 +21,10 @@ constexpr int kBackwardSumWarps = 2;
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunk * 4;
 constexpr int kMaxBlocks = 160;
 
-// Groups up to this many floats go to one block each: what its first pass has read, its second finds in the caches.
-constexpr int64_t kWholeLength = 16384;
+// Forward: groups up to this many floats fit the registers of a block.
+constexpr int64_t kForwardSmall = 16384;
+// Backward: a block that walks twice over its group is as fast as several launches up to about this many floats.
+constexpr int64_t kBackwardSmall = 1024;
 // Below this many floats everything stays in L2 between two launches, and blocks that wait for each other cost more.
 constexpr int64_t kStreamedLength = int64_t{1} << 21;
 
@@ -48,10 +50,10 @@ inline int streaming_blocks(int device, int shared_bytes) {
 #endif
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes.
-inline Choice choice_of(const Shape& shape, bool is_aligned, int shared_bytes, int device) {
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small.
+inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int shared_bytes, int device) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
-  if (group_length <= kWholeLength) return {Plan::kWhole, 0};
+  if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
   if (is_cut && shape.samples * shape.channels * shape.spatial >= kStreamedLength) {
     const int blocks = streaming_blocks(device, shared_bytes);

@@ -10,16 +10,19 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
                             const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
-  const Choice choice = choice_of(shape, is_aligned, kForwardShared, device);
+  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardShared, device);
+  const CurrentDevice current(device);
+  const cudaStream_t cuda_stream = static_cast<cudaStream_t>(stream);
+  if (choice.plan == Plan::kSmall) {
+    return held::launch_forward(x, weight, bias, shape, eps, y, mean, rstd, cuda_stream);
+  }
 #ifdef __NVCC__
   if (choice.plan == Plan::kStreamed) {
-    const CurrentDevice current(device);
     return launch_streamed_forward(x, weight, bias, shape, eps, y, mean, rstd, reinterpret_cast<ulonglong2*>(scratch),
-                                   choice.blocks, static_cast<cudaStream_t>(stream));
+                                   choice.blocks, cuda_stream);
   }
 #endif
-  const auto launch = choice.plan == Plan::kWhole ? whole::launch_forward : in_parts::launch_forward;
-  return launch(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
+  return in_parts::launch_forward(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
 }
 
 int64_t backward_scratch(const Shape& shape) {
@@ -34,7 +37,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
-  const Choice choice = choice_of(shape, is_aligned, kBackwardShared, device);
+  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardShared, device);
 #ifdef __NVCC__
   if (choice.plan == Plan::kStreamed && gradients.x != nullptr) {
     const CurrentDevice current(device);
@@ -44,6 +47,6 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
                                     static_cast<cudaStream_t>(stream));
   }
 #endif
-  const auto launch = choice.plan == Plan::kWhole ? whole::launch_backward : in_parts::launch_backward;
+  const auto launch = choice.plan == Plan::kSmall ? whole::launch_backward : in_parts::launch_backward;
   return launch(dy, x, shift, weight, mean, rstd, shape, gradients, scratch, device, stream);
 }
