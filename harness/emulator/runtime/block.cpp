@@ -60,11 +60,7 @@ const std::uint16_t* Block::take_threads(const Thread& first) {
   for (unsigned i = 0; i < size_; i += kLanes) warps_[i / kLanes].live = 0;
   warps_[first.linear / kLanes].live = 1u << first.linear % kLanes;
   live_ = 1;
-  for (; next_start_ < size_; ++next_start_) {
-    Thread& thread = threads_[start_order_[next_start_]];
-    thread.state = State::ended;
-    thread.stack = nullptr;
-  }
+  next_start_ = size_;
   return start_order_.data();
 }
 
