@@ -56,6 +56,8 @@ _MATH = frozenset(
         *("norm3d", "norm4d", "rnorm3d"),
     }
 )
+# Those of them that the emulator has without a call, for single precision.
+_INLINED = frozenset({"fminf", "fmaxf"})
 # Of the standard library: what computes a value from values.
 _STANDARD = frozenset({"lowest", "infinity", "quiet_NaN", "epsilon", "denorm_min", "move", "forward", "swap", "clamp"})
 _INTRINSIC = re.compile(
@@ -71,11 +73,11 @@ _INTRINSIC = re.compile(
 _ATOMIC = re.compile(r"atomic(Add|Sub|Exch|Min|Max|Inc|Dec|And|Or|Xor|CAS)(_block|_system)?")
 # What these report names the thread that runs.
 _ASKING = frozenset({"assert", "__trap"})
-# Even where one is only named: it may be called through something that it is given to.
-_WAITING = re.compile(
-    r"__(sync|shfl|ballot|any|all|match|reduce_|threadfence|pipeline)\w*|__activemask|__nanosleep|__ldcv|__shared__"
-    r"|cooperative_groups|nvcuda|wmma|cub|thrust"
+_WAITING_CALL = re.compile(
+    r"__(sync|shfl|ballot|any|all|match|reduce_|threadfence|pipeline)\w*|__activemask|__nanosleep|__ldcv"
 )
+# Even where one is only named: it may be called through something that it is given to.
+_WAITING = re.compile(_WAITING_CALL.pattern + "|__shared__|cooperative_groups|nvcuda|wmma|cub|thrust")
 _INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 # What would mean something else inside of a lambda, or could not stand there.
 _BOUND_TO_FUNCTION = frozenset({"__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "struct", "class", "union", "asm"})
@@ -92,9 +94,10 @@ class _Part:
     """A function of the text that has a body, or a macro.
 
     Attributes:
-        name: Its name; ``operator`` for every operator.
+        name: Its name; ``operator()`` and ``operator`` for those.
         names: Every name in it.
         is_known: Whether everything that it calls stands in the text or is known here.
+        calls_objects: Whether it calls a variable, so an ``operator()`` or a lambda of the text.
         loops: Whether it has a loop.
         is_atomic: Whether it has atomic operations.
         place: Of a function: where its declaration begins, its parameters, its ``{`` and its ``}``.
@@ -103,6 +106,7 @@ class _Part:
     name: str
     names: set[str]
     is_known: bool = True
+    calls_objects: bool = False
     loops: bool = False
     is_atomic: bool = False
     place: tuple[int, int, int, int] | None = None
@@ -115,10 +119,14 @@ class _Text:
     Attributes:
         parts: Functions and macros by name.
         types: The names of its types and template parameters.
+        variables: The names of its variables, parameters and members.
+        lambdas: The names of variables that hold lambdas.
     """
 
     parts: dict[str, list[_Part]] = field(default_factory=dict)
     types: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    lambdas: set[str] = field(default_factory=set)
 
     def all_parts(self) -> Iterator[_Part]:
         """Every function and macro."""
@@ -137,7 +145,9 @@ class _Text:
         return reached
 
     def _named_in(self, part: _Part) -> Iterator[_Part]:
-        for name in (part.names & self.parts.keys()) | ({"operator"} & self.parts.keys()):
+        # Operators are called without being named; one that is called like a function, through a variable.
+        implied = {"operator", "operator()"} if part.calls_objects else {"operator"}
+        for name in (part.names | implied) & self.parts.keys():
             yield from self.parts[name]
 
 
@@ -152,6 +162,8 @@ def rewrite_plain_kernels(code: Code) -> None:
     if "__global__" not in names_in(code.tokens) or not all(map(_is_known_include, code.tokens)):
         return
     text = _read(code)
+    if text is None:
+        return
     for part in text.all_parts():
         if part.place is not None and "__global__" in names_in(code.span(part.place[0], part.place[1])):
             _rewrite_kernel(code, part, text)
@@ -175,11 +187,13 @@ def _rewrite_kernel(code: Code, kernel: _Part, text: _Text) -> None:
     ):
         return
     asked = any("threadIdx" in part.names for part in callees) or any(part.names & _ASKING for part in everything)
-    for part in callees:
+    for part in (kernel, *callees):
         start, _, _, closing = part.place or (0, 0, 0, 0)
         for position in range(start, closing):
-            if code.text(position) == "threadIdx":
+            if code.text(position) == "threadIdx" and part is not kernel:
                 code.token(position).written = _PUBLISHED_INDEX
+            elif code.text(position) in _INLINED and code.text(position - 2) != "std":
+                code.token(position).written = f"cuemu_{code.text(position)}"
     _, _, opening, closing = kernel.place or (0, 0, 0, 0)
     code.token(opening).written = "{ " + (_PUBLISHED_BEGIN if asked else _BEGIN)
     code.token(closing).written = f"{_END} }}"
@@ -205,19 +219,29 @@ def _is_known_include(token: Token) -> bool:
     return bool(path) and ".." not in path and ("." not in path or (INCLUDE / path).is_file())
 
 
-def _read(code: Code) -> _Text:
+def _read(code: Code) -> _Text | None:
+    """What a text defines; None where something outside of its functions may wait."""
     text = _Text()
-    for position in range(len(code) - 1):
+    for position in range(len(code)):
         if code.text(position) in _TYPE_INTRODUCERS and code.is_name(position + 1):
             text.types.add(code.text(position + 1))
+        elif _is_declared(code, position):
+            holds_lambda = code.text(position + 1) == "=" and code.text(position + 2) == "["
+            (text.lambdas if holds_lambda else text.variables).add(code.text(position))
     macros: list[tuple[_Part, Code]] = []
     for token in code.tokens:
         if token.kind is Kind.DIRECTIVE and (found := _DEFINE.match(token.text)):
             body = Code(tokenize(token.text[found.end() :], directives=False))
             macros.append((_Part(found["name"], names_in(body.tokens)), body))
-    functions = [_function(code, *place) for place in Scopes(code).functions]
+    places = Scopes(code).functions
+    functions = [_function(code, *place) for place in places]
     for part in (*(macro for macro, _ in macros), *functions):
         text.parts.setdefault(part.name, []).append(part)
+    ends = [0, *(closing for *_, closing in places)]
+    starts = [*(header for header, *_ in places), len(code)]
+    outside = set[str]().union(*(names_in(code.span(*between)) for between in zip(ends, starts, strict=True)))
+    if any(_WAITING_CALL.fullmatch(name) or _ATOMIC.fullmatch(name) for name in outside):
+        return None
     for macro, body in macros:
         _examine(body, 0, len(body), macro, text)
     for function in functions:
@@ -231,7 +255,8 @@ def _function(code: Code, header: int, opening: int, closing: int) -> _Part:
     name = ""
     for position in range(header, opening):
         if code.text(position) == "operator":
-            name, parameters = "operator", position
+            is_call = code.text(position + 1) == "(" and code.text(position + 2) == ")"
+            name, parameters = "operator()" if is_call else "operator", position
             break
         if code.text(position) == "(" and code.is_name(position - 1) and code.text(position - 1) not in _NOT_NAMES:
             name, parameters = code.text(position - 1), position
@@ -246,16 +271,18 @@ def _examine(code: Code, start: int, stop: int, part: _Part, text: _Text) -> Non
     if any(map(_WAITING.fullmatch, part.names)):
         part.is_known = False
         return
-    declared = {
-        code.text(position)
-        for position in range(start, stop)
-        if code.is_name(position)
+    for position in range(start, stop):
+        if _is_called(code, position) and not _is_known_call(code, position, text):
+            part.calls_objects = part.calls_objects or code.text(position) in text.variables
+            part.is_known = part.is_known and code.text(position) in text.variables | text.lambdas
+
+
+def _is_declared(code: Code, position: int) -> bool:
+    """Whether a name stands there that a variable, a parameter or a member may be declared by."""
+    return (
+        code.is_name(position)
         and code.text(position + 1) in (",", ")", "=", ";", "{", "[")
         and (code.text(position - 1) in ("&", "&&", "*") or _is_type(code, position - 1))
-    }
-    known = text.parts.keys() | text.types | declared
-    part.is_known = all(
-        _is_known_call(code, position, known) for position in range(start, stop) if _is_called(code, position)
     )
 
 
@@ -273,9 +300,11 @@ def _is_called(code: Code, position: int) -> bool:
     return closing is not None and code.text(closing + 1) == "("
 
 
-def _is_known_call(code: Code, position: int, known: set[str]) -> bool:
+def _is_known_call(code: Code, position: int, text: _Text) -> bool:
     name = code.text(position)
-    if name in known or name in _KEYWORDS or name in _LOOPS or name in _TYPES or name in _CASTS or name in _ASKING:
+    if name in text.parts or name in text.types:
+        return True
+    if name in _KEYWORDS or name in _LOOPS or name in _TYPES or name in _CASTS or name in _ASKING:
         return True
     if code.text(position + 1) == "(" and _is_type(code, position - 1):
         return True  # a variable with its initializer

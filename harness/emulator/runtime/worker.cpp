@@ -238,8 +238,7 @@ Threads Worker::take_threads() {
   Block& block = *block_;
   if (block.live() != block.size() || loops_over_threads_) refuse_in_loop();
   loops_over_threads_ = true;
-  const std::uint16_t* const order = block.take_threads(*current_);
-  return {launch_->order == Order::forward ? nullptr : order, indices_, block.size()};
+  return {launch_->order == Order::forward, block.take_threads(*current_), indices_, block.size()};
 }
 
 // The thread whose part of a loop runs is the one that the loop has published.

@@ -32,8 +32,9 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
 // The threads of the calling block, which all end with the calling one: for kernels that loop over them by themselves,
 // since nothing in them waits. Must be called by the first thread of a block, before anything else.
 struct Threads {
-  const std::uint16_t* order;  // in which they are to run; null for the order of their numbers
-  const uint3* indices;        // by number
+  bool is_forward;               // whether they are to run in the order of their numbers
+  const std::uint16_t* numbers;  // in the order in which they are to run
+  const uint3* indices;          // by number
   unsigned count;
 };
 Threads take_threads();

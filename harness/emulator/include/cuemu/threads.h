@@ -48,7 +48,7 @@ constexpr unsigned kMostNumbered = 1u << 21;
   } while (false)
 
 template <bool is_published, typename Body>
-CUEMU_WIDE void run_forward(const Body& given) {
+CUEMU_WIDE void run_wide(const Body& given) {
   const Body body = given;  // out of reach of the kernel's stores
   const uint3 block = blockIdx;
   const dim3 size = blockDim, grid = gridDim;
@@ -66,15 +66,12 @@ CUEMU_WIDE void run_forward(const Body& given) {
 }
 
 template <bool is_published, typename Body>
-__attribute__((noinline)) void run_in_order(const Body& given, const Threads& threads) {
+__attribute__((noinline)) void run_in_order(const Body& given, const Threads threads) {
   const Body body = given;
   const uint3 block = blockIdx;
   const dim3 size = blockDim, grid = gridDim;
-  const std::uint16_t* const order = threads.order;
-  const uint3* const indices = threads.indices;
-  const unsigned count = threads.count;
-  for (unsigned i = 0; i < count; ++i) {
-    const uint3 index = indices[order == nullptr ? i : order[i]];
+  for (unsigned i = 0; i < threads.count; ++i) {
+    const uint3 index = threads.indices[threads.numbers[i]];
     if constexpr (is_published) cuemu_thread_index = index;
     Body thread = body;
     thread(index, block, size, grid);
@@ -85,7 +82,7 @@ __attribute__((noinline)) void run_in_order(const Body& given, const Threads& th
 template <bool is_published, typename Body>
 inline void for_each_thread(const Body& body) {
   const Threads threads = take_threads();
-  if (threads.order == nullptr && gridDim.x <= kMostNumbered && has_wide_vectors()) run_forward<is_published>(body);
+  if (threads.is_forward && gridDim.x <= kMostNumbered && has_wide_vectors()) run_wide<is_published>(body);
   else run_in_order<is_published>(body, threads);
 }
 
