@@ -19,9 +19,8 @@ from harness.emulator.lexer import Kind, Token, tokenize
 from harness.emulator.shared_memory import Scopes
 from harness.emulator.syntax import Code, names_in
 
-_BEGIN = "CUEMU_THREADS_BEGIN"
-_PUBLISHED_BEGIN = "CUEMU_PUBLISHED_THREADS_BEGIN"
-_END = "CUEMU_THREADS_END"
+_BEGIN = "CUEMU_EACH_THREAD_BEGIN"
+_END = "CUEMU_EACH_THREAD_END"
 # The variable that the loop stores each thread's index in, for the functions that the kernel calls.
 _PUBLISHED_INDEX = "cuemu_thread_index"
 
@@ -186,7 +185,11 @@ def _rewrite_kernel(code: Code, kernel: _Part, text: _Text) -> None:
         "threadIdx" in macro.names for callee in callees for macro in text.reached_from(callee) if macro.place is None
     ):
         return
-    asked = any("threadIdx" in part.names for part in callees) or any(part.names & _ASKING for part in everything)
+    if any("threadIdx" in part.names for part in callees) or any(part.names & _ASKING for part in everything):
+        loop = "published"
+    else:
+        # No compiler turns a loop in a thread and the loop over threads inside out: a vector would gain nothing.
+        loop = "ordered" if any(part.loops or part.is_atomic for part in everything) else "vectors"
     for part in (kernel, *callees):
         start, _, _, closing = part.place or (0, 0, 0, 0)
         for position in range(start, closing):
@@ -195,7 +198,7 @@ def _rewrite_kernel(code: Code, kernel: _Part, text: _Text) -> None:
             elif code.text(position) in _INLINED and code.text(position - 2) != "std":
                 code.token(position).written = f"cuemu_{code.text(position)}"
     _, _, opening, closing = kernel.place or (0, 0, 0, 0)
-    code.token(opening).written = "{ " + (_PUBLISHED_BEGIN if asked else _BEGIN)
+    code.token(opening).written = f"{{ {_BEGIN}({loop})"
     code.token(closing).written = f"{_END} }}"
 
 
