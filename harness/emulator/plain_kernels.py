@@ -41,7 +41,9 @@ _KEYWORDS = frozenset(
     }
 )
 # Not a declaration's type where it stands before a name and a parenthesis.
-_STATEMENTS = frozenset({"return", "else", "do", "case", "goto", "throw", "new", "delete", "constexpr", "operator"})
+_STATEMENTS = frozenset(
+    {"return", "else", "do", "case", "goto", "throw", "new", "delete", "constexpr", "operator", "and", "or", "not"}
+)
 # Functions of the mathematical library, without the suffix of their type.
 _MATH = frozenset(
     {
@@ -66,7 +68,7 @@ _INTRINSIC = re.compile(
     r"|__(fadd|fsub|fmul|fdiv|frcp|fsqrt|frsqrt|fmaf|dadd|dsub|dmul|ddiv|drcp|dsqrt|fma)_r[nzud]"
     r"|__(exp|exp10|log|log2|log10|pow|sin|cos|tan|tanh|fdivide|sincos|saturate)f"
     r"|__\w+_as_\w+"
-    r"|__(float|float2|double|half|half2|bfloat16|bfloat162|low|high|lows|highs|int|uint|ll|ull|short|ushort)2\w+"
+    r"|__(float|floats|float2|double|half|halves|half2|bfloat16|bfloat162|low|high|lows|highs|int|uint|ll|ull|short|ushort)2\w+"
     r"|__h(add|sub|mul|div|fma|neg|abs|max|min|eq|ne|gt|ge|lt|le|isnan|isinf)\w*|h(exp|log|sqrt|rsqrt|rcp|sin|cos)\w*"
 )
 _ATOMIC = re.compile(r"atomic(Add|Sub|Exch|Min|Max|Inc|Dec|And|Or|Xor|CAS)(_block|_system)?")
@@ -99,6 +101,7 @@ class _Part:
         calls_objects: Whether it calls a variable, so an ``operator()`` or a lambda of the text.
         loops: Whether it has a loop.
         is_atomic: Whether it has atomic operations.
+        is_on_device: Whether it is declared as a function of the device, or a macro.
         place: Of a function: where its declaration begins, its parameters, its ``{`` and its ``}``.
     """
 
@@ -108,6 +111,7 @@ class _Part:
     calls_objects: bool = False
     loops: bool = False
     is_atomic: bool = False
+    is_on_device: bool = True
     place: tuple[int, int, int, int] | None = None
 
 
@@ -119,13 +123,15 @@ class _Text:
         parts: Functions and macros by name.
         types: The names of its types and template parameters.
         variables: The names of its variables, parameters and members.
-        lambdas: The names of variables that hold lambdas.
+        lambdas: The names of a function's variables that hold lambdas.
+        has_device_lambdas: Whether host code may give kernels a lambda to call.
     """
 
     parts: dict[str, list[_Part]] = field(default_factory=dict)
     types: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
     lambdas: set[str] = field(default_factory=set)
+    has_device_lambdas: bool = False
 
     def all_parts(self) -> Iterator[_Part]:
         """Every function and macro."""
@@ -144,10 +150,12 @@ class _Text:
         return reached
 
     def _named_in(self, part: _Part) -> Iterator[_Part]:
-        # Operators are called without being named; one that is called like a function, through a variable.
-        implied = {"operator", "operator()"} if part.calls_objects else {"operator"}
-        for name in (part.names | implied) & self.parts.keys():
+        for name in part.names & self.parts.keys():
             yield from self.parts[name]
+        # Operators and constructors are called without being named; what is called like a function, through a variable.
+        implied = {*self.types, "operator", "operator()"} if part.calls_objects else {*self.types, "operator"}
+        for name in implied & self.parts.keys():
+            yield from (other for other in self.parts[name] if other.is_on_device)
 
 
 def rewrite_plain_kernels(code: Code) -> None:
@@ -164,13 +172,22 @@ def rewrite_plain_kernels(code: Code) -> None:
     if text is None:
         return
     for part in text.all_parts():
-        if part.place is not None and "__global__" in names_in(code.span(part.place[0], part.place[1])):
+        # What device code calls, against CUDA's rules, is no whole block.
+        if _is_kernel(code, part) and not any(
+            part.name in other.names for other in text.all_parts() if other is not part and other.is_on_device
+        ):
             _rewrite_kernel(code, part, text)
+
+
+def _is_kernel(code: Code, part: _Part) -> bool:
+    return part.place is not None and "__global__" in names_in(code.span(part.place[0], part.place[1]))
 
 
 def _rewrite_kernel(code: Code, kernel: _Part, text: _Text) -> None:
     reached = text.reached_from(kernel)
     everything = [kernel, *reached]
+    if text.has_device_lambdas and any(part.calls_objects for part in everything):
+        return
     callees = [part for part in reached if part.place is not None]
     if not all(part.is_known and not _has_shared(code, part) for part in everything):
         return
@@ -225,18 +242,24 @@ def _is_known_include(token: Token) -> bool:
 def _read(code: Code) -> _Text | None:
     """What a text defines; None where something outside of its functions may wait."""
     text = _Text()
+    scopes = Scopes(code)
     for position in range(len(code)):
         if code.text(position) in _TYPE_INTRODUCERS and code.is_name(position + 1):
             text.types.add(code.text(position + 1))
-        elif _is_declared(code, position):
-            holds_lambda = code.text(position + 1) == "=" and code.text(position + 2) == "["
-            (text.lambdas if holds_lambda else text.variables).add(code.text(position))
+        elif code.text(position) == "__device__" and code.text(position - 1) == "]":
+            text.has_device_lambdas = True
+        elif not _is_declared(code, position):
+            continue
+        elif code.text(position + 1) != "=" or code.text(position + 2) != "[":
+            text.variables.add(code.text(position))
+        elif scopes.in_function(position):
+            text.lambdas.add(code.text(position))
     macros: list[tuple[_Part, Code]] = []
     for token in code.tokens:
         if token.kind is Kind.DIRECTIVE and (found := _DEFINE.match(token.text)):
             body = Code(tokenize(token.text[found.end() :], directives=False))
             macros.append((_Part(found["name"], names_in(body.tokens)), body))
-    places = Scopes(code).functions
+    places = scopes.functions
     functions = [_function(code, *place) for place in places]
     for part in (*(macro for macro, _ in macros), *functions):
         text.parts.setdefault(part.name, []).append(part)
@@ -264,7 +287,9 @@ def _function(code: Code, header: int, opening: int, closing: int) -> _Part:
         if code.text(position) == "(" and code.is_name(position - 1) and code.text(position - 1) not in _NOT_NAMES:
             name, parameters = code.text(position - 1), position
             break
-    return _Part(name, names_in(code.span(parameters, closing)), place=(header, parameters, opening, closing))
+    own = names_in(code.span(parameters, closing))
+    is_on_device = not names_in(code.span(header, opening)).isdisjoint({"__global__", "__device__", "constexpr"})
+    return _Part(name, own, is_on_device=is_on_device, place=(header, parameters, opening, closing))
 
 
 def _examine(code: Code, start: int, stop: int, part: _Part, text: _Text) -> None:
@@ -309,7 +334,7 @@ def _is_known_call(code: Code, position: int, text: _Text) -> bool:
         return True
     if name in _KEYWORDS or name in _LOOPS or name in _TYPES or name in _CASTS or name in _ASKING:
         return True
-    if code.text(position + 1) == "(" and _is_type(code, position - 1):
+    if code.text(position + 1) == "(" and _is_type(code, position - 1) and code.text(position - 1) not in text.parts:
         return True  # a variable with its initializer
     if name in _MATH or name.removesuffix("f") in _MATH or name in _STANDARD or name == "printf":
         return True

@@ -4,17 +4,26 @@
 
 #include "runtime.h"
 
-// Around the body of a kernel. Parameters are captured by value and copied for each thread, which may change its own.
+// Around the body of a kernel. Parameters are captured by value and copied for each thread, which may change its own;
+// the second pair of braces lets a body have a variable of its own that is called blockDim.
 #ifdef CUEMU_CHECKED
 // Each thread is entered by itself: the checker asks which one runs.
 #define CUEMU_EACH_THREAD_BEGIN(loop)
 #define CUEMU_EACH_THREAD_END
 #else
+// Each compiler takes the attribute in one place only.
+#ifdef __clang__
+#define CUEMU_MUTABLE __attribute__((always_inline)) mutable
+#else
+#define CUEMU_MUTABLE mutable __attribute__((always_inline))
+#endif
 #define CUEMU_EACH_THREAD_BEGIN(loop)                                                                              \
   ::cuemu::for_each_thread<::cuemu::Loop::loop>([=](const uint3 threadIdx, const uint3 blockIdx,                   \
-                                                    const dim3 blockDim, const dim3 gridDim) mutable               \
-                                                    __attribute__((always_inline))->void {
-#define CUEMU_EACH_THREAD_END });
+                                                    const dim3 blockDim, const dim3 gridDim) CUEMU_MUTABLE->void { \
+    {
+#define CUEMU_EACH_THREAD_END \
+  }                           \
+  });
 #endif
 
 // With AVX2 a vector's store can leave out the lanes that `if (i < n)` leaves out; without, such a loop stays one of
