@@ -1,4 +1,4 @@
-"""Kernels that wait for nothing: which ones loop over their block's threads by themselves, and that it shows nowhere else."""
+"""Kernels that loop over their block's threads by themselves: which ones do, and that no result shows it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_threads_run_in_the_same_order_as_with_a_barrier(emulator: Emulator) -> 
     seen = []
     for loops in (0, 1):
         counter, out = ints(1), ints(7 * 60)
-        # One block at a time, so that no two OS threads mix theirs.
+        # Too few threads for a second OS thread, which would mix its own in.
         emulator.kernels.run_order(counter, out, loops)
         seen.append(list(out))
     assert seen[0] == seen[1]
@@ -156,7 +156,7 @@ KERNEL = "__global__ void k(float* x, int n) {{ {} }}"
         ("#define I threadIdx.x\n" + KERNEL.format("x[I] = 0;"), "vectors"),
         ("struct F { __device__ float operator()(float v) const { return v; } };\n"
          "template <typename O> __global__ void k(float* x, O o) { x[threadIdx.x] = o(1.f); }", "vectors"),
-        ('#include <ATen/cuda/CUDAContext.h>\n#include <vector>\n#include "cuda_fp16.h"\n' + KERNEL.format(""), "vectors"),
+        ('#include <ATen/ATen.h>\n#include <vector>\n#include "cuda_fp16.h"\n' + KERNEL.format(""), "vectors"),
         (KERNEL.format("auto f = [&](int i) { return x[i]; }; x[threadIdx.x] = f(n);"), "vectors"),
     ],
 )  # fmt: skip
@@ -191,7 +191,8 @@ def test_the_loop_that_a_kernel_gets(text: str, loop: str) -> None:
         + KERNEL.format("V a, b; a = a + b;"),
         "struct F { __device__ void operator()() const { __syncthreads(); } };\n"
         "template <typename O> __global__ void k(O o) { o(); }",
-        "template <typename O> __global__ void k(O o) { o(); }\nvoid run() { k<<<1, 2>>>([] __device__ () { __syncthreads(); }); }",
+        "template <typename O> __global__ void k(O o) { o(); }\n"
+        "void run() { k<<<1, 2>>>([] __device__ () { __syncthreads(); }); }",
         "__device__ int f(int* a, int n) { return n ? f(a, atomicAdd(a, 1)) : 0; }\n" + KERNEL.format("f((int*)x, n);"),
         '#include "helpers.cuh"\n' + KERNEL.format("x[0] = 1;"),
         "#ifdef A\n__global__ void k(float* x) {\n#else\n__global__ void k(int* x) {\n#endif\n x[0] = 1; }",
