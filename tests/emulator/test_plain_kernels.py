@@ -51,6 +51,14 @@ def test_every_element_once_and_bit_for_bit(emulator: Emulator, count: int, thre
     assert emulator.reports() == []
 
 
+@pytest.mark.parametrize("built", [False], indirect=True, ids=["fast"])
+def test_more_blocks_than_indices_have_bits_for(forward: Emulator) -> None:
+    count = (1 << 21) + 3
+    x, y = floats(count), floats(count)
+    forward.kernels.run_scale(x, y, count, 1)
+    assert set(y) == {1.0}
+
+
 def test_parameters_belong_to_each_thread_and_some_return_early(emulator: Emulator) -> None:
     values = [0.0, float("nan"), -3.0, 1e9, *range(200)]
     x, y = floats(300, values), floats(300)
