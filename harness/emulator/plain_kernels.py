@@ -185,42 +185,43 @@ def _is_kernel(code: Code, part: _Part) -> bool:
 
 def _rewrite_kernel(code: Code, kernel: _Part, text: _Text) -> None:
     reached = text.reached_from(kernel)
-    everything = [kernel, *reached]
-    if text.has_device_lambdas and any(part.calls_objects for part in everything):
+    loop = _loop_of(code, kernel, reached, text)
+    if loop is None or kernel.place is None or not _may_become_lambda(code, kernel):
         return
-    callees = [part for part in reached if part.place is not None]
-    if not all(part.is_known and not _has_shared(code, part) for part in everything):
-        return
-    # A loop of atomic operations may wait for what another thread is to do.
-    if any(part.is_atomic for part in everything) and (
-        any(part.loops for part in everything) or any(_names(text.reached_from(part), part) for part in everything)
-    ):
-        return
-    if not _may_become_lambda(code, kernel):
-        return
-    if any(
-        "threadIdx" in macro.names for callee in callees for macro in text.reached_from(callee) if macro.place is None
-    ):
-        return
-    if any("threadIdx" in part.names for part in callees) or any(part.names & _ASKING for part in everything):
-        loop = "published"
-    else:
-        # No compiler turns a loop in a thread and the loop over threads inside out: a vector would gain nothing.
-        loop = "ordered" if any(part.loops or part.is_atomic for part in everything) else "vectors"
-    for part in (kernel, *callees):
+    for part in (kernel, *reached):
         start, _, _, closing = part.place or (0, 0, 0, 0)
         for position in range(start, closing):
             if code.text(position) == "threadIdx" and part is not kernel:
                 code.token(position).written = _PUBLISHED_INDEX
             elif code.text(position) in _INLINED and code.text(position - 2) != "std":
                 code.token(position).written = f"cuemu_{code.text(position)}"
-    _, _, opening, closing = kernel.place or (0, 0, 0, 0)
+    _, _, opening, closing = kernel.place
     code.token(opening).written = f"{{ {_BEGIN}({loop})"
     code.token(closing).written = f"{_END} }}"
 
 
-def _names(parts: Iterable[_Part], wanted: _Part) -> bool:
-    return any(part is wanted for part in parts)
+def _loop_of(code: Code, kernel: _Part, reached: list[_Part], text: _Text) -> str | None:
+    """The loop that a kernel gets (``Loop`` in ``cuemu/threads.h``); None where a thread of it may have to wait."""
+    everything = [kernel, *reached]
+    if not all(part.is_known and not _has_shared(code, part) for part in everything):
+        return None
+    if text.has_device_lambdas and any(part.calls_objects for part in everything):
+        return None
+    loops = any(part.loops or _is_recursive(part, text) for part in everything)
+    is_atomic = any(part.is_atomic for part in everything)
+    if loops and is_atomic:
+        return None  # it may wait for what another thread is to do
+    callees = [part for part in reached if part.place is not None]
+    if any(part.place is None and "threadIdx" in part.names for one in callees for part in text.reached_from(one)):
+        return None  # a macro, whose text cannot name one variable in the kernel and another in what it calls
+    if any("threadIdx" in part.names for part in callees) or any(part.names & _ASKING for part in everything):
+        return "published"
+    # No compiler turns a loop in a thread and the loop over threads inside out: a vector would gain nothing.
+    return "ordered" if loops or is_atomic else "vectors"
+
+
+def _is_recursive(part: _Part, text: _Text) -> bool:
+    return any(part is other for other in text.reached_from(part))
 
 
 def _has_shared(code: Code, part: _Part) -> bool:
