@@ -10,6 +10,7 @@ import re
 
 from harness.emulator.launches import Kernels, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
+from harness.emulator.plain_kernels import rewrite_plain_kernels
 from harness.emulator.shared_memory import rewrite_shared
 from harness.emulator.syntax import Code, names_in
 
@@ -38,6 +39,7 @@ def rewrite_cuda(source: str) -> str:
     device_macros = frozenset(_macros_naming(tokens, {"__global__", "__device__"}))
     _rewrite_macros(tokens, kernels, device_macros)
     _rewrite_code(code, kernels, device_macros)
+    rewrite_plain_kernels(code)
     return written(tokens)
 
 

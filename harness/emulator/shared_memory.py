@@ -62,7 +62,7 @@ def rewrite_shared(code: Code, device_macros: frozenset[str]) -> None:
         code: The text, or a macro's body.
         device_macros: Macros that expand to ``__global__`` or ``__device__``.
     """
-    scopes = _Scopes(code)
+    scopes = Scopes(code)
     done = 0
     for position in range(len(code)):
         if code.text(position) != "__shared__" or position < done:
@@ -314,7 +314,7 @@ def _alignment_text(alignments: tuple[str, ...], suffix: str) -> tuple[str, list
     return f"alignof({holder})", [f"struct {specifiers} {holder} {{ char byte; }}"]
 
 
-def _inject(code: Code, scopes: _Scopes, declaration: _Declaration, text: str, device_macros: frozenset[str]) -> None:
+def _inject(code: Code, scopes: Scopes, declaration: _Declaration, text: str, device_macros: frozenset[str]) -> None:
     """Writes a file-scope declaration's local twin at the head of every later device function that uses it."""
     names = {declarator.name for declarator in declaration.declarators}
     spaces = _DEVICE_SPACES | device_macros
@@ -338,7 +338,7 @@ def _declares_itself(code: Code, start: int, stop: int, names: set[str]) -> bool
     return False
 
 
-class _Scopes:
+class Scopes:
     """Which braces of a text belong to functions.
 
     Attributes:

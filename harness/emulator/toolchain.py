@@ -308,10 +308,10 @@ class _Build:
         return [*arguments, "-x", "c++", "-c", str(source), "-o", f"{source}.o"]
 
     def _optimisation(self, unit: Unit) -> list[str]:
-        if unit.is_cuda and self._mode == "check":
-            return self._compiler.checked_flags()
+        if unit.is_cuda:
+            return self._compiler.checked_flags() if self._mode == "check" else self._compiler.fast_flags()
         # A C++ unit without a loop (declarations and bindings) runs as fast either way and compiles sooner without.
-        return ["-O2" if unit.is_cuda or unit.names & _LOOPS else "-O0"]
+        return ["-O2" if unit.names & _LOOPS else "-O0"]
 
     def link(self, objects: Sequence[Path]) -> Path:
         """Links object files into a shared library.

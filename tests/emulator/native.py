@@ -69,7 +69,8 @@ def build_kernels(source: Path, runtime: Path, checked: bool = False) -> Path:
     unit = library.with_suffix(".cpp")
     unit.write_text(f'#line 1 "{source}"\n{rewrite_cuda(text) if source.suffix == ".cu" else text}', encoding="utf-8")
     link = [f"-L{runtime.parent}", "-lcuemu", "-Wl,-rpath,$ORIGIN"]
-    flags = [*(find_compiler().checked_flags() if checked else ["-O2"]), "-include", "cuemu_prelude.h"]
+    compiler = find_compiler()
+    flags = [*(compiler.checked_flags() if checked else compiler.fast_flags()), "-include", "cuemu_prelude.h"]
     compiled = library.with_suffix(".o")
     subprocess.run([*COMPILE, *flags, "-c", str(unit), "-o", str(compiled)], check=True)
     subprocess.run([*COMPILE, str(compiled), "-o", str(library), *link], check=True)

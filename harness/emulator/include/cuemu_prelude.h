@@ -45,5 +45,6 @@
 #include "cuemu/launch.h"
 #include "cuemu/math.h"
 #include "cuemu/runtime.h"
+#include "cuemu/threads.h"
 #include "cuemu/unsupported.h"
 #include "cuemu/vector_types.h"

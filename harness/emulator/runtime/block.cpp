@@ -56,6 +56,14 @@ void Block::begin(std::uint64_t number) {
   arena_.begin_block();
 }
 
+const std::uint16_t* Block::take_threads(const Thread& first) {
+  for (unsigned i = 0; i < size_; i += kLanes) warps_[i / kLanes].live = 0;
+  warps_[first.linear / kLanes].live = 1u << first.linear % kLanes;
+  live_ = 1;
+  next_start_ = size_;
+  return start_order_.data();
+}
+
 void Block::end_thread(Thread& thread) {
   thread.state = State::ended;
   thread.stack = nullptr;

@@ -85,6 +85,9 @@ class Block {
   bool has_ready() const { return first_ready_ != nullptr; }
   // The next thread that has not begun, with no stack yet; null when all have.
   Thread* start_next();
+  // Ends all threads but `first`, the only one that has begun, which runs what they do; their order is the answer's.
+  const std::uint16_t* take_threads(const Thread& first);
+  unsigned size() const { return size_; }
   void end_thread(Thread& thread);
 
   // Lets a thread wait, and makes all of the block ready if it is the last. False: others wait at another barrier.

@@ -39,7 +39,7 @@ void SharedArena::begin_launch(std::size_t dynamic_bytes) {
   free_ = memory_ + kZoneBytes;
   fill_red_zone(memory_, kZoneBytes);
   dynamic_bytes_ = dynamic_bytes;
-  dynamic_damaged_ = false;
+  dynamic_damaged_ = is_dynamic_known_ = false;
   fill_red_zone(dynamic_ - kDynamicZoneBytes, kDynamicZoneBytes);
   fill_red_zone(dynamic_ + dynamic_bytes_, kDynamicZoneBytes);
 }
@@ -94,6 +94,7 @@ SharedArena::Place SharedArena::place(const char* address, std::size_t bytes) co
 
 std::vector<SharedArena::Damage> SharedArena::damage() {
   std::vector<Damage> found;
+  if (slots_.empty() && !is_dynamic_known_) return found;  // no thread has an address of the arena
   if (!slots_.empty() && damage_in(memory_, kZoneBytes) != nullptr) {
     fill_red_zone(memory_, kZoneBytes);
     if (!slots_.front().damaged) {

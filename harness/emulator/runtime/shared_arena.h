@@ -21,7 +21,10 @@ class SharedArena {
 
   // The variable's memory; null where it does not fit. Its address stays the same during a launch.
   void* slot(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
-  void* dynamic() { return dynamic_; }
+  void* dynamic() {
+    is_dynamic_known_ = true;
+    return dynamic_;
+  }
   std::size_t static_bytes() const { return static_bytes_; }
 
   // Whether an address is the arena's, red zones included.
@@ -58,6 +61,7 @@ class SharedArena {
   std::size_t static_bytes_ = 0;
   char* free_;
   bool dynamic_damaged_ = false;
+  bool is_dynamic_known_ = false;  // to a kernel of this launch
   std::vector<Slot> slots_;
   mutable std::size_t last_place_ = 0;  // the slot that was asked for last
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 
 #include "report.h"
@@ -139,6 +140,7 @@ void Worker::run(Block& block) {
     prepare(*next);
   }
   make_current(*next);
+  loops_over_threads_ = false;
   switch_context(scheduler_, next->context);
   current_ = nullptr;
 }
@@ -232,9 +234,26 @@ void Worker::live_on_this_stack() {
   }
 }
 
+Threads Worker::take_threads() {
+  Block& block = *block_;
+  if (block.live() != block.size() || loops_over_threads_) refuse_in_loop();
+  loops_over_threads_ = true;
+  return {launch_->order == Order::forward, block.take_threads(*current_), indices_, block.size()};
+}
+
+// The thread whose part of a loop runs is the one that the loop has published.
+uint3 Worker::thread_index() const { return loops_over_threads_ ? cuemu_thread_index : indices_[current_->linear]; }
+
+// The rewriter lets no kernel loop over its threads that calls what suspends one.
+void Worker::refuse_in_loop() const {
+  std::fprintf(stderr, "CPU emulator: kernel %s waits for other threads in a loop over threads\n", launch_->kernel);
+  std::abort();
+}
+
 // Continues the block's next thread that can run; returns when this one is continued.
 void Worker::suspend() {
   Thread& self = *current_;
+  if (loops_over_threads_) refuse_in_loop();
   if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
   Thread* next = block_->take_ready();
   if (next == &self) return;
@@ -257,6 +276,7 @@ void Worker::abandon() {
 }
 
 void Worker::yield() {
+  if (loops_over_threads_) return;  // no part of it is a loop that could wait
   Thread& self = *current_;
   if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
   block_->make_ready(self);
@@ -381,12 +401,12 @@ void* Worker::shared_bytes(const void* key, std::size_t bytes, std::size_t align
 }
 
 std::string Worker::position() const {
-  return "thread " + coordinates(indices_[current_->linear]) + " of block " + coordinates(cuemu_block_index);
+  return "thread " + coordinates(thread_index()) + " of block " + coordinates(cuemu_block_index);
 }
 
 void Worker::fail(const char* kind, int line, const std::string& message, const char* remedy, int error) {
   add_report({kind, launch_->kernel, line, message, remedy,
-              {{indices_[current_->linear], cuemu_block_index, line, message}}});
+              {{thread_index(), cuemu_block_index, line, message}}});
   if (error != 0) set_sticky_error(error);
   abandon();
 }
@@ -397,6 +417,8 @@ void Worker::fail_at(const char* kind, const void* code, const std::string& mess
   set_sticky_error(kLaunchFailure);
   abandon();
 }
+
+Threads take_threads() { return kernel_worker().take_threads(); }
 
 void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line) {
   return kernel_worker().shared_bytes(key, bytes, alignment, name, line);
@@ -455,7 +477,9 @@ void assertion_failed(const char* expression, const char* file, int line, const 
   constexpr int kAssert = 710;  // cudaErrorAssert
   Worker& worker = kernel_worker();
   const std::string place = worker.position();
-  std::fprintf(stderr, "%s:%d: %s: %s: Assertion `%s` failed.\n", file, line, function, place.c_str(), expression);
+  // A kernel's body may stand in a lambda (cuemu/threads.h).
+  const char* const named = std::strcmp(function, "operator()") == 0 ? worker.block().launch().kernel : function;
+  std::fprintf(stderr, "%s:%d: %s: %s: Assertion `%s` failed.\n", file, line, named, place.c_str(), expression);
   worker.fail("assert", line, "assertion `" + std::string(expression) + "` failed in " + place,
               "The kernel's own assertion does not hold for this input.", kAssert);
 }

@@ -21,6 +21,7 @@ class Worker {
   // These are for the running CUDA thread.
   Block& block() { return *block_; }
   const Thread& thread() const { return *current_; }
+  Threads take_threads();
   int wait_at_barrier(Barrier kind, int predicate, int line);
   void wait_at_grid_barrier(int line);
   std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
@@ -37,7 +38,7 @@ class Worker {
   [[noreturn]] void fail_at(const char* kind, const void* code, const std::string& message, const char* what,
                             const char* remedy);
   std::string position() const;
-  uint3 thread_index() const { return indices_[current_->linear]; }
+  uint3 thread_index() const;
 
  private:
   static void fiber_main();
@@ -52,12 +53,14 @@ class Worker {
   void prepare(Thread& thread);
   void make_current(Thread& thread);
   void suspend();
+  void refuse_in_loop() const;
   void leave_block();
   [[noreturn]] void abandon();
 
   Launch* launch_ = nullptr;
   Block* block_ = nullptr;
   Thread* current_ = nullptr;
+  bool loops_over_threads_ = false;  // the running thread took those of its block: it may not be suspended
   // Set while the block's threads do nothing but yield: the one that began, and how often its turn came again.
   const Thread* first_yielding_ = nullptr;
   unsigned yield_rounds_ = 0;

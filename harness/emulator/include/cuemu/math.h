@@ -29,8 +29,12 @@ CUEMU_EXTREMA(unsigned long long, unsigned long long, unsigned long long)
 CUEMU_EXTREMA(unsigned long long, long long, unsigned long long)
 CUEMU_EXTREMA(unsigned long long, unsigned long long, long long)
 #undef CUEMU_EXTREMA
-inline float min(float left, float right) { return ::fminf(left, right); }
-inline float max(float left, float right) { return ::fmaxf(left, right); }
+// fminf() and fmaxf() to the last bit: of two numbers one, of a number and a NaN the number. Spelled out, since a call
+// of the library keeps a loop from being vectorised; the rewriter has kernels call these.
+constexpr float cuemu_fminf(float left, float right) { return left < right || right != right ? left : right; }
+constexpr float cuemu_fmaxf(float left, float right) { return left > right || right != right ? left : right; }
+inline float min(float left, float right) { return cuemu_fminf(left, right); }
+inline float max(float left, float right) { return cuemu_fmaxf(left, right); }
 inline double min(double left, double right) { return ::fmin(left, right); }
 inline double max(double left, double right) { return ::fmax(left, right); }
 inline double min(float left, double right) { return ::fmin(static_cast<double>(left), right); }

@@ -25,8 +25,19 @@ using Entry = void (*)(const void* bound);
 void note_launch_frame(const void* end, const void* call, std::size_t bytes);
 #endif
 
-// Runs `entry(bound)` once for every CUDA thread and returns when all have ended.
+// Runs `entry(bound)` once for every CUDA thread and returns when all have ended. A kernel that takes its block's
+// threads (take_threads) is entered once a block.
 void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound);
+
+// The threads of the calling block, which all end with the calling one: for kernels that loop over them by themselves,
+// since nothing in them waits. Must be called by the first thread of a block, before anything else.
+struct Threads {
+  bool is_forward;               // whether they are to run in the order of their numbers
+  const std::uint16_t* numbers;  // in the order in which they are to run
+  const uint3* indices;          // by number
+  unsigned count;
+};
+Threads take_threads();
 
 // The calling block's copy of a __shared__ variable; `key` tells variables apart.
 void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
@@ -98,6 +109,9 @@ void changed_nothing();
 bool in_kernel();
 
 }  // namespace cuemu
+
+// threadIdx below for code that may stand in a loop over threads, where it changes.
+extern "C" __thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_thread_index;
 
 // Plain variables, so that a host function may have its own `blockDim`. A switch between threads sets threadIdx; for
 // one thread none of these ever changes.

@@ -1,0 +1,103 @@
+// The loop over a block's threads, inside of kernels that the rewriter knows to wait for nothing: the compiler sees it
+// together with the kernel's body, inlines the one into the other, and may run several threads in one vector.
+#pragma once
+
+#include "runtime.h"
+
+// Around the body of a kernel. Parameters are captured by value and copied for each thread, which may change its own;
+// the second pair of braces lets a body have a variable of its own that is called blockDim.
+#ifdef CUEMU_CHECKED
+// Each thread is entered by itself: the checker asks which one runs.
+#define CUEMU_EACH_THREAD_BEGIN(loop)
+#define CUEMU_EACH_THREAD_END
+#else
+// Each compiler takes the attribute in one place only.
+#ifdef __clang__
+#define CUEMU_MUTABLE __attribute__((always_inline)) mutable
+#else
+#define CUEMU_MUTABLE mutable __attribute__((always_inline))
+#endif
+#define CUEMU_EACH_THREAD_BEGIN(loop)                                                                              \
+  ::cuemu::for_each_thread<::cuemu::Loop::loop>([=](const uint3 threadIdx, const uint3 blockIdx,                   \
+                                                    const dim3 blockDim, const dim3 gridDim) CUEMU_MUTABLE->void { \
+    {
+#define CUEMU_EACH_THREAD_END \
+  }                           \
+  });
+#endif
+
+// With AVX2 a vector's store can leave out the lanes that `if (i < n)` leaves out; without, such a loop stays one of
+// single threads. No instruction of it rounds differently, and the library itself still runs on any x86-64.
+#ifdef __x86_64__
+#define CUEMU_WIDE __attribute__((noinline, target("avx2")))
+#else
+#define CUEMU_WIDE __attribute__((noinline))
+#endif
+
+namespace cuemu {
+
+enum class Loop {
+  vectors,    // nothing in the body stands in the way of running several threads in one vector
+  ordered,    // one thread after the other
+  published,  // the same, and something else than the body itself reads threadIdx: a function that it calls, a report
+};
+
+inline bool has_wide_vectors() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx2");
+#else
+  return true;
+#endif
+}
+
+template <Loop loop, typename Body>
+__attribute__((noinline)) void run_ordered(const Body& given, const Threads threads) {
+  const Body body = given;  // out of reach of the kernel's stores
+  const uint3 block = blockIdx;
+  const dim3 size = blockDim, grid = gridDim;
+  for (unsigned i = 0; i < threads.count; ++i) {
+    const uint3 index = threads.indices[threads.numbers[i]];
+    if constexpr (loop == Loop::published) cuemu_thread_index = index;
+    Body thread = body;
+    thread(index, block, size, grid);
+  }
+}
+
+// Grids up to this many blocks have no index beyond 2^31 in x. Told so, the compiler may take the elements at
+// `blockIdx.x * blockDim.x + threadIdx.x` for neighbours: a number without a sign could wrap around between two threads.
+constexpr unsigned kMostNumbered = 1u << 21;
+
+#define CUEMU_KNOWN(condition) \
+  if (!(condition)) __builtin_unreachable()
+
+template <typename Body>
+CUEMU_WIDE void run_vectors(const Body& given) {
+  const Body body = given;
+  const uint3 block = blockIdx;
+  const dim3 size = blockDim, grid = gridDim;
+  CUEMU_KNOWN(block.x < kMostNumbered && block.y < 65536 && block.z < 65536);
+  CUEMU_KNOWN(size.x <= 1024 && size.y <= 1024 && size.z <= 64);
+  for (unsigned z = 0; z < size.z; ++z) {
+    for (unsigned y = 0; y < size.y; ++y) {
+      for (unsigned x = 0; x < size.x; ++x) {
+        Body thread = body;
+        thread({x, y, z}, block, size, grid);
+      }
+    }
+  }
+}
+
+#undef CUEMU_KNOWN
+
+// Runs `body(threadIdx, blockIdx, blockDim, gridDim)` for every thread of the block, in the launch's order. What comes
+// of it is what comes of one thread after the other: where the compiler cannot prove that, it tests at run time.
+template <Loop loop, typename Body>
+inline void for_each_thread(const Body& body) {
+  const Threads threads = take_threads();
+  if constexpr (loop == Loop::vectors) {
+    if (threads.is_forward && gridDim.x <= kMostNumbered && has_wide_vectors()) return run_vectors(body);
+  }
+  run_ordered<loop>(body, threads);
+}
+
+}  // namespace cuemu
