@@ -91,7 +91,8 @@ def select(
 
     Args:
         root: Folder that holds ``problems`` and ``solutions``.
-        selectors: Problem names, ``problem/variant``, or paths of solution files; none means everything.
+        selectors: Problem names, ``problem/variant``, or paths of solution files or of folders of such; none means
+            everything.
         problem: Name or path of the problem that path selectors belong to (and, without selectors, the one whose
             solutions are meant).
         on_bad_file: Called with the error of each file that cannot be used; the others are selected nevertheless.
@@ -159,8 +160,13 @@ def _select_one(root: Path, selector: str, given: Problem | None) -> list[_Wante
     path = Path(selector)
     if path.suffix == ".py" or os.path.isfile(selector):  # noqa: PTH113
         return [_select_file(root, path, given)]
+    if os.path.isdir(selector):  # noqa: PTH112 - False for any odd name
+        files = sorted(one for one in path.glob("*.py") if one.stem != "__init__")
+        if not files:
+            raise UsageError(f"no solution (*.py) lies in the folder {one_line(selector)}")
+        return [_select_file(root, one, given) for one in files]
     known = [*problems, *(f"{name}/{variant}" for name in problems for variant in solution_paths(root, name))]
-    raise UsageError(f"{selector!r} names no problem, solution or file.{suggestion(selector, known)}")
+    raise UsageError(f"{selector!r} names no problem, solution, file or folder.{suggestion(selector, known)}")
 
 
 def _select_file(root: Path, path: Path, given: Problem | None) -> _Wanted:

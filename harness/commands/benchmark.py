@@ -125,7 +125,7 @@ def command(
                     tqdm.write(f"error: {printable(str(outcome))}", file=sys.stderr)
                 else:
                     report.records.append(outcome.record)
-    return exit_code(report.records, bad_problem or has_bad_files)
+    return exit_code((record.status for record in report.records), bad_problem or has_bad_files)
 
 
 @dataclass

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import click
 from tqdm import tqdm
 
 from harness import baselines
+from harness.commands.lines import Lines
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import (
@@ -24,7 +28,7 @@ from harness.errors import (
     UsageError,
 )
 from harness.executors.ledger import Ledger
-from harness.executors.plan import Choice, plan
+from harness.executors.plan import Choice, Job, Planner
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.paths import harness_home, project_root
@@ -72,6 +76,13 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     metavar="NAME",
     help=f"Time against this one, too: {', '.join(baselines.BASELINES)}; repeatable. [default: eager]",
 )
+@click.option("--fail-fast", is_flag=True, help="Stop at the first that does not pass.")
+@click.option(
+    "--max-hours",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="H",
+    help="Begin nothing more after so many hours; the same command goes on from there.",
+)
 @click.option("--fresh", is_flag=True, help="Judge again what the store has an answer for.")
 @option("root")
 @option("home")
@@ -114,6 +125,8 @@ def command(
     build_timeout: float,
     fail_below: float | None,
     rivals: tuple[str, ...],
+    fail_fast: bool,
+    max_hours: float | None,
     fresh: bool,
     root: str | None,
     home: str | None,
@@ -129,7 +142,9 @@ def command(
 ) -> int:
     """Build, run and judge solutions against their problems.
 
-    SELECTORS are problems, problem/variant, or paths of solution files; none means every solution there is.
+    SELECTORS are problems, problem/variant, or paths of solution files or folders; none means every solution there is.
+    - alone reads candidates from standard input, a JSON object a line, and judges each as it comes: "source" or "path",
+    "problem" where --problem does not say it for all, "tag" to know the result by.
 
     \b
     Examples:
@@ -138,6 +153,7 @@ def command(
       python -m harness evaluate answer.py --problem group_norm --set batch_size=2 --json
       python -m harness evaluate --device cuda:0 --fail-below 1.2 --fresh
       python -m harness evaluate group_norm --check
+      generate | python -m harness evaluate - --problem group_norm --json
 
     Every finished evaluation is in the store before it is shown; the same one asked again is answered from there.
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
@@ -154,11 +170,17 @@ def command(
             raise UsageError(f"{option_name} and --no-timing exclude each other: it is about speed")
     constants = parse_settings(settings)
     baselines.chosen(rivals)
-    candidates, has_bad_files = selected(root, selectors, problem)
-    if not candidates:
-        return EXIT_USAGE
+    candidates, has_bad_files = None, False
+    if "-" not in selectors:
+        candidates, has_bad_files = selected(root, selectors, problem)
+        if not candidates:
+            return EXIT_USAGE
+    elif len(selectors) > 1:
+        raise UsageError("-, standard input, goes with no other selector: name those files on lines, by their path")
     order = Order(
         candidates=candidates,
+        root=root,
+        problem=problem,
         choice=Choice(cases, constants),
         limits=Limits(timeout, build_timeout),
         home=harness_home(home),
@@ -171,6 +193,8 @@ def command(
         baselines=rivals,
         seed=seed,
         fresh=fresh,
+        fails_fast=fail_fast,
+        max_hours=max_hours,
         fail_below=fail_below,
         as_json=as_json,
     )
@@ -196,7 +220,9 @@ class Order:
     """What the user asked for.
 
     Attributes:
-        candidates: The solutions.
+        candidates: The solutions; None for those that stdin names.
+        root: Folder that holds ``problems`` and ``solutions``, where the user named one.
+        problem: The problem of what stdin gives, where a line names none.
         choice: On which cases.
         limits: Seconds that a candidate may run and build.
         home: ``HARNESS_HOME``.
@@ -209,11 +235,15 @@ class Order:
         baselines: Baselines beside eager.
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
+        fails_fast: Stop at the first that does not pass.
+        max_hours: When to begin nothing more.
         fail_below: A speedup that is not enough.
         as_json: JSON lines instead of the table.
     """
 
-    candidates: list[Candidate]
+    candidates: list[Candidate] | None
+    root: str | None
+    problem: str | None
     choice: Choice
     limits: Limits
     home: Path
@@ -226,6 +256,8 @@ class Order:
     baselines: tuple[str, ...]
     seed: str | None
     fresh: bool
+    fails_fast: bool
+    max_hours: float | None
     fail_below: float | None
     as_json: bool
 
@@ -233,9 +265,11 @@ class Order:
 def _evaluate(order: Order, wanted_device: str) -> int:
     from harness.executors.session import opened
 
+    found = _Found(order)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
-        is_new = order.fresh or not all(store.knows(candidate.solution.digest) for candidate in order.candidates)
+        is_new = order.fresh or order.candidates is None
+        is_new = is_new or not all(store.knows(candidate.solution.digest) for candidate in order.candidates or ())
         session = stack.enter_context(opened(wanted_device, order.home, is_new, order.is_timed))
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
@@ -266,54 +300,138 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             stack.callback(print_table, verdicts)  # also of what is finished when the run is interrupted
         results = stack.enter_context(results_alone())
         stack.enter_context(unwinding())
-        jobs, bad_problem = plan(order.candidates, order.choice, session.device == "cpu")
-        total = sum(len(job.cases) for job in jobs)
+        jobs: Iterable[Job]
+        planner = Planner(order.choice, session.device == "cpu")
+        if order.candidates is None:
+            lines = stack.enter_context(_lines(order, found))
+            tags, jobs, total = lines.tags, _line_jobs(lines, planner, found), None
+        else:
+            tags, jobs = {}, [job for one in order.candidates if (job := planner.job(one)) is not None]
+            total = sum(len(job.cases) for job in jobs)
         bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
-        told: set[str] = set()
-        for outcome in local.run(jobs, policy, session, ledger, bar.set_description_str):
+        outcomes = local.run(jobs, policy, session, ledger, bar.set_description_str)
+        stack.enter_context(contextlib.closing(outcomes))
+        for done, outcome in enumerate(outcomes, start=1):
             bar.update()
             if isinstance(outcome, ProblemError):
-                bad_problem = True
-                if str(outcome) not in told:  # every candidate meets the same one
-                    tqdm.write(f"error: {printable(str(outcome))}", file=sys.stderr)
-                told.add(str(outcome))
-                continue
-            verdicts.append(outcome)
-            if order.as_json:
-                print(outcome.record.to_json(stored=outcome.stored), file=results, flush=True)
-    records = [verdict.record for verdict in verdicts]
-    slow = _too_slow(records, order.fail_below)
-    for record, direction, speedup in slow:
-        words = "was not measured" if speedup is None else f"is {speedup:.3g}"
-        print(
-            f"{one_line(record.solution)} {record.case}: speedup {direction} {words}, below {order.fail_below}",
-            file=sys.stderr,
-        )
-    return exit_code(records, bad_problem) or (EXIT_NOT_PASSED if slow else EXIT_PASSED)
+                found.add_bad_problem(outcome)
+            else:
+                found.add(outcome.record)
+                if order.as_json:  # of thousands none is kept
+                    more = {"tag": tag} if (tag := tags.get(Path(outcome.record.solution_path))) is not None else {}
+                    print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
+                else:
+                    verdicts.append(outcome)
+            if done != total and (why := found.why_stop()):
+                tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
+                break
+        found.has_bad_problem |= planner.has_bad_problem
+    for words in found.slow:
+        print(words, file=sys.stderr)
+    return found.code
 
 
-def _too_slow(records: list[EvaluationRecord], bound: float | None) -> list[tuple[EvaluationRecord, str, float | None]]:
-    """The passed records with a direction below the bound, that direction and its speedup; fails closed."""
-    slow: list[tuple[EvaluationRecord, str, float | None]] = []
-    for record in records:
-        if bound is None or record.status is not Status.PASSED:
+@contextlib.contextmanager
+def _lines(order: Order, found: _Found) -> Iterator[Lines]:
+    """The candidates of stdin.
+
+    Raises:
+        UsageError: The program was started without one.
+    """
+    if sys.stdin is None:
+        raise UsageError("-: there is no standard input")
+    with tempfile.TemporaryDirectory(prefix="harness-lines-") as folder:
+        yield Lines(sys.stdin.buffer, project_root(order.root), order.problem, Path(folder), found.add_bad_line)
+
+
+def _line_jobs(lines: Lines, planner: Planner, found: _Found) -> Iterator[Job]:
+    for candidate in lines:
+        try:
+            job = planner.job(candidate)
+        except UsageError as error:  # a case that this problem does not have: another line's may have it
+            found.add_bad_line(error)
             continue
-        if not record.speedup:
-            slow.append((record, "over eager", None))
-            continue
-        slow += [(record, name, value) for name, value in record.speedup.items() if not value >= bound]
-    return slow
+        if job is not None:
+            yield job
 
 
-def exit_code(records: list[EvaluationRecord], bad_problem: bool) -> int:
+class _Found:
+    """What came of a command so far: its exit code, and whether it is to end now.
+
+    Args:
+        order: What the user asked for.
+
+    Attributes:
+        statuses: How many records ended so.
+        slow: What to say of passed records whose speedup is not enough.
+        has_bad_problem: Whether a problem did not run.
+    """
+
+    def __init__(self, order: Order):
+        self.statuses: Counter[Status] = Counter()
+        self.slow: list[str] = []
+        self.has_bad_problem = False
+        self._order = order
+        self._has_bad_line = False
+        self._is_stopped = False
+        self._told: set[str] = set()
+        self._started = time.monotonic()
+
+    def add(self, record: EvaluationRecord) -> None:
+        """Count a record."""
+        self.statuses[record.status] += 1
+        self.slow += _too_slow(record, self._order.fail_below)
+
+    def add_bad_problem(self, error: ProblemError) -> None:
+        """Say once what is wrong with a problem: every candidate meets the same."""
+        self.has_bad_problem = True
+        if str(error) not in self._told:
+            tqdm.write(f"error: {printable(str(error))}", file=sys.stderr)
+        self._told.add(str(error))
+
+    def add_bad_line(self, error: HarnessError) -> None:
+        """Say what is wrong with a line of stdin."""
+        self._has_bad_line = True
+        tqdm.write(f"error: {printable(str(error))}", file=sys.stderr)
+
+    def why_stop(self) -> str:
+        """Why nothing more is to be judged; empty where there is no reason."""
+        hours = self._order.max_hours
+        words = ""
+        if self._order.fails_fast and (set(self.statuses) - {Status.PASSED} or self.has_bad_problem):
+            words = "stopped at the first that did not pass (--fail-fast)"
+        elif hours is not None and time.monotonic() - self._started > hours * 3600:
+            words = f"stopped after {hours:g} hours (--max-hours)"
+        self._is_stopped = bool(words)
+        return words
+
+    @property
+    def code(self) -> int:
+        """The exit code; what is left out has not passed."""
+        code = exit_code(self.statuses, self.has_bad_problem or self._has_bad_line)
+        return code or (EXIT_NOT_PASSED if self.slow or self._is_stopped else EXIT_PASSED)
+
+
+def _too_slow(record: EvaluationRecord, bound: float | None) -> Iterator[str]:
+    """A sentence for each direction of a passed record whose speedup is below the bound; fails closed."""
+    if bound is None or record.status is not Status.PASSED:
+        return
+    of_record = f"{one_line(record.solution)} {record.case}: speedup"
+    if not record.speedup:
+        yield f"{of_record} over eager was not measured, below {bound}"
+    for direction, speedup in (record.speedup or {}).items():
+        if not speedup >= bound:
+            yield f"{of_record} {direction} is {speedup:.3g}, below {bound}"
+
+
+def exit_code(statuses: Iterable[Status], bad_problem: bool) -> int:
     """The program's exit code: a bad problem before a failed harness before a candidate that did not pass.
 
     Where nothing was judged nothing has passed: that is wrong usage.
     """
-    if bad_problem or not records:
+    found = set(statuses)
+    if bad_problem or not found:
         return EXIT_USAGE
-    if any(record.status is Status.HARNESS_ERROR for record in records):
+    if Status.HARNESS_ERROR in found:
         return EXIT_HARNESS
-    if any(record.status is not Status.PASSED for record in records):
-        return EXIT_NOT_PASSED
-    return EXIT_PASSED
+    return EXIT_PASSED if found == {Status.PASSED} else EXIT_NOT_PASSED

@@ -94,7 +94,8 @@ def command(
         return EXIT_PASSED
     # A name such as group_norm, without .py, would select a problem.
     selector = str(path) if path.is_absolute() else os.path.join(".", path)  # noqa: PTH118 - Path would drop the dot
-    return _evaluate(selectors=(selector,), problem=problem, root=root, as_json=as_json, **judging)
+    told = {"selectors": (selector,), "problem": problem, "root": root, "as_json": as_json}
+    return _evaluate(**told, fail_fast=False, max_hours=None, **judging)  # one candidate is no queue
 
 
 command.params += [parameter for parameter in evaluate.command.params if parameter.name in _JUDGING]

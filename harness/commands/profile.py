@@ -104,7 +104,7 @@ def _profile(task: Task, wanted_device: str, as_json: bool) -> int:
     else:
         print(f"{one_line(record.solution)} {record.case}: {record.status}, so it has no profile")
         print(printable(record.message))
-    return exit_code([record], bad_problem=False)
+    return exit_code([record.status], bad_problem=False)
 
 
 def _count(task: Task, wanted_device: str, as_json: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,19 +27,19 @@ class Verdict(NamedTuple):
 
 
 def run(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     policy: Policy,
     session: Session,
     ledger: Ledger,
     progress: Callable[[str], None],
     confirms: bool = False,
-) -> Iterator[Verdict | ProblemError]:
+) -> Generator[Verdict | ProblemError]:
     """Judge all jobs in order; a bad candidate or problem never affects the next.
 
     What the store knows already is taken from there; every other record is in the store before it is yielded.
 
     Args:
-        jobs: What to judge.
+        jobs: What to judge; where that is no list, the next one is asked for when the one before is done.
         policy: How.
         session: The device and its workers; one is started ahead while there are more candidates.
         ledger: The store.
@@ -53,6 +53,7 @@ def run(
         StoreError: A record could not be kept.
         DeviceError: After a candidate failed, the GPU does not work any more.
     """
+    count = len(jobs) if isinstance(jobs, Sequence) else None
     for number, job in enumerate(jobs, start=1):
         name = one_line(job.candidate.solution.name)
         judge = CandidateJudge(
@@ -80,7 +81,7 @@ def run(
                 yield Verdict(ledger.keep(job.candidate, record), stored=False)
                 if judge.may_have_harmed_the_device:
                     check_device(policy.device)
-                if number < len(jobs):
+                if count is None or number < count:
                     session.workers.start_ahead()
 
 

@@ -45,33 +45,58 @@ class Job:
     cases: Cases
 
 
+class Planner:
+    """Gives candidates their cases, which are found once for each problem.
+
+    Args:
+        choice: What the user chose.
+        on_cpu: Whether only what fits the emulator is meant.
+
+    Attributes:
+        has_bad_problem: Whether a problem turned out bad on the way, or without a case; that was told on stderr.
+    """
+
+    def __init__(self, choice: Choice, on_cpu: bool):
+        self.has_bad_problem = False
+        self._choice = choice
+        self._on_cpu = on_cpu
+        self._chosen: dict[Path, Cases] = {}
+
+    def job(self, candidate: Candidate) -> Job | None:
+        """A candidate with its cases; None where its problem has none.
+
+        Raises:
+            UsageError: A case or constant is unknown.
+        """
+        problem = candidate.problem
+        if problem.path not in self._chosen:
+            self._chosen[problem.path] = self._cases_of(problem)
+        cases = self._chosen[problem.path]
+        return Job(candidate, cases) if cases else None
+
+    def _cases_of(self, problem: Problem) -> Cases:
+        try:
+            cases = _cases(problem, self._choice, self._on_cpu)
+            fault = "" if cases else f"no case of {problem.path} is left to judge; choose one with --case or --set"
+        except ProblemError as error:
+            cases, fault = (), str(error)
+        except (SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
+            cases, fault = (), str(failure(problem, "sizing its cases", error))
+        if fault:
+            self.has_bad_problem = True
+            print(f"error: {printable(fault)}", file=sys.stderr)
+        return cases
+
+
 def plan(candidates: Sequence[Candidate], choice: Choice, on_cpu: bool) -> tuple[list[Job], bool]:
     """The candidates with their cases; and whether a problem turned out bad on the way (told on stderr).
 
     Raises:
         UsageError: A case or constant is unknown.
     """
-    chosen: dict[Path, Cases] = {}
-    bad_problem = False
-    for candidate in candidates:
-        problem = candidate.problem
-        if problem.path not in chosen:
-            try:
-                chosen[problem.path] = _cases(problem, choice, on_cpu)
-            except ProblemError as error:
-                bad_problem = True
-                chosen[problem.path] = ()
-                print(f"error: {printable(str(error))}", file=sys.stderr)
-            except (SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
-                bad_problem = True
-                chosen[problem.path] = ()
-                print(f"error: {printable(str(failure(problem, 'sizing its cases', error)))}", file=sys.stderr)
-    for path, cases in chosen.items():
-        if not cases and not bad_problem:
-            print(f"error: no case of {path} is left to judge; choose one with --case or --set", file=sys.stderr)
-            bad_problem = True
-    jobs = [Job(candidate, chosen[candidate.problem.path]) for candidate in candidates]
-    return [job for job in jobs if job.cases], bad_problem
+    planner = Planner(choice, on_cpu)
+    jobs = [job for candidate in candidates if (job := planner.job(candidate)) is not None]
+    return jobs, planner.has_bad_problem
 
 
 def _cases(problem: Problem, choice: Choice, on_cpu: bool) -> Cases:

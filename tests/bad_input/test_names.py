@@ -68,13 +68,13 @@ def test_what_a_candidate_says_is_spelt_out_in_the_table(new_place: Place) -> No
     ("name", "words"),
     [
         ("x" * 300 + ".py", "no file xxx"),
-        ("y" * 300, "names no problem, solution or file"),
+        ("y" * 300, "names no problem, solution, file or folder"),
         ("tiny/" + "z" * 300, "has no solution"),
         ("red\x1b[31m.py", "no file red\\x1b[31m.py"),
         (os.fsdecode(b"\xff.py"), "no file \\udcff.py"),
-        ("", "names no problem, solution or file"),
-        ("/", "names no problem, solution or file"),
-        ("..", "names no problem, solution or file"),
+        ("", "names no problem, solution, file or folder"),
+        ("/", "no solution (*.py) lies in the folder /"),
+        ("..", "no solution (*.py) lies in the folder .."),
         ("problems/tiny.py/x.py", "no file problems/tiny.py/x.py"),
     ],
 )

@@ -1,0 +1,206 @@
+"""Many candidates in one command: from a stream, from a folder, until one fails or the time is up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.emulator.toolchain import build_runtime
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+n = 8
+CASES = {"small": {}, "large": {"n": 64}}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+def get_inputs():
+    return [torch.randn(n)]
+
+
+def get_init_inputs():
+    return []
+"""
+HONEST = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.tanh()\n"
+WRONG = HONEST.replace("x.tanh()", "x.sinh()")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the problem, and two solutions beside each other."""
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "answers" / "a_wrong.py").write_text(WRONG)
+    (tmp_path / "answers" / "b_honest.py").write_text(HONEST)
+    (tmp_path / "answers" / "notes.txt").write_text("no solution")
+    return tmp_path
+
+
+class Stream:
+    """A command that reads lines; results are read as they come."""
+
+    def __init__(self, home: Path, folder: Path, *options: str):
+        command = [sys.executable, "-m", "harness", "evaluate", "-", "--device", "cpu", "--case", "small", "--json"]
+        self._process = subprocess.Popen(
+            [*command, *options],
+            cwd=folder,
+            env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def write(self, *lines: dict[str, Any] | bytes) -> None:
+        assert self._process.stdin is not None
+        for line in lines:
+            self._process.stdin.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return found
+
+    def end(self) -> tuple[int, list[dict[str, Any]], str]:
+        out, err = self._process.communicate()
+        return self._process.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def own_home(home: Path, tmp_path: Path) -> Path:
+    """A HARNESS_HOME in which nothing has been judged; the emulator's runtime is everybody's."""
+    build_runtime(home / "emulator")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "emulator").symlink_to(home / "emulator")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def stream(own_home: Path, folder: Path) -> Iterator[Stream]:
+    """A stream of candidates for the problem."""
+    made = Stream(own_home, folder, "--problem", "problem.py", "--seed", "ab")
+    yield made
+    made.kill()
+
+
+def test_lines_are_judged_as_they_come_and_bad_ones_are_left_out(stream: Stream) -> None:
+    stream.write({"source": HONEST, "tag": "first"})
+    first = stream.read()  # while the stream is open
+    assert (first["tag"], first["status"], first["solution"], first["stored"]) == ("first", "PASSED", "first", False)
+    stream.write(
+        b"\n",
+        b"{nonsense\n",
+        b"[1]\n",
+        {"source": HONEST, "tga": "x"},
+        {"source": 3},
+        {"tag": "neither"},
+        {"source": HONEST, "path": "answers/b_honest.py"},
+        {"source": HONEST, "problem": "no_such_problem"},
+        {"path": "answers/missing.py"},
+        {"source": HONEST, "tag": "x" * 201},
+        b"\xff\xfe\n",
+        {"path": "answers/a_wrong.py", "tag": "from a file"},
+        {"source": HONEST, "tag": "the same again"},
+        {"source": HONEST + "# another\n"},
+        {"source": "not python\ud800", "tag": "no program"},
+    )
+    code, rows, err = stream.end()
+    assert code == 2
+    assert [(row["tag"], row["status"], row["stored"]) for row in rows] == [
+        ("from a file", "WRONG_OUTPUT", False),
+        ("the same again", "PASSED", True),
+        ("", "PASSED", False),
+        ("no program", "LOAD_ERROR", False),
+    ]
+    assert [row["solution"] for row in rows] == ["answers/a_wrong.py", "the same again", "line 15", "no program"]
+    for number, words in (
+        (3, "no JSON"),
+        (4, "must be a JSON object"),
+        (5, "Did you mean 'tag'"),
+        (6, "'source' must be a string"),
+        (7, "'source' or a 'path'"),
+        (8, "one of the two"),
+        (9, "no problem 'no_such_problem'"),
+        (10, "no file answers/missing.py"),
+        (11, "200 are the most"),
+        (12, "no JSON"),
+    ):
+        (told,) = [line for line in err.splitlines() if f"line {number} of standard input" in line]
+        assert words in told
+    assert "Traceback" not in err
+
+
+def test_a_line_names_its_problem_where_not_all_have_one(own_home: Path, folder: Path) -> None:
+    stream = Stream(own_home, folder)
+    stream.write({"source": HONEST}, {"source": HONEST, "problem": "problem.py", "tag": "t"})
+    code, rows, err = stream.end()
+    assert (code, [row["tag"] for row in rows]) == (2, ["t"])
+    assert "line 1 of standard input: it must say which 'problem'" in err
+
+
+def test_a_stream_goes_with_no_other_selector(harness: Callable[..., Any]) -> None:
+    ran = harness("evaluate", "-", "group_norm")
+    assert ran.code == 2
+    assert "no other selector" in ran.err
+
+
+def test_a_folder_means_the_solutions_in_it(harness: Callable[..., Any], folder: Path) -> None:
+    options = ("--problem", folder / "problem.py", "--device", "cpu", "--seed", "ab")
+    ran = harness("evaluate", folder / "answers", *options, "--case", "small", "--json")
+    assert [Path(row["solution"]).name for row in ran.rows] == ["a_wrong.py", "b_honest.py"]
+    assert ran.code == 1
+    (folder / "empty").mkdir()
+    nothing = harness("evaluate", folder / "empty", *options)
+    assert nothing.code == 2
+    assert "no solution (*.py) lies in the folder" in nothing.err
+
+
+@pytest.mark.parametrize(
+    ("option", "words", "judged"),
+    [
+        (("--fail-fast",), "stopped at the first that did not pass (--fail-fast)", ["a_wrong.py"]),
+        (("--max-hours", "1e-9"), "stopped after 1e-09 hours (--max-hours)", ["a_wrong.py"]),
+        (("--max-hours", "1"), "", ["a_wrong.py", "a_wrong.py", "b_honest.py", "b_honest.py"]),
+    ],
+    ids=str,
+)
+def test_what_is_left_is_judged_by_the_same_command(
+    harness: Callable[..., Any], folder: Path, own_home: Path, option: tuple[str, ...], words: str, judged: list[str]
+) -> None:
+    command = ("evaluate", folder / "answers", "--problem", folder / "problem.py", "--device", "cpu", "--json")
+    own = {"HARNESS_HOME": str(own_home)}
+    ran = harness(*command, *option, **own)
+    assert [Path(row["solution"]).name for row in ran.rows] == judged
+    assert ran.code == 1
+    assert words in ran.err
+    assert ("goes on from there" in ran.err) == bool(words)
+    again = harness(*command, **own)
+    assert [row["stored"] for row in again.rows] == [True] * len(judged) + [False] * (4 - len(judged))
+
+
+def test_whoever_stops_early_has_not_passed(harness: Callable[..., Any], folder: Path) -> None:
+    (folder / "answers" / "a_wrong.py").unlink()
+    ran = harness(
+        "evaluate", folder / "answers", "--problem", folder / "problem.py", "--device", "cpu", "--json",
+        "--max-hours", "1e-9", "--fresh"
+    )  # fmt: skip
+    assert [row["status"] for row in ran.rows] == ["PASSED"]
+    assert ran.code == 1
