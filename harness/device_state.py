@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import DeviceError
+from harness.processes import descends_from
 
 #: Readings during a series are at least this far apart, in seconds; one takes about a millisecond.
 INTERVAL_S = 0.05
@@ -59,7 +60,8 @@ class Reading:
         slowdown_margin_c: Degrees to the temperature at which the GPU slows down.
         throttle: What keeps the clocks down, as words of ``REASONS``; that the GPU has nothing to do is none of them.
         is_idle: Whether the GPU has nothing to do, and lets its clocks sink.
-        other_pids: Processes that compute on the GPU and are not ours.
+        other_pids: Processes that compute on the GPU and are not ours; None where they cannot be told.
+        strangers: How many they are, at least: more than we could be, where they cannot be told.
         utilisation_percent: Share of the last fraction of a second in which a kernel ran.
     """
 
@@ -73,6 +75,7 @@ class Reading:
     throttle: tuple[str, ...] | None = None
     is_idle: bool | None = None
     other_pids: tuple[int, ...] | None = None
+    strangers: int = 0
     utilisation_percent: int | None = None
 
     @property
@@ -99,6 +102,7 @@ class DeviceWatch:
         self._own_pids = own_pids
         self._due_s = 0.0
         self._during: list[Reading] = []
+        self._recent: list[Reading] = []
         self._before = self.read()
 
     @classmethod
@@ -129,6 +133,7 @@ class DeviceWatch:
     def read(self) -> Reading:
         """The state now; about a millisecond."""
         nvml = self._nvml
+        others, strangers = self._others()
         power, limit = self._ask("nvmlDeviceGetPowerUsage"), self._ask("nvmlDeviceGetEnforcedPowerLimit")
         temperature = self._ask(
             "nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV", arguments=(nvml.NVML_TEMPERATURE_GPU,)
@@ -145,7 +150,8 @@ class DeviceWatch:
             slowdown_margin_c=self._margin_c(temperature),
             throttle=None if reasons is None else throttle_words(reasons),
             is_idle=None if reasons is None else bool(reasons & IDLE),
-            other_pids=self._other_pids(),
+            other_pids=others,
+            strangers=strangers,
             utilisation_percent=None if utilisation is None else utilisation.gpu,
         )
 
@@ -153,11 +159,16 @@ class DeviceWatch:
         """Take a reading for the series, at most one every ``INTERVAL_S``; to be called between timed calls."""
         if time.monotonic() >= self._due_s:
             self._during.append(self.read())
+            self._recent.append(self._during[-1])
             self._due_s = time.monotonic() + INTERVAL_S
 
+    def begin(self) -> None:
+        """Take a reading, with which a series begins; ``strangers`` looks back to it."""
+        self._recent = [self.read()]
+
     def strangers(self) -> str:
-        """Who else computes on the GPU now, or did between timed calls, in words; empty where nobody is known."""
-        return _strangers_of([self._before, *self._during, self.read()])
+        """Who else computes on the GPU now, or did since ``begin``, in words; empty where nobody is known."""
+        return _strangers_of([*self._recent, self.read()])
 
     def summary(self) -> dict[str, Any]:
         """What a record says of the device (``EvaluationRecord.device_state``); reads it once more.
@@ -195,20 +206,21 @@ class DeviceWatch:
         threshold: int | None = self._ask("nvmlDeviceGetTemperatureThreshold", arguments=(slowdown,))
         return None if threshold is None else threshold - temperature
 
-    def _other_pids(self) -> tuple[int, ...] | None:
-        """The strangers; None where they cannot be told.
+    def _others(self) -> tuple[tuple[int, ...] | None, int]:
+        """The strangers, None where they cannot be told, and how many they are at least.
 
-        In a container NVML may count processes as the host does. Then none of ours is among them, although this
-        process holds memory of the GPU, and who the others are is unknown.
+        Whatever this process or a worker has started is ours. In a container NVML may count processes as the host does:
+        then none of ours is among them, although this process holds memory of the GPU, and only their number speaks.
         """
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses")
         if listed is None:
-            return None
+            return None, 0
         pids = {process.pid for process in listed}
         own = {os.getpid(), *self._own_pids}
         if pids and not pids & own:
-            return None
-        return tuple(sorted(pids - own))
+            return None, max(0, len(pids) - len(own))
+        others = tuple(sorted(pid for pid in pids - own if not descends_from(pid, own)))
+        return others, len(others)
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:
@@ -315,7 +327,8 @@ def _strangers_of(readings: Sequence[Reading]) -> str:
     """Who was on the GPU in these readings that is not ours."""
     others = sorted({pid for reading in readings for pid in reading.other_pids or ()})
     if not others:
-        return ""
+        count = max((reading.strangers for reading in readings), default=0)
+        return f"{count} more processes than ours, as the host counts them, were on the GPU too" if count else ""
     some = ", ".join(map(str, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
     return f"process {some} was on the GPU too" if len(others) == 1 else f"processes {some} were on the GPU too"
 

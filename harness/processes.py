@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Collection
+from pathlib import Path
 
+#: A process has fewer ancestors than this.
+_MOST_GENERATIONS = 1000
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
@@ -12,6 +16,21 @@ def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent has ended, wherever they went; nothing but on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descends_from(process: int, ancestors: Collection[int]) -> bool:
+    """Whether one of these is a living process's parent, or its parent's, and so on (Linux); false where unknown."""
+    for _ in range(_MOST_GENERATIONS):
+        try:
+            stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        process = int(stat.rpartition(")")[2].split()[1])
+        if process in ancestors:
+            return True
+        if process <= 1:
+            return False
+    return False
 
 
 def adopts_orphans() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -134,6 +135,30 @@ def test_strangers_are_told_from_our_own(nvml: Nvml) -> None:
     assert watch.read().other_pids == (4444,)
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed[1:]  # as the host counts them, seen in a container
     assert opened().read().other_pids is None
+    assert opened().strangers() == "2 more processes than ours, as the host counts them, were on the GPU too"
+    assert opened({78, 79, 80}).strangers() == ""  # they may be ours
+
+
+def test_what_our_own_have_started_is_no_stranger(nvml: Nvml) -> None:
+    with subprocess.Popen(["sleep", "100"]) as child:
+        listed = [SimpleNamespace(pid=pid) for pid in (os.getpid(), child.pid, os.getppid())]
+        nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed
+        assert opened().read().other_pids == (os.getppid(),)
+        child.kill()
+
+
+def test_strangers_count_from_the_beginning_of_a_series(nvml: Nvml) -> None:
+    ours = [SimpleNamespace(pid=os.getpid())]
+    many = [*ours, *(SimpleNamespace(pid=1_000_000_000 + number) for number in range(9))]
+    nvml.values["nvmlDeviceGetComputeRunningProcesses"] = many
+    watch = opened()
+    watch.begin()
+    nvml.values["nvmlDeviceGetComputeRunningProcesses"] = ours
+    assert watch.strangers().endswith("1000000007, ... were on the GPU too")
+    watch.begin()
+    assert watch.strangers() == ""
+    nvml.values["nvmlDeviceGetComputeRunningProcesses"] = many[:2]
+    assert watch.strangers() == "process 1000000000 was on the GPU too"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import click
 from harness.commands import evaluate
 
 #: Options of ``evaluate`` that mean nothing where kernels are checked: it runs on the emulator, without timing.
-_WITHOUT = frozenset({"check", "device", "fail_below", "rivals"})
+_WITHOUT = frozenset({"check", "device", "fail_below", "rivals", "no_timing"})
+_NOT_TIMED = {"fail_below": None, "rivals": (), "no_timing": False}
 
 
 @click.command(
@@ -18,5 +19,5 @@ _WITHOUT = frozenset({"check", "device", "fail_below", "rivals"})
 @click.pass_context
 def command(context: click.Context, /, **options: object) -> int:
     """Check solutions."""
-    code: int = context.invoke(evaluate.command, **options, check=True, device="cpu", fail_below=None, rivals=())
+    code: int = context.invoke(evaluate.command, **options, check=True, device="cpu", **_NOT_TIMED)
     return code

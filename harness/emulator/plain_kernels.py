@@ -84,7 +84,7 @@ _INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 _BOUND_TO_FUNCTION = frozenset({"__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "struct", "class", "union", "asm"})
 _NOT_NAMES = frozenset({"__launch_bounds__", "__attribute__", "__align__", "alignas", "decltype", "__maxnreg__"})
 _TYPE_INTRODUCERS = frozenset({"struct", "class", "union", "enum", "typename", "using"})
-_INCLUDE = re.compile(r"#[ \t]*include[ \t]*[<\"]?(?P<path>[^>\"\s]*)")
+_INCLUDE = re.compile(r"#[ \t]*include[ \t]*(?P<bracket>[<\"]?)(?P<path>[^>\"\s]*)")
 _DEFINE = re.compile(r"#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)(?P<parameters>\([^)]*\))?")
 _C_HEADERS = frozenset({"float.h", "limits.h", "math.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h"})
 _TORCH_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/")
@@ -234,10 +234,12 @@ def _is_known_include(token: Token) -> bool:
     found = _INCLUDE.match(token.text) if token.kind is Kind.DIRECTIVE else None
     if found is None:
         return True
-    path = found["path"]
-    if path.startswith(_TORCH_FOLDERS) or path in _C_HEADERS:
+    path, bracket = found["path"], found["bracket"]
+    if bracket and (path.startswith(_TORCH_FOLDERS) or path in _C_HEADERS):
         return True
-    return bool(path) and ".." not in path and ("." not in path or (INCLUDE / path).is_file())
+    if bracket == "<" and re.fullmatch(r"\w+", path):
+        return True  # the standard library's
+    return bool(bracket and path) and ".." not in path and (INCLUDE / path).is_file()
 
 
 def _read(code: Code) -> _Text | None:

@@ -62,10 +62,14 @@ class Ledger:
         return _is_in_full(newest) or any(map(_is_in_full, verdicts))
 
     def _verdicts(self, blank: EvaluationRecord) -> Iterator[EvaluationRecord]:
-        """The verdicts on an evaluation, newest first, in however many trials and whatever it was timed against."""
-        question = _question(blank)
+        """The verdicts on an evaluation, newest first, in however many trials and whatever it was timed against.
+
+        To pass untimed says nothing against a fault that timing has found.
+        """
+        question, is_timed = _question(blank), _is_timed(blank)
         kept = self.store.of_solution(blank.digest, newest_first=True)
-        return (record for record in kept if _is_verdict(record) and _question(record) == question)
+        alike = (record for record in kept if _is_verdict(record) and _question(record) == question)
+        return (record for record in alike if record.status is not Status.PASSED or _is_timed(record) >= is_timed)
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
         """Name a finished record and put it into the store, with what is known of baselines that it was not timed with.
@@ -109,6 +113,11 @@ def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
     return record.problem_digest, plain(record.constants), software, clock_state(record.device_state)
 
 
+def _is_timed(record: EvaluationRecord) -> bool:
+    """Whether speed was to be measured."""
+    return record.device != "cpu" and bool(record.policy.get("timing", True))
+
+
 def _is_verdict(record: EvaluationRecord) -> bool:
     """Whether a record says something of the candidate, be its speed known or not."""
     return record.status not in (Status.HARNESS_ERROR, Status.OUT_OF_MEMORY)
@@ -118,9 +127,14 @@ def is_final(record: EvaluationRecord) -> bool:
     """Whether a record answers for good.
 
     Not where the harness failed, where memory was short (which may have been others' doing), or where speed was not
-    measured though it could be.
+    measured though it could be, be it in one direction only, beside others on the GPU.
     """
     if not _is_verdict(record):
         return False
-    is_timed = record.device != "cpu" and record.policy.get("timing", True)
-    return not is_timed or record.status is not Status.PASSED or record.speedup is not None
+    if not _is_timed(record) or record.status is not Status.PASSED:
+        return True
+    if record.speedup is None:
+        return False
+    around = (record.device_state.get(when, {}) for when in ("before", "after"))
+    is_shared = any(state.get("other_pids") or state.get("strangers") for state in around)
+    return not is_shared or record.speedup.keys() >= record.samples.keys()

@@ -47,8 +47,13 @@ class Conditions:
         if self._watch is not None:
             self._watch.sample()
 
+    def begin(self) -> None:
+        """A series begins, in which strangers count."""
+        if self._watch is not None:
+            self._watch.begin()
+
     def strangers(self) -> str:
-        """Who else computes on the device, in words; empty where nobody does that is known."""
+        """Who else computes on the device, or did in the series, in words; empty where nobody does that is known."""
         return "" if self._watch is None else self._watch.strangers()
 
     def fields(self, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

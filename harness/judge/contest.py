@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from harness.judge.conditions import Conditions
 from harness.judge.draws import Draw, derive_seed, draw_inputs
 from harness.judge.loops import Likeness
 from harness.judge.trial import Setting, backward_command
@@ -37,8 +38,7 @@ class Contest:
         device: The GPU.
         trial: Number of the first audited call in reports, after those of the trials.
         baselines: Names of the baselines, eager first.
-        between: Called after each round of a series, to look at the device.
-        strangers: Who else computes on the GPU, in words; empty where nobody does that is known.
+        conditions: What the device is seen to be like meanwhile.
         budgets: The largest relative budget that each output and gradient had in the trials, by its name in reports;
             None for what is little but rounding: eager's and an honest candidate's have nothing in common.
     """
@@ -53,8 +53,7 @@ class Contest:
     device: torch.device
     trial: int
     baselines: tuple[str, ...]
-    between: Callable[[], object]
-    strangers: Callable[[], str]
+    conditions: Conditions
     budgets: dict[str, float | None]
 
     def seed(self, *parts: object) -> int:

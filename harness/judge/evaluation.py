@@ -306,8 +306,7 @@ class CandidateJudge:
                     self._device,
                     trials,
                     self._policy.baselines,
-                    conditions.look,
-                    conditions.strangers,
+                    conditions,
                     budgets(results),
                 )
                 said = [fields["message"]]

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -24,6 +24,9 @@ from harness.records import Status
 from harness.rules import CLOCK
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
 from harness.wire.messages import Backward, Command, Time, Timed, Varied, Vary
+
+if TYPE_CHECKING:
+    from harness.judge.comparison import TrialResult
 
 CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2
@@ -39,8 +42,9 @@ FULL_HEAD_START_US = 2000
 #: Until the device is seen idle may take so much longer than behind eager's calls, and this share of a call.
 WAKING_MS, WAKING_SHARE = 0.05, 0.01
 #: What the judge runs before a rival is timed may take so many times what it takes at best, and this much more; and the
-#: device may be busy for so long behind a rival's call. It is shared with nobody, unless the candidate has left
-#: something running there: the device then turns to that for 2 ms at a time, as often as to the rival.
+#: device may be busy for so much longer behind a rival's call than behind the candidate's. It is shared with nobody,
+#: unless the candidate has left something running there: the device then turns to that for 2 ms at a time, as often as
+#: to the rival.
 BUSY_FACTOR, BUSY_MS = 4.0, 1.0
 #: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
 PRECISION = 0.005
@@ -49,7 +53,17 @@ ReplyT = TypeVar("ReplyT")
 
 
 class Refuted(CandidateStopped):
-    """The judge's clock speaks against a candidate's times; whoever else computes on the GPU can be the reason, too."""
+    """The judge's clock speaks against a candidate's times; whoever else computes on the GPU can be the reason, too.
+
+    Attributes:
+        series: The series that it speaks against.
+        audit: What the audited call came to; None where there was none yet.
+    """
+
+    def __init__(self, message: str, series: Series, audit: TrialResult | None = None):
+        super().__init__(Status.CHEATED, message, rule=CLOCK)
+        self.series = series
+        self.audit = audit
 
 
 class BaselineError(Exception):
@@ -214,16 +228,20 @@ def measure(
                         others.callback(worker.resume)
                 claims[side.name].append(claimed(side, backward, head_start_us))
         between()
-    _check_idle(flushes, claims)
-    return _series(claims, head_start_us)
+    series = _series(claims, head_start_us)
+    _check_idle(flushes, claims, series)
+    return series
 
 
-def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Sequence[Claim]]) -> None:
+def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Sequence[Claim]], series: Series) -> None:
     """Verify that the device was nobody's while rivals were timed.
+
+    A host that is slow to wake up is so behind the candidate's calls, too; so those are what rivals' are held against.
 
     Args:
         flushes: What the judge's own flush took before each call, in milliseconds, by side.
         claims: What the sides say of their calls; rivals do not lie.
+        series: What was made of the claims.
 
     Raises:
         Refuted: It was not.
@@ -231,17 +249,19 @@ def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Seq
     if CANDIDATE not in flushes:
         return
     best = min(took for every in flushes.values() for took in every)
-    for name in flushes.keys() - {CANDIDATE}:
-        before, behind = (
-            statistics.median(every) for every in (flushes[name], [claim.behind_ms for claim in claims[name]])
-        )
+    behind_ms = {name: statistics.median(claim.behind_ms for claim in every) for name, every in claims.items()}
+    for name in flushes:
+        if name == CANDIDATE:
+            continue
+        before, behind = statistics.median(flushes[name]), behind_ms[name]
         if before > BUSY_FACTOR * best + BUSY_MS:
             found = f"before {name} was timed: what takes the judge {best:.3g} ms there took {before:.3g} ms"
-        elif behind > BUSY_MS:
-            found = f"behind calls of {name}: it was idle {behind:.3g} ms after they were over"
+        elif behind > BUSY_MS + behind_ms[CANDIDATE]:
+            own = f"{behind_ms[CANDIDATE]:.3g} behind the candidate's own"
+            found = f"behind calls of {name}: it was idle {behind:.3g} ms after they were over, {own}"
         else:
             continue
-        raise Refuted(Status.CHEATED, f"the device was at work {found}", rule=CLOCK)
+        raise Refuted(f"the device was at work {found}", series)
 
 
 def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:

@@ -170,10 +170,12 @@ class Timing:
             try:
                 self._time_fairly(direction, rivals, outcome)
             except Refuted as stop:
-                strangers = contest.strangers()
+                strangers = contest.conditions.strangers()
                 if not strangers:
                     raise
+                outcome.series[direction.name] = stop.series
                 outcome.reasons[direction.name] = f"{strangers}, and {stop.message}"
+                outcome.audits += self._audits_of(stop, direction)
             if any(audit.failed for audit in outcome.audits):
                 return outcome
         self._stages.enter("memory")
@@ -200,13 +202,27 @@ class Timing:
             CandidateStopped: It failed.
             BaselineError: A baseline failed.
         """
+        self._contest.conditions.begin()
         try:
             self._time(direction, rivals, outcome, gives_head_start=True)
-        except Refuted:
-            series = outcome.series.get(direction.name)
-            if series is None or not series.head_start_us:
+        except Refuted as stop:
+            if not stop.series.head_start_us:
                 raise
             self._time(direction, rivals, outcome, gives_head_start=False)
+
+    def _audits_of(self, stop: Refuted, direction: Direction) -> list[TrialResult]:
+        """What calls that were looked at in windows came to, where times do not count: results still do."""
+        if stop.audit is not None or self._eager is None:
+            return [audit for audit in (stop.audit,) if audit is not None]
+        try:
+            self._eager.take_up()
+            asked(self._eager, DropSlots(), Released)
+            _, audit = certified(self._contest, direction, self._mine, self._eager, stop.series)
+        except Refuted as again:
+            return [audit for audit in (again.audit,) if audit is not None]
+        except Uncertified:
+            return []
+        return [audit]
 
     def _time(self, direction: Direction, rivals: Rivals, outcome: Outcome, gives_head_start: bool) -> None:
         """Take a series and certify it.
@@ -286,6 +302,7 @@ class Timing:
         if not short:
             return {}
         self._stages.enter("short calls")
+        self._contest.conditions.begin()
         traced = self._baseline.traced(self._scene)
         empty = self._baseline.empty(self._scene)
         found: dict[str, dict[str, dict[str, Any]]] = {direction.name: {} for direction in short}
@@ -307,7 +324,7 @@ class Timing:
                 try:
                     series = self._quick(direction, sides)
                 except Refuted as stop:
-                    strangers = self._contest.strangers()
+                    strangers = self._contest.conditions.strangers()
                     if not strangers:
                         raise
                     found[direction.name][mode] = {"failure": f"{strangers}, and {stop.message}"}
@@ -355,7 +372,9 @@ class Timing:
         backward = {CANDIDATE: mine, EMPTY.name: None}
         differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
         choose = random.Random(contest.seed(part))
-        return measure(differentiating, renew, contest.device, choose, contest.between, rounds, gives_head_start)
+        return measure(
+            differentiating, renew, contest.device, choose, contest.conditions.look, rounds, gives_head_start
+        )
 
 
 def _kernel_times(

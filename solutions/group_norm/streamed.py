@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:08671a8ddcb9db8ac4c93b0a1f3149db53f376a07d2acf64dd4a7751c037e304
+# digest: sha256:7d6e9f3f2f16ae418ece5fa227c9f19434ee1eec4ca1316ea53334e2f5a410a4
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -13,7 +13,7 @@ and the gradients of x, weight and bias (both of shape (channels,), float32).
 Replaces: ``torch.nn.GroupNorm`` and its backward (``native_group_norm``, ``native_group_norm_backward``).
 
 Why that should be faster: the least traffic is x and y once each (and x, dy and dx once in the backward), which takes
-3.51 and 5.28 ms at 4.28 TB/s for 112 x 64 x 512 x 512. Statistics come before the first y, so a group has to wait
+3.51 and 5.27 ms at 4.28 TB/s for 112 x 64 x 512 x 512. Statistics come before the first y, so a group has to wait
 somewhere: here in the shared memory and registers of all multiprocessors at once, which hold four groups of 8 MB, while
 bulk copies bring the next ones. Blocks tell each other their part of a group's sums through a word in memory each.
 docs/kernels/group_norm.md has what was tried and measured.
@@ -629,7 +629,7 @@ __device__ inline float sum_of_team(float value, float* scratch) {
 template <int kHeld, int kWidth, bool kIsWarp>
 __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostThreads)
     normalise_held_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
-                          float* mean, float* rstd) {
+                          float* mean, float* rstd, float* mean_low) {
   __shared__ float scratch[kMaxWarps];
   const int threads = kIsWarp ? kWarpSize : blockDim.x;
   const int thread = kIsWarp ? threadIdx.x % kWarpSize : threadIdx.x;
@@ -669,6 +669,7 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
     const float group_rstd = 1.0f / sqrtf(sum_of_team<kIsWarp>(m2, scratch) / length + eps);
     if (thread == 0) {
       mean[group] = around + distance;
+      mean_low[group] = (around - mean[group]) + distance;
       rstd[group] = group_rstd;
     }
     const int64_t first_channel = group % shape.groups * channels_per_group;
@@ -690,15 +691,16 @@ template <int kHeld, int kWidth>
 LaunchStatus launch(const float* x, const float* weight, const float* bias, const Shape& shape, float eps, float* y,
                     float* mean, float* rstd, cudaStream_t stream) {
   const int64_t groups = shape.samples * shape.groups;
+  float* mean_low = rstd + groups;
   const int64_t length = shape.channels / shape.groups * shape.spatial;
   if (length <= kHeld * kWarpSize) {
     normalise_held_groups<kHeld, kWidth, true>
-        <<<grid_for(ceil_div(groups, kWarpsPerBlock)), kWarpsPerBlock * kWarpSize, 0, stream>>>(x, weight, bias, shape,
-                                                                                               eps, y, mean, rstd);
+        <<<grid_for(ceil_div(groups, kWarpsPerBlock)), kWarpsPerBlock * kWarpSize, 0, stream>>>(
+            x, weight, bias, shape, eps, y, mean, rstd, mean_low);
   } else {
     const unsigned threads = static_cast<unsigned>(ceil_div(ceil_div(length, kHeld), kWarpSize) * kWarpSize);
     normalise_held_groups<kHeld, kWidth, false>
-        <<<grid_for(groups), threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+        <<<grid_for(groups), threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd, mean_low);
   }
   return launched("normalise_held_groups");
 }
@@ -1121,6 +1123,7 @@ struct Choice {
 
 // How a launch streams: floats that are copied at once, chunks in shared memory, warps that take sums.
 constexpr int kChunk = 4096;
+constexpr int kTeams = 4;  // of four warps; each holds one chunk in registers
 constexpr int kForwardStages = 13;
 constexpr int kForwardSumWarps = 8;
 constexpr int kForwardShared = kForwardStages * kChunk * 4;
@@ -1128,6 +1131,7 @@ constexpr int kBackwardStages = 7;  // of x and dy each
 constexpr int kBackwardSumWarps = 2;
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunk * 4;
 constexpr int kMaxBlocks = 160;
+constexpr int kBesideRing = 3 << 10;  // bytes of shared memory for barriers and statistics
 
 // Forward: groups up to this many floats fit the registers of a block.
 constexpr int64_t kForwardSmall = 16384;
@@ -1146,7 +1150,6 @@ inline int attribute_of(cudaDeviceAttr attribute, int device) {
 inline int streaming_blocks(int device, int shared_bytes) {
 #ifdef __NVCC__
   if (device < 0 && cudaGetDevice(&device) != cudaSuccess) return 0;
-  constexpr int kBesideRing = 3 << 10;  // barriers and statistics
   if (attribute_of(cudaDevAttrComputeCapabilityMajor, device) < 9) return 0;
   if (attribute_of(cudaDevAttrCooperativeLaunch, device) == 0) return 0;
   if (attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin, device) < shared_bytes + kBesideRing) return 0;
@@ -1158,14 +1161,18 @@ inline int streaming_blocks(int device, int shared_bytes) {
 #endif
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small.
-inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int shared_bytes, int device) {
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small; `stages`: chunks
+// in a block's ring.
+//
+// A block's chunks of a group wait in its ring and registers until the whole group is there. One more than these hold,
+// and nobody could ever go on: such groups are not streamed.
+inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int stages, int shared_bytes, int device) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
   if (is_cut && shape.samples * shape.channels * shape.spatial >= kStreamedLength) {
     const int blocks = streaming_blocks(device, shared_bytes);
-    if (blocks > 0) return {Plan::kStreamed, blocks};
+    if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < kTeams + stages) return {Plan::kStreamed, blocks};
   }
   return {Plan::kParts, 0};  // any device, any alignment, rows that chunks do not divide
 }
@@ -1196,10 +1203,10 @@ inline int64_t streaming_sums(const Shape& shape) {
 //
 // Nobody waits for a block that is not running: the launch is a cooperative one. A team may wait for a chunk's barrier
 // by parity since sums are taken in order, and no chunk behind a team's last is a ring ahead (kTeams <= kStages).
+// A group has no more chunks of one block than fit its ring and registers (choice_of).
 
 constexpr int kTeam = 128;                      // threads that write a chunk
 constexpr int kWordsPerLane = kMaxBlocks / 32;  // of a group, read by a warp
-constexpr int kTeams = 4;
 constexpr int kVectors = kChunk / (4 * kTeam);  // float4 of a chunk that a thread of a team holds
 constexpr unsigned long long kUnset = ~0ull;
 
@@ -1352,23 +1359,43 @@ inline Chunks chunks_of(const Shape& shape) {
           static_cast<int>(shape.groups)};
 }
 
+// Whether a kernel was compiled for devices that have what it needs, and not for older ones, where it does nothing.
+template <typename Kernel>
+bool is_compiled(Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return attributes.ptxVersion >= 90;
+}
+
+inline LaunchStatus status_of(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return {nullptr, nullptr};
+  cudaGetLastError();
+  return {what, cudaGetErrorString(error)};
+}
+
 // Clears the words and launches a block a multiprocessor, all of which run at the same time or none.
 template <typename... Parameters, typename... Arguments>
 LaunchStatus launch_streaming(void (*kernel)(Parameters...), const char* name, int blocks, int threads,
                               int shared_bytes, ulonglong2* words, const Chunks& chunks, cudaStream_t stream,
                               Arguments... arguments) {
-  const int parts = chunks.of_group < blocks ? chunks.of_group : blocks;
-  cudaMemsetAsync(words, 0xff, sizeof(ulonglong2) * chunks.groups * parts, stream);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  const size_t parts = chunks.of_group < blocks ? chunks.of_group : blocks;
+  LaunchStatus status = status_of(
+      cudaMemsetAsync(words, 0xff, sizeof(ulonglong2) * chunks.groups * parts, stream), "clearing words");
+  if (status.kernel != nullptr) return status;
+  status = status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
+  if (status.kernel != nullptr) return status;
   std::tuple<Parameters...> passed(arguments...);
-  std::apply(
+  return std::apply(
       [&](auto&... each) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&each))...};
-        cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(threads), pointers,
-                                    shared_bytes, stream);
+        return status_of(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks),
+                                                     dim3(threads), pointers, shared_bytes, stream),
+                         name);
       },
       passed);
-  return launched(name);
 }
 
 // Forward in one pass over memory: see streaming.cuh. Chunks of 16 KB, thirteen of which lie in shared memory and four
@@ -1395,6 +1422,8 @@ struct Shared {
   Statistics statistics[kRing];
   int arrived[kRing];
 };
+
+static_assert(sizeof(Shared) <= kBesideRing && kTeams <= kStages, "see plan.cuh and streaming.cuh");
 
 // Reads the words of each of the block's groups, and tells the teams.
 __device__ inline void combine(const Chunks& chunks, int mine, float eps, const ulonglong2* words, Shared& shared,
@@ -1584,6 +1613,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     normalise_chunks(chunks, mine, ring, shared, weight, bias, y);
   }
+#else
+  __trap();  // code for older devices: never chosen
 #endif
 }
 
@@ -1625,6 +1656,8 @@ struct Shared {
   Coefficients coefficients[kRing];
   int arrived[kRing];
 };
+
+static_assert(sizeof(Shared) <= kBesideRing && kTeams <= kStages, "see plan.cuh and streaming.cuh");
 
 // Reads the words of each of the block's groups, and tells the teams.
 __device__ inline void combine(const Chunks& chunks, int mine, const float* mean, const float* rstd,
@@ -1819,6 +1852,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     write_gradients(chunks, mine, ring, weight, shared, dx);
   }
+#else
+  __trap();  // code for older devices: never chosen
 #endif
 }
 
@@ -1861,7 +1896,8 @@ LaunchStatus launch_streamed_backward(const float* dy, const float* x, const flo
 }
 #endif
 
-// Chooses kernels by the shape, in each direction: see plan.cuh.
+// Chooses kernels by the shape, in each direction: see plan.cuh. Whatever the forward runs writes what the mean's float
+// lacks behind rstd, or zeros: the backward may run something else.
 
 int64_t forward_scratch(const Shape& shape) {
   const int64_t of_parts = in_parts::forward_scratch(shape);
@@ -1873,18 +1909,20 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
                             const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
-  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardShared, device);
+  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardStages, kForwardShared, device);
   const CurrentDevice current(device);
   const cudaStream_t cuda_stream = static_cast<cudaStream_t>(stream);
   if (choice.plan == Plan::kSmall) {
     return held::launch_forward(x, weight, bias, shape, eps, y, mean, rstd, cuda_stream);
   }
 #ifdef __NVCC__
-  if (choice.plan == Plan::kStreamed) {
+  if (choice.plan == Plan::kStreamed && is_compiled(streamed_forward::stream_forward)) {
     return launch_streamed_forward(x, weight, bias, shape, eps, y, mean, rstd, reinterpret_cast<ulonglong2*>(scratch),
                                    choice.blocks, cuda_stream);
   }
 #endif
+  const int64_t groups = shape.samples * shape.groups;
+  if (groups > 0) cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream);
   return in_parts::launch_forward(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
 }
 
@@ -1900,9 +1938,9 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
-  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardShared, device);
+  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardStages, kBackwardShared, device);
 #ifdef __NVCC__
-  if (choice.plan == Plan::kStreamed && gradients.x != nullptr) {
+  if (choice.plan == Plan::kStreamed && gradients.x != nullptr && is_compiled(streamed_backward::stream_backward)) {
     const CurrentDevice current(device);
     RowSums* sums = reinterpret_cast<RowSums*>(scratch + streaming_words(shape));
     return launch_streamed_backward(dy, x, weight, mean, rstd, shape, gradients,

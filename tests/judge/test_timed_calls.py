@@ -25,7 +25,6 @@ from harness.judge.series import HEAD_START_US, Refuted, Series
 from harness.judge.slots import Slots
 from harness.records import EvaluationRecord, Status
 from harness.report.comparison import Entry, columns
-from harness.rules import CLOCK
 from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
 from tests.judge import in_process
@@ -409,7 +408,7 @@ def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
 ) -> None:
     def measured(sides: Any, *_: Any) -> Series:
         if is_refuted_by == "series":
-            raise Refuted(Status.CHEATED, "the device was at work", rule=CLOCK)
+            raise Refuted("the device was at work", series_of(sides, 110.0, 120.0))
         return series_of(sides, 1.0, 120.0)
 
     words = "process 7 was on the GPU too" if is_shared else ""
@@ -419,10 +418,28 @@ def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
     refuted = {"windows": "the worker claims 1 ms", "series": "the device was at work"}[is_refuted_by]
     if is_shared:
         assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None), record.message
+        assert record.samples.keys() == {"forward", "forward_backward"}
         assert f"not certified and not counted: {words}, and {refuted}" in record.message
     else:
         assert (record.status, record.rule) == ("CHEATED", "clock"), record.message
         assert record.message.startswith(refuted)
+
+
+@pytest.mark.parametrize("is_refuted_by", ["windows", "series"])
+def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
+    is_refuted_by: str, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(sides: Any, *_: Any) -> Series:
+        if is_refuted_by == "series":
+            raise Refuted("the device was at work", series_of(sides, 110.0, 120.0))
+        return series_of(sides, 1.0, 120.0)
+
+    monkeypatch.setattr(speed, "measure", measured)
+    monkeypatch.setattr(Conditions, "strangers", lambda _: "process 7 was on the GPU too")
+    body = "s = self.scale * (1 + 1e-5 * bool(n)); time.sleep(0.1 if n else 0); return torch.tanh(x @ x.T) * s"
+    record = _judged(Trial("coarse_and_slow", body), tmp_path, home, baseline)
+    assert (record.status, record.speedup) == ("WRONG_OUTPUT", None), record.message
+    assert "in a timed call" in record.message
 
 
 @pytest.mark.parametrize("elements", [300, 1 << 18])

@@ -89,7 +89,7 @@ def test_baselines_of_other_conditions_are_not_taken(ledger: Ledger, change: dic
     [
         ({}, True),
         ({"policy": {"timeout_s": 60.0, "baselines": ["eager", "compile"]}}, True),
-        ({"policy": {"timeout_s": 60.0, "timing": False}, "speedup": None}, True),
+        ({"policy": {"timeout_s": 60.0, "timing": False}, "speedup": None}, False),
         ({"policy": {"timeout_s": 60.0, "trials": 1}}, False),  # one trial proves nothing by itself
         ({"policy": {"timeout_s": 60.0, "forward_only": True}}, False),
         ({"digest": "other"}, False),
@@ -115,6 +115,27 @@ def test_a_verdict_without_speed_answers_who_asked_for_none(
     kept = ledger.keep(CANDIDATE, replace(TIMED, policy=policy, speedup=None))
     assert ledger.recall(replace(kept, status=Status.HARNESS_ERROR)) == (kept if is_answered else None)
     assert ledger.recall(replace(kept, policy={"timeout_s": 60.0})) is None
+
+
+def test_to_pass_untimed_says_nothing_against_a_cheat_that_timing_found(ledger: Ledger) -> None:
+    ledger.keep(CANDIDATE, TIMED)
+    assert ledger.recall(TIMED) is not None
+    cheat = {"status": Status.CHEATED, "rule": "clock", "policy": {"trials": 1}, "speedup": None}
+    ledger.keep(CANDIDATE, replace(TIMED, **cheat))  # type: ignore[arg-type]
+    ledger.keep(CANDIDATE, replace(TIMED, policy={"timing": False}, speedup=None))
+    assert ledger.recall(TIMED) is None
+    assert not ledger.has_passed(TIMED)
+
+
+@pytest.mark.parametrize(("others", "is_answered"), [((), True), ((77,), False)])
+def test_a_direction_that_was_lost_beside_others_on_the_gpu_is_asked_for_again(
+    ledger: Ledger, others: tuple[int, ...], is_answered: bool
+) -> None:
+    samples = {"forward": {"candidate": {}}, "forward_backward": {"uncertified": {}}}
+    state = {**STATE, "after": {"other_pids": others}}
+    kept = ledger.keep(CANDIDATE, replace(TIMED, samples=samples, device_state=state))
+    assert (ledger.recall(TIMED) is not None) is is_answered
+    assert kept.speedup == TIMED.speedup
 
 
 @pytest.mark.parametrize("policy", [{}, {"trials": 1}, {"baselines": ["eager", "compile"], "trials": 1}], ids=str)

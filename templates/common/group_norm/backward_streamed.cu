@@ -25,6 +25,8 @@ struct Shared {
   int arrived[kRing];
 };
 
+static_assert(sizeof(Shared) <= kBesideRing && kTeams <= kStages, "see plan.cuh and streaming.cuh");
+
 // Reads the words of each of the block's groups, and tells the teams.
 __device__ inline void combine(const Chunks& chunks, int mine, const float* mean, const float* rstd,
                                const float* mean_low, const ulonglong2* words, Shared& shared) {
@@ -218,6 +220,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     write_gradients(chunks, mine, ring, weight, shared, dx);
   }
+#else
+  __trap();  // code for older devices: never chosen
 #endif
 }
 

@@ -23,6 +23,8 @@ struct Shared {
   int arrived[kRing];
 };
 
+static_assert(sizeof(Shared) <= kBesideRing && kTeams <= kStages, "see plan.cuh and streaming.cuh");
+
 // Reads the words of each of the block's groups, and tells the teams.
 __device__ inline void combine(const Chunks& chunks, int mine, float eps, const ulonglong2* words, Shared& shared,
                                float* mean, float* rstd, float* mean_low) {
@@ -211,6 +213,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     normalise_chunks(chunks, mine, ring, shared, weight, bias, y);
   }
+#else
+  __trap();  // code for older devices: never chosen
 #endif
 }
 

@@ -28,7 +28,7 @@ __device__ inline float sum_of_team(float value, float* scratch) {
 template <int kHeld, int kWidth, bool kIsWarp>
 __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostThreads)
     normalise_held_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
-                          float* mean, float* rstd) {
+                          float* mean, float* rstd, float* mean_low) {
   __shared__ float scratch[kMaxWarps];
   const int threads = kIsWarp ? kWarpSize : blockDim.x;
   const int thread = kIsWarp ? threadIdx.x % kWarpSize : threadIdx.x;
@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
     const float group_rstd = 1.0f / sqrtf(sum_of_team<kIsWarp>(m2, scratch) / length + eps);
     if (thread == 0) {
       mean[group] = around + distance;
+      mean_low[group] = (around - mean[group]) + distance;
       rstd[group] = group_rstd;
     }
     const int64_t first_channel = group % shape.groups * channels_per_group;
@@ -89,15 +90,16 @@ template <int kHeld, int kWidth>
 LaunchStatus launch(const float* x, const float* weight, const float* bias, const Shape& shape, float eps, float* y,
                     float* mean, float* rstd, cudaStream_t stream) {
   const int64_t groups = shape.samples * shape.groups;
+  float* mean_low = rstd + groups;
   const int64_t length = shape.channels / shape.groups * shape.spatial;
   if (length <= kHeld * kWarpSize) {
     normalise_held_groups<kHeld, kWidth, true>
-        <<<grid_for(ceil_div(groups, kWarpsPerBlock)), kWarpsPerBlock * kWarpSize, 0, stream>>>(x, weight, bias, shape,
-                                                                                               eps, y, mean, rstd);
+        <<<grid_for(ceil_div(groups, kWarpsPerBlock)), kWarpsPerBlock * kWarpSize, 0, stream>>>(
+            x, weight, bias, shape, eps, y, mean, rstd, mean_low);
   } else {
     const unsigned threads = static_cast<unsigned>(ceil_div(ceil_div(length, kHeld), kWarpSize) * kWarpSize);
     normalise_held_groups<kHeld, kWidth, false>
-        <<<grid_for(groups), threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+        <<<grid_for(groups), threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd, mean_low);
   }
   return launched("normalise_held_groups");
 }

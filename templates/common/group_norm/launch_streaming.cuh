@@ -7,21 +7,41 @@ inline Chunks chunks_of(const Shape& shape) {
           static_cast<int>(shape.groups)};
 }
 
+// Whether a kernel was compiled for devices that have what it needs, and not for older ones, where it does nothing.
+template <typename Kernel>
+bool is_compiled(Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return attributes.ptxVersion >= 90;
+}
+
+inline LaunchStatus status_of(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return {nullptr, nullptr};
+  cudaGetLastError();
+  return {what, cudaGetErrorString(error)};
+}
+
 // Clears the words and launches a block a multiprocessor, all of which run at the same time or none.
 template <typename... Parameters, typename... Arguments>
 LaunchStatus launch_streaming(void (*kernel)(Parameters...), const char* name, int blocks, int threads,
                               int shared_bytes, ulonglong2* words, const Chunks& chunks, cudaStream_t stream,
                               Arguments... arguments) {
-  const int parts = chunks.of_group < blocks ? chunks.of_group : blocks;
-  cudaMemsetAsync(words, 0xff, sizeof(ulonglong2) * chunks.groups * parts, stream);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  const size_t parts = chunks.of_group < blocks ? chunks.of_group : blocks;
+  LaunchStatus status = status_of(
+      cudaMemsetAsync(words, 0xff, sizeof(ulonglong2) * chunks.groups * parts, stream), "clearing words");
+  if (status.kernel != nullptr) return status;
+  status = status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
+  if (status.kernel != nullptr) return status;
   std::tuple<Parameters...> passed(arguments...);
-  std::apply(
+  return std::apply(
       [&](auto&... each) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&each))...};
-        cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(threads), pointers,
-                                    shared_bytes, stream);
+        return status_of(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks),
+                                                     dim3(threads), pointers, shared_bytes, stream),
+                         name);
       },
       passed);
-  return launched(name);
 }

@@ -13,6 +13,7 @@ struct Choice {
 
 // How a launch streams: floats that are copied at once, chunks in shared memory, warps that take sums.
 constexpr int kChunk = 4096;
+constexpr int kTeams = 4;  // of four warps; each holds one chunk in registers
 constexpr int kForwardStages = 13;
 constexpr int kForwardSumWarps = 8;
 constexpr int kForwardShared = kForwardStages * kChunk * 4;
@@ -20,6 +21,7 @@ constexpr int kBackwardStages = 7;  // of x and dy each
 constexpr int kBackwardSumWarps = 2;
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunk * 4;
 constexpr int kMaxBlocks = 160;
+constexpr int kBesideRing = 3 << 10;  // bytes of shared memory for barriers and statistics
 
 // Forward: groups up to this many floats fit the registers of a block.
 constexpr int64_t kForwardSmall = 16384;
@@ -38,7 +40,6 @@ inline int attribute_of(cudaDeviceAttr attribute, int device) {
 inline int streaming_blocks(int device, int shared_bytes) {
 #ifdef __NVCC__
   if (device < 0 && cudaGetDevice(&device) != cudaSuccess) return 0;
-  constexpr int kBesideRing = 3 << 10;  // barriers and statistics
   if (attribute_of(cudaDevAttrComputeCapabilityMajor, device) < 9) return 0;
   if (attribute_of(cudaDevAttrCooperativeLaunch, device) == 0) return 0;
   if (attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin, device) < shared_bytes + kBesideRing) return 0;
@@ -50,14 +51,18 @@ inline int streaming_blocks(int device, int shared_bytes) {
 #endif
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small.
-inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int shared_bytes, int device) {
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small; `stages`: chunks
+// in a block's ring.
+//
+// A block's chunks of a group wait in its ring and registers until the whole group is there. One more than these hold,
+// and nobody could ever go on: such groups are not streamed.
+inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int stages, int shared_bytes, int device) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
   if (is_cut && shape.samples * shape.channels * shape.spatial >= kStreamedLength) {
     const int blocks = streaming_blocks(device, shared_bytes);
-    if (blocks > 0) return {Plan::kStreamed, blocks};
+    if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < kTeams + stages) return {Plan::kStreamed, blocks};
   }
   return {Plan::kParts, 0};  // any device, any alignment, rows that chunks do not divide
 }

@@ -1,4 +1,5 @@
-// Chooses kernels by the shape, in each direction: see plan.cuh.
+// Chooses kernels by the shape, in each direction: see plan.cuh. Whatever the forward runs writes what the mean's float
+// lacks behind rstd, or zeros: the backward may run something else.
 
 int64_t forward_scratch(const Shape& shape) {
   const int64_t of_parts = in_parts::forward_scratch(shape);
@@ -10,18 +11,20 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
                             const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
-  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardShared, device);
+  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardStages, kForwardShared, device);
   const CurrentDevice current(device);
   const cudaStream_t cuda_stream = static_cast<cudaStream_t>(stream);
   if (choice.plan == Plan::kSmall) {
     return held::launch_forward(x, weight, bias, shape, eps, y, mean, rstd, cuda_stream);
   }
 #ifdef __NVCC__
-  if (choice.plan == Plan::kStreamed) {
+  if (choice.plan == Plan::kStreamed && is_compiled(streamed_forward::stream_forward)) {
     return launch_streamed_forward(x, weight, bias, shape, eps, y, mean, rstd, reinterpret_cast<ulonglong2*>(scratch),
                                    choice.blocks, cuda_stream);
   }
 #endif
+  const int64_t groups = shape.samples * shape.groups;
+  if (groups > 0) cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream);
   return in_parts::launch_forward(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
 }
 
@@ -37,9 +40,9 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
-  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardShared, device);
+  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardStages, kBackwardShared, device);
 #ifdef __NVCC__
-  if (choice.plan == Plan::kStreamed && gradients.x != nullptr) {
+  if (choice.plan == Plan::kStreamed && gradients.x != nullptr && is_compiled(streamed_backward::stream_backward)) {
     const CurrentDevice current(device);
     RowSums* sums = reinterpret_cast<RowSums*>(scratch + streaming_words(shape));
     return launch_streamed_backward(dy, x, weight, mean, rstd, shape, gradients,

@@ -10,10 +10,10 @@
 //
 // Nobody waits for a block that is not running: the launch is a cooperative one. A team may wait for a chunk's barrier
 // by parity since sums are taken in order, and no chunk behind a team's last is a ring ahead (kTeams <= kStages).
+// A group has no more chunks of one block than fit its ring and registers (choice_of).
 
 constexpr int kTeam = 128;                      // threads that write a chunk
 constexpr int kWordsPerLane = kMaxBlocks / 32;  // of a group, read by a warp
-constexpr int kTeams = 4;
 constexpr int kVectors = kChunk / (4 * kTeam);  // float4 of a chunk that a thread of a team holds
 constexpr unsigned long long kUnset = ~0ull;
 

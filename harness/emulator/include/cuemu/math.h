@@ -29,7 +29,7 @@ CUEMU_EXTREMA(unsigned long long, unsigned long long, unsigned long long)
 CUEMU_EXTREMA(unsigned long long, long long, unsigned long long)
 CUEMU_EXTREMA(unsigned long long, unsigned long long, long long)
 #undef CUEMU_EXTREMA
-// fminf() and fmaxf() to the last bit: of two numbers one, of a number and a NaN the number. Spelled out, since a call
+// As the library's fminf() and fmaxf(): of two numbers one, of a number and a NaN the number. Spelled out, since a call
 // of the library keeps a loop from being vectorised; the rewriter has kernels call these.
 constexpr float cuemu_fminf(float left, float right) { return left < right || right != right ? left : right; }
 constexpr float cuemu_fmaxf(float left, float right) { return left > right || right != right ? left : right; }
