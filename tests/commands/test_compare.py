@@ -190,7 +190,7 @@ def test_solutions_are_compared_by_their_newest_records(harness: Harness, tmp_pa
     environment = {"HARNESS_HOME": str(tmp_path)}
     chosen = ("--device", "cpu", "--case", "odd", "--forward-only")
     assert harness("evaluate", "group_norm", *chosen, **environment).code == 0
-    ran = harness("compare", "group_norm/fused", "group_norm/two_kernels", **environment)
+    ran = harness("compare", "group_norm/fused", "group_norm/streamed", "group_norm/two_kernels", **environment)
     assert ran.code == 0, ran.err
     assert "group_norm odd on CPU emulator" in ran.out
     assert "no winner: speed was not measured" in ran.out

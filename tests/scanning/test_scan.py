@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 #: What the shipped solutions do that the scan reports: their convolutions and products are torch's.
 SHIPPED = {
+    "group_norm/streamed": {"inline-assembly"},
     "conv_transpose2d_gelu_group_norm/aten": {"heavy-operator"},
     "conv_transpose2d_gelu_group_norm/aten_one_kernel": {"heavy-operator"},
     "gemm_bias_add_hardtanh_mish_group_norm/aten": {"heavy-operator"},
