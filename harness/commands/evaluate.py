@@ -271,8 +271,8 @@ def _evaluate(order: Order, wanted_device: str) -> int:
     found = _Found(order)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
-        is_new = order.fresh or order.candidates is None
-        is_new = is_new or not all(store.knows(candidate.solution.digest) for candidate in order.candidates or ())
+        known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
+        is_new = order.fresh or not known
         session = stack.enter_context(opened(wanted_device, order.home, is_new, order.is_timed))
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local

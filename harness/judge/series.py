@@ -13,20 +13,18 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from harness.baselines import BASELINES, EAGER
+from harness.judge.comparison import TrialResult
 from harness.judge.faults import Faults, stop_for
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.records import Status
 from harness.rules import CLOCK
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
 from harness.wire.messages import Backward, Command, Time, Timed, Varied, Vary
-
-if TYPE_CHECKING:
-    from harness.judge.comparison import TrialResult
 
 CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2

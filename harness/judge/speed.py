@@ -212,17 +212,22 @@ class Timing:
 
     def _audits_of(self, stop: Refuted, direction: Direction) -> list[TrialResult]:
         """What calls that were looked at in windows came to, where times do not count: results still do."""
-        if stop.audit is not None or self._eager is None:
-            return [audit for audit in (stop.audit,) if audit is not None]
-        try:
-            self._eager.take_up()
-            asked(self._eager, DropSlots(), Released)
-            _, audit = certified(self._contest, direction, self._mine, self._eager, stop.series)
-        except Refuted as again:
-            return [audit for audit in (again.audit,) if audit is not None]
-        except Uncertified:
-            return []
-        return [audit]
+        audit = stop.audit
+        if audit is None:
+            try:
+                _, audit = self._certified(direction, stop.series)
+            except Refuted as again:
+                audit = again.audit
+            except Uncertified:
+                return []
+        return [] if audit is None else [audit]
+
+    def _certified(self, direction: Direction, series: Series) -> tuple[Certificate, TrialResult]:
+        """As ``proof.certified``, beside eager."""
+        assert self._eager is not None
+        self._eager.take_up()
+        asked(self._eager, DropSlots(), Released)  # what other rivals hold is room for the windows
+        return certified(self._contest, direction, self._mine, self._eager, series)
 
     def _time(self, direction: Direction, rivals: Rivals, outcome: Outcome, gives_head_start: bool) -> None:
         """Take a series and certify it.
@@ -235,11 +240,9 @@ class Timing:
         self._stages.enter("series")
         series = outcome.series[direction.name] = self._series(direction, rivals, gives_head_start)
         self._stages.enter("certificate")
-        eager = self._eager = rivals.sides[EAGER]
-        eager.take_up()
-        asked(eager, DropSlots(), Released)  # what other rivals hold is room for the windows
+        self._eager = rivals.sides[EAGER]
         try:
-            outcome.add(direction.name, *certified(self._contest, direction, self._mine, eager, series))
+            outcome.add(direction.name, *self._certified(direction, series))
         except Uncertified as reason:
             outcome.reasons[direction.name] = str(reason)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:7d6e9f3f2f16ae418ece5fa227c9f19434ee1eec4ca1316ea53334e2f5a410a4
+# digest: sha256:904abb3f3d7f15540b55c2ed0a5fe107176d601068bb4486aede0f866e93eeba
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
@@ -601,6 +601,14 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
 
 // Forward of small groups in one launch and one pass: a team of threads reads a group once, and holds it in registers.
 
+// The sum over a warp's lanes, in each of them.
+template <typename T>
+__device__ __forceinline__ T sum_of_lanes(T value) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  return value;
+}
+
 namespace held {
 
 constexpr int kMostHeld = 16;  // floats a thread
@@ -610,16 +618,13 @@ constexpr int kWarpsPerBlock = 4;  // where a warp has a group to itself
 // The sum over a team's threads, in each of them: over the block, or over a warp where a warp is the team.
 template <bool kIsWarp>
 __device__ inline float sum_of_team(float value, float* scratch) {
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  value = sum_of_lanes(value);
   if constexpr (!kIsWarp) {
     const int lane = threadIdx.x % kWarpSize;
     __syncthreads();  // every warp has read what was summed before
     if (lane == 0) scratch[threadIdx.x / kWarpSize] = value;
     __syncthreads();
-    value = lane < static_cast<int>(blockDim.x) / kWarpSize ? scratch[lane] : 0.0f;
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+    value = sum_of_lanes(lane < static_cast<int>(blockDim.x) / kWarpSize ? scratch[lane] : 0.0f);
   }
   return value;
 }
@@ -1308,13 +1313,6 @@ __device__ __forceinline__ void read_words(const ulonglong2* words, int count, i
   __syncwarp();
 }
 
-template <typename T>
-__device__ __forceinline__ T sum_of_lanes(T value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
-  return value;
-}
-
 // Barriers of a block: chunks that arrived, places that are free again, groups whose words have been read.
 template <int kStages, int kRing>
 struct Barriers {
@@ -1922,7 +1920,9 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
   }
 #endif
   const int64_t groups = shape.samples * shape.groups;
-  if (groups > 0) cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream);
+  if (groups > 0 && cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream) != cudaSuccess) {
+    return launched("clearing statistics");
+  }
   return in_parts::launch_forward(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
 }
 

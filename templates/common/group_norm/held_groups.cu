@@ -1,5 +1,13 @@
 // Forward of small groups in one launch and one pass: a team of threads reads a group once, and holds it in registers.
 
+// The sum over a warp's lanes, in each of them.
+template <typename T>
+__device__ __forceinline__ T sum_of_lanes(T value) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  return value;
+}
+
 namespace held {
 
 constexpr int kMostHeld = 16;  // floats a thread
@@ -9,16 +17,13 @@ constexpr int kWarpsPerBlock = 4;  // where a warp has a group to itself
 // The sum over a team's threads, in each of them: over the block, or over a warp where a warp is the team.
 template <bool kIsWarp>
 __device__ inline float sum_of_team(float value, float* scratch) {
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  value = sum_of_lanes(value);
   if constexpr (!kIsWarp) {
     const int lane = threadIdx.x % kWarpSize;
     __syncthreads();  // every warp has read what was summed before
     if (lane == 0) scratch[threadIdx.x / kWarpSize] = value;
     __syncthreads();
-    value = lane < static_cast<int>(blockDim.x) / kWarpSize ? scratch[lane] : 0.0f;
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+    value = sum_of_lanes(lane < static_cast<int>(blockDim.x) / kWarpSize ? scratch[lane] : 0.0f);
   }
   return value;
 }

@@ -24,7 +24,9 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
   }
 #endif
   const int64_t groups = shape.samples * shape.groups;
-  if (groups > 0) cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream);
+  if (groups > 0 && cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream) != cudaSuccess) {
+    return launched("clearing statistics");
+  }
   return in_parts::launch_forward(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
 }
 

@@ -115,13 +115,6 @@ __device__ __forceinline__ void read_words(const ulonglong2* words, int count, i
   __syncwarp();
 }
 
-template <typename T>
-__device__ __forceinline__ T sum_of_lanes(T value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
-  return value;
-}
-
 // Barriers of a block: chunks that arrived, places that are free again, groups whose words have been read.
 template <int kStages, int kRing>
 struct Barriers {
