@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ def run(
     Args:
         jobs: What to judge; where that is no list, the next one is asked for when the one before is done.
         policy: How.
-        session: The device and its workers; one is started ahead while there are more candidates.
+        session: The device and its workers.
         ledger: The store.
         progress: Called with a word for what happens now.
         confirms: Nothing is answered from the store; what it knows to have passed is judged in one trial more.
@@ -53,8 +53,7 @@ def run(
         StoreError: A record could not be kept.
         DeviceError: After a candidate failed, the GPU does not work any more.
     """
-    count = len(jobs) if isinstance(jobs, Sequence) else None
-    for number, job in enumerate(jobs, start=1):
+    for job in jobs:
         name = one_line(job.candidate.solution.name)
         judge = CandidateJudge(
             job.candidate, policy, session.surroundings, session.workers, _Prefixed(name, progress), session.baseline
@@ -81,8 +80,6 @@ def run(
                 yield Verdict(ledger.keep(job.candidate, record), stored=False)
                 if judge.may_have_harmed_the_device:
                     check_device(policy.device)
-                if count is None or number < count:
-                    session.workers.start_ahead()
 
 
 @dataclass(frozen=True)

@@ -234,8 +234,8 @@ class CandidateJudge:
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
         problem = self._candidate.problem
-        if self._worker is None and self._never_loads is None:
-            self._start_worker()  # it imports torch while the judge draws
+        if self._worker is None and self._never_loads is None and self._workers.are_ready():
+            self._start_worker()  # it gets ready while the judge draws
         conditions = None
         if self._baseline is not None:
             around = self._surroundings

@@ -15,8 +15,8 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,10 +24,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-import harness
 from harness.errors import HarnessError
 from harness.interrupts import shielded
-from harness.judge.confining import copy_readable, hide_memory, readable_places
+from harness.judge.confining import copy_readable, readable_places
 from harness.judge.cut_log import CutLog
 from harness.judge.disk import DiskWatch
 from harness.judge.leftovers import (
@@ -39,7 +38,8 @@ from harness.judge.leftovers import (
     processor_seconds,
     remove_folder,
 )
-from harness.processes import adopts_orphans
+from harness.judge.zygote import Zygote, worker_environment
+from harness.processes import adopts_orphans, hide_memory
 from harness.records import Finding, Status
 from harness.rules import PROTOCOL
 from harness.wire import channel
@@ -67,10 +67,6 @@ STOP_LIMIT_S = 0.05
 END_LIMIT_S = 30
 #: How often what a worker left behind is looked for; something that forks faster than that is not ended.
 SWEEPS = 100
-_KEPT_ENVIRONMENT = (
-    *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
-    *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
-)
 
 
 class CandidateStopped(Exception):
@@ -145,13 +141,14 @@ class WorkerHandle:
         memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
         confined: Whether it is to be confined; a trusted one need not be.
         environment: Variables that it gets beside those that every worker gets.
+        zygote: What it is forked of.
 
     Attributes:
         confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
-        living: Processes of all the workers of this process that have not been closed.
+        living: As of ``Zygote``.
     """
 
-    living: ClassVar[set[int]] = set()
+    living: ClassVar[set[int]] = Zygote.living
 
     def __init__(
         self,
@@ -160,6 +157,7 @@ class WorkerHandle:
         memory_bytes: int | None,
         confined: bool,
         environment: Mapping[str, str],
+        zygote: Zygote,
     ):
         self.is_closed = False
         self.confinement: dict[str, str] = {}
@@ -179,6 +177,17 @@ class WorkerHandle:
         log_read, log_write = os.pipe()
         os.set_blocking(log_read, False)
         self._log_fd: int | None = log_read
+        try:
+            self._process = zygote.fork(theirs, log_write)
+        except HarnessError:
+            self._channel.close()
+            os.close(log_read)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        finally:
+            theirs.close()
+            os.close(log_write)
+        self.living.add(self._process.pid)
         settings = {
             "device": device,
             "libraries": own_libraries,
@@ -186,28 +195,12 @@ class WorkerHandle:
             "folder": str(self.folder),
             "build_folder": str(self.build_folder),
             "parent": os.getpid(),
+            "zygote": zygote.pid or os.getpid(),
             "readable": readable_places() if confined else None,
+            "environment": {**worker_environment(self.folder), **environment},
         }
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "harness.worker", str(theirs.fileno()), json.dumps(settings)],
-                stdin=subprocess.DEVNULL,
-                stdout=log_write,
-                stderr=log_write,
-                cwd=self.folder,
-                env={**self._environment(), **environment},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._channel.close()
-            os.close(log_read)
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise HarnessError(f"cannot start a worker process: {error}") from None
-        finally:
-            theirs.close()
-            os.close(log_write)
-        self.living.add(self._process.pid)
+        with contextlib.suppress(channel.ChannelClosed):  # that shows when it is to be ready
+            channel.send(self._channel, json.dumps(settings).encode())
         self._reader = channel.FrameReader(self._channel)
 
     def _copied(self, libraries: dict[str, str]) -> dict[str, str]:
@@ -318,11 +311,13 @@ class WorkerHandle:
                 self._sweep(lambda: descendants(self._process.pid))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.send_signal(signal.SIGKILL)  # where it has no group yet
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_LIMIT_S)
             self.living.discard(self._process.pid)
             if adopts_orphans():  # a program that judges, and has no daemons of its own
-                self._sweep(lambda: adopted(self.living))
+                with Zygote.births:
+                    self._sweep(lambda: adopted(self.living))
             self._sweep(lambda: processes_of(self.folder))
             self._drain()
             self._channel.close()
@@ -479,25 +474,9 @@ class WorkerHandle:
                 return
             self.log.add(data)
 
-    def _environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-        package_parent = str(Path(harness.__file__).parent.parent)
-        folder = str(self.folder)
-        return {
-            **kept,
-            "HOME": folder,
-            "USER": "candidate",  # whoever it runs as has no entry in /etc/passwd, which could not be read either
-            "TMPDIR": folder,
-            "TORCH_EXTENSIONS_DIR": str(self.folder / "extensions"),
-            "PYTHONPATH": package_parent,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONWARNINGS": "ignore:Failed to initialize NumPy:UserWarning",
-        }
-
 
 class Workers:
-    """Starts workers, one ahead of need: a worker imports torch while the judge still works on something else.
+    """Starts workers of one kind, each in a moment once there is a process that has imported torch.
 
     Args:
         device: ``cpu`` or ``cuda:N``.
@@ -505,6 +484,7 @@ class Workers:
         memory_bytes: How much memory a candidate may allocate.
         confined: Whether the workers are to be confined.
         environment: Variables that they get beside those that every worker gets.
+        zygote: What they are forked of, and which is closed by whoever made it; one of their own by default.
     """
 
     def __init__(
@@ -514,35 +494,41 @@ class Workers:
         memory_bytes: int | None,
         confined: bool = True,
         environment: Mapping[str, str] = MappingProxyType({}),
+        zygote: Zygote | None = None,
     ):
         self.device = device
         self._environment = environment
         self._confined = confined
         self._libraries = libraries
         self._memory_bytes = memory_bytes
-        self._ahead: WorkerHandle | None = None
+        self._zygote = zygote or Zygote()
+        self._owns_zygote = zygote is None
+        self._lock = threading.Lock()
         self._open: list[WorkerHandle] = []
 
-    def start_ahead(self) -> None:
-        """Start the worker that the next ``take`` will hand out, unless there is one."""
-        with shielded():
-            if self._ahead is None:
-                self._ahead = self._start()
+    def are_ready(self) -> bool:
+        """Whether ``take`` will not wait."""
+        return self._zygote.is_ready()
 
     def take(self) -> WorkerHandle:
-        """A fresh worker, which the caller closes; it may still be starting."""
-        with shielded():
-            worker, self._ahead = self._ahead or self._start(), None
+        """A fresh worker, which the caller closes; it may still be starting.
+
+        Raises:
+            HarnessError: None can be started.
+        """
+        self._zygote.wait()  # seconds, in which an interrupt may come
+        with shielded(), self._lock:
+            self._open = [worker for worker in self._open if not worker.is_closed]
+            worker = WorkerHandle(
+                self.device, self._libraries, self._memory_bytes, self._confined, self._environment, self._zygote
+            )
+            self._open.append(worker)
         return worker
 
     def close(self) -> None:
-        """End the worker that was started ahead, and those whose takers did not come to closing them."""
+        """End the workers whose takers did not come to closing them."""
         for worker in self._open:
             worker.close()
-        self._open, self._ahead = [], None
-
-    def _start(self) -> WorkerHandle:
-        self._open = [worker for worker in self._open if not worker.is_closed]
-        worker = WorkerHandle(self.device, self._libraries, self._memory_bytes, self._confined, self._environment)
-        self._open.append(worker)
-        return worker
+        self._open = []
+        if self._owns_zygote:
+            self._zygote.close()

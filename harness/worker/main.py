@@ -6,9 +6,7 @@ It runs untrusted code in its own process and is not trusted either: nothing it 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -110,7 +108,7 @@ class Worker:
 
     Args:
         ours: The worker's end of the socket pair.
-        settings: What the judge said on the command line.
+        settings: What the judge said at the start.
         confined: The layers of confinement, and why each is missing.
     """
 
@@ -402,12 +400,9 @@ class Worker:
         channel.send(self._channel, encode(reply))
 
 
-def main(descriptor: int, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
-    """Run a worker; the channel's descriptor, what the judge said, and how the process is confined."""
-    ours = socket.socket(fileno=descriptor)
-    os.set_inheritable(ours.fileno(), False)
+def main(ours: socket.socket, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
+    """Run a worker on its end of the channel; what the judge said, and how the process is confined."""
     worker = Worker(ours, settings, confined)
-    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # torch's first backward would, for seconds
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:
         limits.limit_memory(settings["memory_bytes"])
