@@ -55,6 +55,15 @@ def choose(wanted: str) -> torch.device:
     return device
 
 
+def capability(name: str) -> tuple[int, int] | None:
+    """The compute capability of ``cuda:N``; None of ``cpu``."""
+    if name == "cpu":
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability(torch.device(name))
+
+
 def check_device(name: str) -> None:
     """Verify that a GPU still computes; nothing on the CPU.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from click.core import ParameterSource
 from tqdm import tqdm
 
 from harness import baselines
-from harness.commands.lines import Lines
+from harness.commands.lines import LineReader, Lines
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import (
@@ -77,6 +78,13 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     metavar="NAME",
     help=f"Time against this one, too: {', '.join(baselines.BASELINES)}; repeatable. [default: eager]",
 )
+@click.option(
+    "--ahead",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Build so many candidates before it is their turn. [default: two for each builder, as cores and memory allow; "
+    "none from standard input, where a generator may wait for each result]",
+)
 @click.option("--fail-fast", is_flag=True, help="Stop at the first that does not pass.")
 @click.option(
     "--max-hours",
@@ -127,6 +135,7 @@ def command(
     fail_below: float | None,
     rivals: tuple[str, ...],
     fail_fast: bool,
+    ahead: int | None,
     max_hours: float | None,
     fresh: bool,
     root: str | None,
@@ -196,6 +205,7 @@ def command(
         baselines=rivals,
         seed=seed,
         fresh=fresh,
+        ahead=ahead,
         fails_fast=fail_fast,
         max_hours=max_hours,
         fail_below=fail_below,
@@ -238,6 +248,7 @@ class Order:
         baselines: Baselines beside eager.
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
+        ahead: How many candidates may be built before it is their turn; None for the program to decide.
         fails_fast: Stop at the first that does not pass.
         max_hours: When to begin nothing more.
         fail_below: A speedup that is not enough.
@@ -259,6 +270,7 @@ class Order:
     baselines: tuple[str, ...]
     seed: str | None
     fresh: bool
+    ahead: int | None
     fails_fast: bool
     max_hours: float | None
     fail_below: float | None
@@ -298,21 +310,31 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.is_timed,
         )
         ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
-        verdicts: list[local.Verdict] = []
+        verdicts: list[tuple[EvaluationRecord, bool]] = []
         if not order.as_json:
             stack.callback(print_table, verdicts)  # also of what is finished when the run is interrupted
         results = stack.enter_context(results_alone())
         stack.enter_context(unwinding())
+        run = functools.partial(local.run, ahead=order.ahead)
         jobs: Iterable[Job]
         planner = Planner(order.choice, session.device == "cpu")
         if order.candidates is None:
-            lines = stack.enter_context(_lines(order, found))
-            tags, jobs, total = lines.tags, _line_jobs(lines, planner, found), None
+            if sys.stdin is None:
+                raise UsageError("-: there is no standard input")
+            reader = LineReader(sys.stdin.fileno())
+            lines = stack.enter_context(_lines(reader, order, found))
+            jobs, total = _line_jobs(lines, planner, found), None
+            run = functools.partial(
+                local.run,
+                ahead=order.ahead or 0,
+                is_ready=reader.is_ready,
+                done=lambda job: lines.forget(job.candidate),
+            )
         else:
-            tags, jobs = {}, [job for one in order.candidates if (job := planner.job(one)) is not None]
+            jobs = [job for one in order.candidates if (job := planner.job(one)) is not None]
             total = sum(len(job.cases) for job in jobs)
         bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
-        outcomes = local.run(jobs, policy, session, ledger, bar.set_description_str)
+        outcomes = run(jobs, policy, session, ledger, bar.set_description_str)
         stack.enter_context(contextlib.closing(outcomes))
         for done, outcome in enumerate(outcomes, start=1):
             bar.update()
@@ -321,10 +343,10 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             else:
                 found.add(outcome.record)
                 if order.as_json:  # of thousands none is kept
-                    more = {"tag": tag} if (tag := tags.get(Path(outcome.record.solution_path))) is not None else {}
+                    more = {} if outcome.tag is None else {"tag": outcome.tag}
                     print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
                 else:
-                    verdicts.append(outcome)
+                    verdicts.append((outcome.record, outcome.stored))
             if done != total and (why := found.why_stop()):
                 tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
                 break
@@ -335,26 +357,22 @@ def _evaluate(order: Order, wanted_device: str) -> int:
 
 
 @contextlib.contextmanager
-def _lines(order: Order, found: _Found) -> Iterator[Lines]:
-    """The candidates of stdin.
-
-    Raises:
-        UsageError: The program was started without one.
-    """
-    if sys.stdin is None:
-        raise UsageError("-: there is no standard input")
+def _lines(reader: LineReader, order: Order, found: _Found) -> Iterator[Lines]:
+    """The candidates of stdin."""
     with tempfile.TemporaryDirectory(prefix="harness-lines-") as folder:
-        yield Lines(sys.stdin.buffer, project_root(order.root), order.problem, Path(folder), found.add_bad_line)
+        yield Lines(reader, project_root(order.root), order.problem, Path(folder), found.add_bad_line)
 
 
 def _line_jobs(lines: Lines, planner: Planner, found: _Found) -> Iterator[Job]:
-    for candidate in lines:
+    for candidate, tag in lines:
         try:
-            job = planner.job(candidate)
+            job = planner.job(candidate, tag)
         except UsageError as error:  # a case that this problem does not have: another line's may have it
             found.add_bad_line(error)
-            continue
-        if job is not None:
+            job = None
+        if job is None:
+            lines.forget(candidate)
+        else:
             yield job
 
 

@@ -1,29 +1,20 @@
-"""One evaluation after another on this machine."""
+"""Many evaluations on this machine."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from harness.devices import check_device
 from harness.errors import ProblemError
+from harness.executors.ahead import Builders, most_builders
+from harness.executors.feed import Feed, Verdict
+from harness.executors.lane import Lane
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Job
 from harness.executors.session import Session
-from harness.judge.evaluation import TRIALS, CandidateJudge
 from harness.judge.policy import Policy
-from harness.problems import fault_of
-from harness.records import EvaluationRecord
-from harness.text import one_line
 
-
-class Verdict(NamedTuple):
-    """A record, and whether it was there before."""
-
-    record: EvaluationRecord
-    stored: bool
+__all__ = ["Verdict", "run"]
 
 
 def run(
@@ -33,18 +24,25 @@ def run(
     ledger: Ledger,
     progress: Callable[[str], None],
     confirms: bool = False,
+    ahead: int | None = None,
+    is_ready: Callable[[], bool] = lambda: True,
+    done: Callable[[Job], None] = lambda _: None,
 ) -> Generator[Verdict | ProblemError]:
-    """Judge all jobs in order; a bad candidate or problem never affects the next.
+    """Judge all jobs; a bad candidate or problem never affects another.
 
-    What the store knows already is taken from there; every other record is in the store before it is yielded.
+    What the store knows already is taken from there; every other record is in the store before it is yielded. Builds
+    run ahead, and who is built comes first; else it goes in order.
 
     Args:
-        jobs: What to judge; where that is no list, the next one is asked for when the one before is done.
+        jobs: What to judge; a next one is asked for when there is room.
         policy: How.
         session: The device and its workers.
         ledger: The store.
         progress: Called with a word for what happens now.
         confirms: Nothing is answered from the store; what it knows to have passed is judged in one trial more.
+        ahead: How many jobs may be asked for before it is their turn; two for each builder by default.
+        is_ready: Whether a next job is there without waiting for it.
+        done: Called with a job that has been judged.
 
     Yields:
         For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
@@ -53,41 +51,22 @@ def run(
         StoreError: A record could not be kept.
         DeviceError: After a candidate failed, the GPU does not work any more.
     """
-    for job in jobs:
-        name = one_line(job.candidate.solution.name)
-        judge = CandidateJudge(
-            job.candidate, policy, session.surroundings, session.workers, _Prefixed(name, progress), session.baseline
-        )
-        with contextlib.closing(judge):
-            for case, constants in job.cases:
-                blank = judge.blank(case, constants)
-                if not confirms and (kept := ledger.recall(blank)):
-                    yield Verdict(kept, stored=True)
-                    continue
-                trials = 1 if confirms and ledger.has_passed(blank) else TRIALS
-                try:
-                    record = judge.evaluate(case, constants, trials)
-                except ProblemError as error:
-                    yield error
-                    continue
-                except (Exception, SystemExit, GeneratorExit) as error:
-                    # The problem's code runs in this process: what it raises ends its own cases, not the program.
-                    fault = fault_of(job.candidate.problem, error)
-                    if fault is None:
-                        raise
-                    yield fault
-                    continue
-                yield Verdict(ledger.keep(job.candidate, record), stored=False)
-                if judge.may_have_harmed_the_device:
-                    check_device(policy.device)
-
-
-@dataclass(frozen=True)
-class _Prefixed:
-    """A progress callback that names the candidate."""
-
-    name: str
-    progress: Callable[[str], None]
-
-    def __call__(self, words: str) -> None:
-        self.progress(f"{self.name}: {words}")
+    count = most_builders()
+    ahead = 2 * count if ahead is None else ahead
+    with contextlib.ExitStack() as stack:
+        builders = stack.enter_context(Builders(session, policy, min(count, ahead))) if ahead else None
+        lane = Lane(session, policy, builders.quiet if builders is not None else contextlib.nullcontext)
+        feed = Feed(jobs, policy, session.surroundings.environment, ledger, builders, ahead, confirms, is_ready, done)
+        while not feed.is_over:
+            yield from feed.fill(idle=1)
+            work = feed.take()
+            if work is None:
+                feed.wait()
+                continue
+            yield from feed.fill(idle=0)
+            for outcome in lane.judge(work, progress):
+                if isinstance(outcome, ProblemError):
+                    yield outcome
+                else:
+                    yield Verdict(ledger.keep(work.job.candidate, outcome), stored=False, tag=work.job.tag)
+            done(work.job)

@@ -39,10 +39,11 @@ def main_case(problem: Problem) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A candidate with the cases it is to be judged on: (name, constants) each."""
+    """A candidate with the cases it is to be judged on: (name, constants) each; and by what its results are known."""
 
     candidate: Candidate
     cases: Cases
+    tag: str | None = None
 
 
 class Planner:
@@ -62,8 +63,8 @@ class Planner:
         self._on_cpu = on_cpu
         self._chosen: dict[Path, Cases] = {}
 
-    def job(self, candidate: Candidate) -> Job | None:
-        """A candidate with its cases; None where its problem has none.
+    def job(self, candidate: Candidate, tag: str | None = None) -> Job | None:
+        """A candidate with its cases, and by what its results are known; None where its problem has none.
 
         Raises:
             UsageError: A case or constant is unknown.
@@ -72,7 +73,7 @@ class Planner:
         if problem.path not in self._chosen:
             self._chosen[problem.path] = self._cases_of(problem)
         cases = self._chosen[problem.path]
-        return Job(candidate, cases) if cases else None
+        return Job(candidate, cases, tag) if cases else None
 
     def _cases_of(self, problem: Problem) -> Cases:
         try:

@@ -30,12 +30,14 @@ class Session:
         surroundings: The machine.
         workers: Where candidates' workers come from.
         baseline: Where references run, on a GPU; None where speed is not measured.
+        builders: Where workers come from that only build, and see no GPU.
     """
 
     device: str
     surroundings: Surroundings
     workers: Workers
     baseline: Baseline | None
+    builders: Workers
 
 
 @contextlib.contextmanager
@@ -90,4 +92,14 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
             stack.enter_context(contextlib.closing(rivals))
             baseline = Baseline(rivals)
             stack.callback(baseline.close)
-        yield Session(device, Surroundings.of_this_machine(home, tools.compiler, device), workers, baseline)
+        builders = Workers(
+            device,
+            tools.libraries,
+            available_memory() // 2,
+            environment={"CUDA_VISIBLE_DEVICES": ""},
+            zygote=zygote,
+            builds_for=devices.capability(device),
+        )
+        stack.enter_context(contextlib.closing(builders))
+        surroundings = Surroundings.of_this_machine(home, tools.compiler, device)
+        yield Session(device, surroundings, workers, baseline, builders)

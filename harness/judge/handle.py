@@ -142,6 +142,7 @@ class WorkerHandle:
         confined: Whether it is to be confined; a trusted one need not be.
         environment: Variables that it gets beside those that every worker gets.
         zygote: What it is forked of.
+        builds_for: The compute capability of the GPU that it only builds for; None where it runs what it builds.
 
     Attributes:
         confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
@@ -158,6 +159,7 @@ class WorkerHandle:
         confined: bool,
         environment: Mapping[str, str],
         zygote: Zygote,
+        builds_for: tuple[int, int] | None = None,
     ):
         self.is_closed = False
         self.confinement: dict[str, str] = {}
@@ -170,6 +172,7 @@ class WorkerHandle:
         self.log = CutLog()
         self.built: dict[str, str] = {}
         self._used_s = 0.0
+        self._stood_s, self._stands_since = 0.0, 0.0
         self._children: list[int] = []
         self._channel, theirs = socket.socketpair()
         limit = struct.pack("@ll", SEND_LIMIT_S, 0)  # a worker that stops reading must not stop the judge
@@ -197,6 +200,7 @@ class WorkerHandle:
             "parent": os.getpid(),
             "zygote": zygote.pid or os.getpid(),
             "readable": readable_places() if confined else None,
+            "builds_for": builds_for,
             "environment": {**worker_environment(self.folder), **environment},
         }
         with contextlib.suppress(channel.ChannelClosed):  # that shows when it is to be ready
@@ -273,6 +277,7 @@ class WorkerHandle:
     def pause(self) -> None:
         """Stop the worker's process group, and what it has started elsewhere, where they stand, until ``resume``."""
         self._children = children_of(self._process.pid)
+        self._stands_since = time.monotonic()
         self._signal(signal.SIGSTOP)
         patience = time.monotonic() + STOP_LIMIT_S
         while not is_stopped(self._process.pid) and time.monotonic() < patience:
@@ -286,6 +291,12 @@ class WorkerHandle:
     def resume(self) -> None:
         """Let it go on; nothing where it does already, or has ended."""
         self._signal(signal.SIGCONT)
+        self._stood_s, self._stands_since = self._stood_still_s(), 0.0
+
+    def _stood_still_s(self) -> float:
+        """Seconds that it has been stopped for so far, which are on no clock of its."""
+        since = self._stands_since
+        return self._stood_s + (time.monotonic() - since if since else 0.0)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.is_closed:
@@ -300,6 +311,11 @@ class WorkerHandle:
         """What it has printed so far, cut in the middle when long."""
         self._drain()
         return self.log.text()
+
+    def stop(self) -> None:
+        """End the worker's processes now; what waits for it in another thread sees that, and closes it."""
+        self._signal(signal.SIGKILL)
+        self._process.send_signal(signal.SIGKILL)  # where it has no group yet
 
     def close(self) -> None:
         """End the worker and everything it started, and remove its folder."""
@@ -374,9 +390,9 @@ class WorkerHandle:
                 limit = clock.build_limit_s if building else clock.run_limit_s
                 doing, option = ("building", "--build-timeout") if building else (stage, "--timeout")
                 raise CandidateStopped(Status.TIMEOUT, f"still {doing} after {limit:g} s ({option}); it was stopped")
-            started = time.monotonic()
+            started, stood_s = time.monotonic(), self._stood_still_s()
             message = self._wait(clock.left(building))
-            clock.spend(building, time.monotonic() - started)
+            clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
             if isinstance(message, Building):
                 building = message.event == "begin"
                 self._check_disk()  # who sends without a pause would not be looked after else
@@ -485,6 +501,7 @@ class Workers:
         confined: Whether the workers are to be confined.
         environment: Variables that they get beside those that every worker gets.
         zygote: What they are forked of, and which is closed by whoever made it; one of their own by default.
+        builds_for: The compute capability of the GPU that they only build for; None where they run what they build.
     """
 
     def __init__(
@@ -495,6 +512,7 @@ class Workers:
         confined: bool = True,
         environment: Mapping[str, str] = MappingProxyType({}),
         zygote: Zygote | None = None,
+        builds_for: tuple[int, int] | None = None,
     ):
         self.device = device
         self._environment = environment
@@ -502,6 +520,7 @@ class Workers:
         self._libraries = libraries
         self._memory_bytes = memory_bytes
         self._zygote = zygote or Zygote()
+        self._builds_for = builds_for
         self._owns_zygote = zygote is None
         self._lock = threading.Lock()
         self._open: list[WorkerHandle] = []
@@ -520,7 +539,13 @@ class Workers:
         with shielded(), self._lock:
             self._open = [worker for worker in self._open if not worker.is_closed]
             worker = WorkerHandle(
-                self.device, self._libraries, self._memory_bytes, self._confined, self._environment, self._zygote
+                self.device,
+                self._libraries,
+                self._memory_bytes,
+                self._confined,
+                self._environment,
+                self._zygote,
+                self._builds_for,
             )
             self._open.append(worker)
         return worker

@@ -116,7 +116,7 @@ class Worker:
         self._confined = tuple(confined)
         self._channel = ours
         self._build_folder = Path(settings["build_folder"])
-        self.platform = platform_for(settings["device"], settings["libraries"])
+        self.platform = platform_for(settings["device"], settings["libraries"], settings["builds_for"])
         self._loader: Loader | None = None
         self._announced: set[str] = set()
         self._solution = ""
@@ -183,7 +183,8 @@ class Worker:
             self._reserve = None
             kind = failures.kind_of(error, "load" if stage in ("import", "ModelNew") else "runtime")
             message = failures.describe(error, self._solution)[:MAX_MESSAGE_CHARACTERS]
-            return Failed(kind, stage, message, failures.build_log(error)[:MAX_LOG_CHARACTERS], self._reports())
+            log, key = failures.build_log(error)[:MAX_LOG_CHARACTERS], failures.build_key(error)
+            return Failed(kind, stage, message, log, self._reports(), key)
 
     def _load(self, command: Load) -> Loaded:
         self._solution = command.solution
@@ -193,6 +194,7 @@ class Worker:
             self._build_folder,
             lambda event, name: self._send(Building(event, name)),
             command.check,
+            command.refused,
         )
         # A solution that imports torch's loader finds the harness's in its place.
         cpp_extension.load_inline = self._loader.load_inline
