@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 #: A process has fewer ancestors than this.
 _MOST_GENERATIONS = 1000
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-_PR_SET_DUMPABLE = 4
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
 def adopt_orphans() -> None:
@@ -41,6 +42,20 @@ def adopts_orphans() -> bool:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
     return bool(answer.value)
+
+
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel end this process when its parent ends (Linux); nothing elsewhere.
+
+    Args:
+        parent: The parent's process id; if it is gone already, this process ends at once.
+        number: The signal that ends it.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def hide_memory() -> str:

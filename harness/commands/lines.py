@@ -34,6 +34,10 @@ class LineReader:
         self._read = bytearray()
         self._is_over = False
 
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
     def is_ready(self) -> bool:
         """Whether a line, or the end, is there."""
         while b"\n" not in self._read and not self._is_over:

@@ -8,13 +8,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
+from harness.build.cache import BuildCache
 from harness.errors import HarnessError
 from harness.executors.plan import Cases, Job
-from harness.executors.session import Session
 from harness.judge.builder import Refused, build_ahead
-from harness.judge.handle import WorkerHandle
+from harness.judge.handle import WorkerHandle, Workers
 from harness.judge.policy import Policy
 from harness.memory import available_memory
 
@@ -34,17 +33,21 @@ class Work:
 
     Attributes:
         job: The candidate.
+        policy: How it is judged.
         cases: Its cases that the store does not answer for.
         trials: How many trials each of these must pass.
         refused: What a compiler has refused of it.
         build: Its build ahead; None where none was asked for.
+        deaths: How many lanes have ended while they judged it.
     """
 
     job: Job
+    policy: Policy
     cases: Cases
     trials: tuple[int, ...]
     refused: Refused = field(default_factory=dict)
     build: Future[Refused] | None = None
+    deaths: int = 0
 
     def is_settled(self) -> bool:
         """Whether it has been built, or is not to be."""
@@ -63,19 +66,21 @@ class Builders:
     """Threads that have solutions built; a context, whose end ends their workers.
 
     Args:
-        session: Where their workers come from, and where libraries are kept.
-        policy: How candidates are judged.
+        workers: Where their workers come from, which see no GPU.
+        cache: Where libraries are kept.
         count: How many build side by side.
     """
 
-    def __init__(self, session: Session, policy: Policy, count: int):
-        self.count = count
-        self._session = session
-        self._policy = policy
+    def __init__(self, workers: Workers, cache: BuildCache, count: int):
+        self._workers = workers
+        self._cache = cache
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="builder")
         self._lock = threading.Lock()
         self._at_work: set[WorkerHandle] = set()
         self._is_quiet = self._is_closed = False
+        self._finished, self._telling = os.pipe()
+        os.set_blocking(self._finished, False)
+        os.set_blocking(self._telling, False)
 
     def __enter__(self) -> Builders:
         return self
@@ -86,11 +91,27 @@ class Builders:
             for worker in self._at_work:
                 worker.stop()
         self._pool.shutdown(cancel_futures=True)
+        os.close(self._finished)
+        os.close(self._telling)
 
     def begin(self, work: Work) -> None:
         """Have a candidate built, unless something of it is built already."""
-        if not self._session.surroundings.cache.libraries(work.job.candidate.solution.digest):
-            work.build = self._pool.submit(self._build, work.job)
+        if not self._cache.libraries(work.job.candidate.solution.digest):
+            work.build = self._pool.submit(self._build, work.job, work.policy)
+            work.build.add_done_callback(lambda _: self._tell())
+
+    def fileno(self) -> int:
+        """A descriptor that can be read once a build has finished since ``forget_finished``."""
+        return self._finished
+
+    def forget_finished(self) -> None:
+        """Have the descriptor wait for the next build."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._finished, 1 << 16)
+
+    def _tell(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._telling, b"!")
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -107,12 +128,12 @@ class Builders:
                 for worker in self._at_work:
                     worker.resume()
 
-    def _build(self, job: Job) -> Refused:
+    def _build(self, job: Job, policy: Policy) -> Refused:
         try:
-            with contextlib.closing(self._session.builders.take()) as worker, self._working(worker):
-                return build_ahead(worker, job.candidate.solution, self._session.surroundings.cache, self._policy)
+            with contextlib.closing(self._workers.take()) as worker, self._working(worker):
+                return build_ahead(worker, job.candidate.solution, self._cache, policy)
         except HarnessError:  # whoever judges it meets the same, and tells
-            return MappingProxyType({})
+            return {}
 
     @contextlib.contextmanager
     def _working(self, worker: WorkerHandle) -> Iterator[None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 from harness.executors.ahead import Builders, Work
 from harness.executors.ledger import Ledger
-from harness.executors.plan import Job
+from harness.executors.plan import Cases, Job
 from harness.judge.evaluation import TRIALS, blank_record
 from harness.judge.policy import Policy
 from harness.records import EvaluationRecord
@@ -20,6 +21,23 @@ class Verdict(NamedTuple):
     record: EvaluationRecord
     stored: bool
     tag: str | None = None
+
+
+class Judged(NamedTuple):
+    """A record that has just been made, and of what."""
+
+    work: Work
+    record: EvaluationRecord
+
+
+class Source(Protocol):
+    """Where jobs come from that may have to be waited for."""
+
+    def is_ready(self) -> bool:
+        """Whether a next job is there without waiting."""
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when one may be."""
 
 
 class Feed:
@@ -59,12 +77,13 @@ class Feed:
         self._is_ready = is_ready
         self._done = done
         self._waiting: list[Work] = []
+        self._at_work = 0
         self._is_read = False
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left."""
-        return self._is_read and not self._waiting
+        return self._is_read and not self._waiting and not self._at_work
 
     def fill(self, idle: int) -> Iterator[Verdict]:
         """Read on while there is room.
@@ -76,13 +95,13 @@ class Feed:
             What the store knows.
         """
         while len(self._waiting) < idle + self._ahead and not self._is_read:
-            if len(self._waiting) >= idle and not self._is_ready():
+            if (self._at_work or len(self._waiting) >= idle) and not self._is_ready():
                 return
             job = next(self._jobs, None)
             if job is None:
                 self._is_read = True
                 return
-            work = yield from self._unknown(job)
+            work = yield from self._unknown(job, job.cases)
             if work.cases:
                 if self._builders is not None and len(self._waiting) >= idle:
                     self._builders.begin(work)
@@ -95,21 +114,38 @@ class Feed:
         for has_come_up in (Work.is_settled, Work.withdraw):
             for number, work in enumerate(self._waiting):
                 if has_come_up(work):
+                    self._at_work += 1
                     return self._waiting.pop(number)
         return None
+
+    def known_by_now(self, work: Work) -> Iterator[Verdict]:
+        """What the store has come to know of a candidate that has come up: a copy of it may have been judged."""
+        left = yield from self._unknown(work.job, work.cases)
+        work.cases, work.trials = left.cases, left.trials
+
+    def finish(self, work: Work) -> None:
+        """A candidate that had come up has been judged."""
+        self._at_work -= 1
+        self._done(work.job)
+
+    def give_back(self, work: Work) -> None:
+        """A candidate that had come up is to come up again, before all others."""
+        self._at_work -= 1
+        self._waiting.insert(0, work)
 
     def wait(self) -> None:
         """Wait until ``take`` has something."""
         wait([work.build for work in self._waiting if work.build is not None], return_when=FIRST_COMPLETED)
 
-    def _unknown(self, job: Job) -> Generator[Verdict, None, Work]:
-        """What is to be judged of a candidate; yields what the store knows."""
+    def _unknown(self, job: Job, wanted: Cases) -> Generator[Verdict, None, Work]:
+        """What is to be judged of a candidate's cases; yields what the store knows."""
         cases, trials = [], []
-        for case, constants in job.cases:
-            blank = blank_record(job.candidate, self._policy, self._environment, case, constants)
+        policy = self._policy if job.limits is None else replace(self._policy, limits=job.limits)
+        for case, constants in wanted:
+            blank = blank_record(job.candidate, policy, self._environment, case, constants)
             if not self._confirms and (kept := self._ledger.recall(blank)):
                 yield Verdict(kept, stored=True, tag=job.tag)
                 continue
             cases.append((case, constants))
             trials.append(1 if self._confirms and self._ledger.has_passed(blank) else TRIALS)
-        return Work(job, tuple(cases), tuple(trials))
+        return Work(job, policy, tuple(cases), tuple(trials))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.ahead import Work
 from harness.executors.session import Session
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.policy import Policy
 from harness.problems import fault_of
 from harness.records import EvaluationRecord
 from harness.text import one_line
@@ -26,12 +25,10 @@ class Lane:
 
     Attributes:
         session: The device and its workers.
-        policy: How.
         quiet: Entered while a candidate is timed.
     """
 
     session: Session
-    policy: Policy
     quiet: Quiet = contextlib.nullcontext
 
     def judge(self, work: Work, progress: Progress) -> Iterator[EvaluationRecord | ProblemError]:
@@ -48,9 +45,10 @@ class Lane:
             DeviceError: After the candidate failed, the GPU does not work any more.
         """
         session, candidate = self.session, work.job.candidate
+        policy = replace(work.policy, device=session.device)
         judge = CandidateJudge(
             candidate,
-            self.policy,
+            policy,
             session.surroundings,
             session.workers,
             _Prefixed(one_line(candidate.solution.name), progress),
@@ -73,7 +71,7 @@ class Lane:
                     outcome = fault
                 yield outcome
                 if isinstance(outcome, EvaluationRecord) and judge.may_have_harmed_the_device:
-                    check_device(self.policy.device)
+                    check_device(session.device)
 
 
 @dataclass(frozen=True)

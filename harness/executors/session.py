@@ -16,6 +16,7 @@ from harness.paths import REFERENCES
 from harness.processes import adopt_orphans
 
 if TYPE_CHECKING:
+    from harness.build.cache import BuildCache
     from harness.judge.baseline import Baseline
     from harness.judge.handle import Workers
     from harness.judge.policy import Surroundings
@@ -38,6 +39,16 @@ class Session:
     workers: Workers
     baseline: Baseline | None
     builders: Workers
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What records say of the machine."""
+        return self.surroundings.environment
+
+    @property
+    def cache(self) -> BuildCache:
+        """Where builds are kept."""
+        return self.surroundings.cache
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +37,7 @@ from harness.judge.leftovers import (
     processes_of,
     processor_seconds,
     remove_folder,
+    sweep,
 )
 from harness.judge.zygote import Zygote, worker_environment
 from harness.processes import adopts_orphans, hide_memory
@@ -65,8 +66,6 @@ SEND_LIMIT_S = 10
 STOP_LIMIT_S = 0.05
 #: Longest that a killed process is waited for; one that a driver holds may take for ever.
 END_LIMIT_S = 30
-#: How often what a worker left behind is looked for; something that forks faster than that is not ended.
-SWEEPS = 100
 
 
 class CandidateStopped(Exception):
@@ -102,6 +101,12 @@ class Limits(NamedTuple):
 
     run_s: float
     build_s: float
+
+
+def end_adopted() -> None:
+    """End what workers and lanes that have ended have left to this process."""
+    with Zygote.births:
+        sweep(lambda: adopted(Zygote.living))
 
 
 @dataclass
@@ -324,7 +329,7 @@ class WorkerHandle:
                 return
             if self._process.poll() is None:
                 self._process.send_signal(signal.SIGSTOP)
-                self._sweep(lambda: descendants(self._process.pid))
+                sweep(lambda: descendants(self._process.pid))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.send_signal(signal.SIGKILL)  # where it has no group yet
@@ -332,9 +337,8 @@ class WorkerHandle:
                 self._process.wait(END_LIMIT_S)
             self.living.discard(self._process.pid)
             if adopts_orphans():  # a program that judges, and has no daemons of its own
-                with Zygote.births:
-                    self._sweep(lambda: adopted(self.living))
-            self._sweep(lambda: processes_of(self.folder))
+                end_adopted()
+            sweep(lambda: processes_of(self.folder))
             self._drain()
             self._channel.close()
             if self._log_fd is not None:
@@ -342,17 +346,6 @@ class WorkerHandle:
                 self._log_fd = None
             remove_folder(self.folder)
             self.is_closed = True
-
-    @staticmethod
-    def _sweep(find: Callable[[], Iterable[int]]) -> None:
-        """End what the candidate started, also in sessions of its own."""
-        for _ in range(SWEEPS):
-            left = list(find())
-            if not left:
-                return
-            for process in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
 
     def _brought_in(self, command: Load) -> Load:
         """The command with copies in the worker's own folder: it can read neither the solution's folder nor the cache.
@@ -520,7 +513,7 @@ class Workers:
         self._libraries = libraries
         self._memory_bytes = memory_bytes
         self._zygote = zygote or Zygote()
-        self._builds_for = builds_for
+        self.builds_for = builds_for
         self._owns_zygote = zygote is None
         self._lock = threading.Lock()
         self._open: list[WorkerHandle] = []
@@ -545,7 +538,7 @@ class Workers:
                 self._confined,
                 self._environment,
                 self._zygote,
-                self._builds_for,
+                self.builds_for,
             )
             self._open.append(worker)
         return worker

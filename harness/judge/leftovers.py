@@ -5,10 +5,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import stat
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+
+#: How often what was left behind is looked for; something that forks faster than that is not ended.
+SWEEPS = 100
+
+
+def sweep(find: Callable[[], Iterable[int]]) -> None:
+    """End processes that were left behind, also in sessions of their own, until none is found."""
+    for _ in range(SWEEPS):
+        left = list(find())
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
 
 
 def descendants(process: int) -> list[int]:

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.processes import adopt_orphans, show_memory, threads_of_this_process
+from harness.processes import adopt_orphans, die_with_parent, show_memory, threads_of_this_process
 from harness.wire import channel
 from harness.worker.confinement import confine
-from harness.worker.limits import die_with_parent
 
 #: A worker's number, or, negative, the error why there is none.
 ANSWER = struct.Struct("!i")
