@@ -367,8 +367,8 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         stack.enter_context(contextlib.closing(outcomes))
         for done, outcome in enumerate(outcomes, start=1):
             bar.update()
-            if isinstance(outcome, ProblemError):
-                found.add_bad_problem(outcome)
+            if isinstance(outcome, local.Fault):
+                found.add_bad_problem(outcome.error)
             else:
                 found.add(outcome.record)
                 if order.as_json:  # of thousands none is kept

@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from harness.errors import ProblemError
 from harness.executors.ahead import Builders, Work
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Cases, Job
@@ -20,6 +21,13 @@ class Verdict(NamedTuple):
 
     record: EvaluationRecord
     stored: bool
+    tag: str | None = None
+
+
+class Fault(NamedTuple):
+    """The error of a problem that does not run on a case, and by what the candidate is known."""
+
+    error: ProblemError
     tag: str | None = None
 
 

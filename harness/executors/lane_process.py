@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import warnings
 from multiprocessing.connection import Connection
 
 from harness import interrupts
@@ -38,7 +37,6 @@ def serve(link: Connection) -> None:
 def main() -> int:
     """Serve on the descriptor that the command line names; the exit code."""
     interrupts.install()
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's, which nothing here needs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the driver's, who ends its lanes
     with Connection(int(sys.argv[1])) as link:
         try:

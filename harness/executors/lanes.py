@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from harness.errors import DeviceError, HarnessError, ProblemError
-from harness.executors.link import Failure, Finished, Opened, Opening, Words
+from harness.executors.link import QUIET, Failure, Finished, Opened, Opening, Words
 from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
 from harness.memory import available_memory
@@ -26,7 +26,7 @@ from harness.records import Status
 if TYPE_CHECKING:
     from harness.build.cache import BuildCache
     from harness.executors.ahead import Builders, Work
-    from harness.executors.feed import Feed, Judged, Source, Verdict
+    from harness.executors.feed import Fault, Feed, Judged, Source, Verdict
     from harness.judge.handle import Workers
 
 #: Longest that a lane may take to end its workers when it is told to end.
@@ -58,7 +58,7 @@ class LaneProcess:
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "harness.executors.lane_process", str(theirs.fileno())],
+                [sys.executable, *QUIET, "-m", "harness.executors.lane_process", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),
                 env={**os.environ, "PYTHONPATH": path},
@@ -149,7 +149,7 @@ class Lanes:
 
     def judge(
         self, feed: Feed, progress: Callable[[str], None], builders: Builders | None, source: Source | None
-    ) -> Generator[Verdict | Judged | ProblemError]:
+    ) -> Generator[Verdict | Judged | Fault]:
         """Judge what the feed has, side by side.
 
         Args:
@@ -189,8 +189,8 @@ class Lanes:
                 elif isinstance(ready, Builders):
                     ready.forget_finished()
 
-    def _heard(self, lane: LaneProcess, feed: Feed, progress: Callable[[str], None]) -> Iterator[Judged | ProblemError]:
-        from harness.executors.feed import Judged
+    def _heard(self, lane: LaneProcess, feed: Feed, progress: Callable[[str], None]) -> Iterator[Judged | Fault]:
+        from harness.executors.feed import Fault, Judged
 
         work = lane.work
         assert work is not None
@@ -208,7 +208,7 @@ class Lanes:
             feed.finish(work)
         else:
             work.cases, work.trials = work.cases[1:], work.trials[1:]
-            yield said if isinstance(said, ProblemError) else Judged(work, said)
+            yield Fault(said, work.job.tag) if isinstance(said, ProblemError) else Judged(work, said)
 
     def _lost(self, lane: LaneProcess, work: Work, death: Exception, feed: Feed) -> Iterator[Judged]:
         """Give what a lane was judging to others, and replace it unless its device is to blame.

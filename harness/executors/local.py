@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 
 from harness.errors import ProblemError
 from harness.executors.ahead import Builders, most_builders
-from harness.executors.feed import Feed, Judged, Source, Verdict
+from harness.executors.feed import Fault, Feed, Judged, Source, Verdict
 from harness.executors.lane import Lane
 from harness.executors.lanes import Lanes
 from harness.executors.ledger import Ledger
@@ -15,7 +15,7 @@ from harness.executors.plan import Job
 from harness.executors.session import Session
 from harness.judge.policy import Policy
 
-__all__ = ["Verdict", "run"]
+__all__ = ["Fault", "Verdict", "run"]
 
 
 def run(
@@ -28,7 +28,7 @@ def run(
     ahead: int | None = None,
     source: Source | None = None,
     done: Callable[[Job], None] = lambda _: None,
-) -> Generator[Verdict | ProblemError]:
+) -> Generator[Verdict | Fault]:
     """Judge all jobs; a bad candidate or problem never affects another.
 
     What the store knows already is taken from there; every other record is in the store before it is yielded. Builds
@@ -73,9 +73,7 @@ def run(
                 yield outcome
 
 
-def _one_after_another(
-    lane: Lane, feed: Feed, progress: Callable[[str], None]
-) -> Generator[Verdict | Judged | ProblemError]:
+def _one_after_another(lane: Lane, feed: Feed, progress: Callable[[str], None]) -> Generator[Verdict | Judged | Fault]:
     """Judge in this process."""
     while not feed.is_over:
         yield from feed.fill(idle=1)
@@ -86,5 +84,5 @@ def _one_after_another(
         yield from feed.known_by_now(work)
         yield from feed.fill(idle=0)
         for outcome in lane.judge(work, progress):
-            yield outcome if isinstance(outcome, ProblemError) else Judged(work, outcome)
+            yield Fault(outcome, work.job.tag) if isinstance(outcome, ProblemError) else Judged(work, outcome)
         feed.finish(work)
