@@ -309,8 +309,10 @@ class WorkerHandle:
         for process in self._children:  # first: one of them might wake the others
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, number)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
             os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):  # it has ended, or has no group yet
+            self._process.send_signal(number)
 
     def said(self) -> str:
         """What it has printed so far, cut in the middle when long."""
@@ -320,7 +322,6 @@ class WorkerHandle:
     def stop(self) -> None:
         """End the worker's processes now; what waits for it in another thread sees that, and closes it."""
         self._signal(signal.SIGKILL)
-        self._process.send_signal(signal.SIGKILL)  # where it has no group yet
 
     def close(self) -> None:
         """End the worker and everything it started, and remove its folder."""

@@ -172,3 +172,18 @@ def test_a_killed_driver_goes_on_where_it_was(folder: Path) -> None:
         kept = Counter(record.solution_path for record in store.newest_passed("problem", "small", 1000))
     assert len(kept) == 12
     assert max(kept.values()) == 1
+
+
+def test_a_problem_may_set_limits_and_a_flag_counts_over_them(harness: Harness, folder: Path) -> None:
+    (folder / "problem.py").write_text(f"{PROBLEM}\nTIMEOUT_S = 7\nBUILD_TIMEOUT_S = 8.5\n")
+    (folder / "answers" / "a.py").write_text(HONEST)
+    arguments = ("evaluate", "answers", "--problem", "problem.py", "--case", "small", "--device", "cpu", "--json")
+    found = []
+    for options in ((), ("--timeout", "60")):
+        (row,) = harness(*arguments, *options, cwd=folder, HARNESS_HOME=str(folder / "home")).rows
+        found.append((row["status"], row["policy"]["timeout_s"], row["policy"]["build_timeout_s"]))
+    assert found == [("PASSED", 7.0, 8.5), ("PASSED", 60.0, 8.5)]
+    (folder / "problem.py").write_text(f"{PROBLEM}\nTIMEOUT_S = -1\n")
+    ran = harness(*arguments, cwd=folder, HARNESS_HOME=str(folder / "home"))
+    assert ran.code == 2
+    assert "TIMEOUT_S is -1" in ran.err
