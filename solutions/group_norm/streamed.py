@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:9ab876daa0f667fa8c962d4c940c646df699550fa2bc2a0e2e2aa8c23d831a83
+# digest: sha256:eb1aec00db5d442096eb40b3dd2f5e444d73f7a3c37a3b5cc9e99216b38e50b4
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -1235,7 +1235,7 @@ constexpr int kForwardStages = 13;
 constexpr int kForwardSumWarps = 8;
 constexpr int kForwardShared = kForwardStages * kChunkBytes;
 constexpr int kBackwardStages = 7;  // of x and dy each
-constexpr int kBackwardSumWarps = 2;
+constexpr int kBackwardSumWarps = sizeof(Element) == 2 ? 4 : 2;  // as many bytes of halves are twice the work
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunkBytes;
 constexpr int kMaxBlocks = 160;
 constexpr int kBesideRing = 3 << 10;  // bytes of shared memory for barriers and statistics

@@ -132,8 +132,8 @@ CASES = {
     "far_mean_in_parts": {"shape": (4, 132, 63, 65), "groups": 1, "offset": 1e4, "spread": 1.0},
     "constant": {"shape": (4, 132, 64, 64), "groups": 1, "offset": 3.7, "spread": 0.0},
     "denormal": {"shape": (4, 132, 64, 64), "groups": 1, "offset": 0.0, "spread": 1e-39},
-    "float16": {"shape": (2, 96, 128, 128), "groups": 3, "dtype": "float16"},
-    "bfloat16": {"shape": (2, 96, 128, 128), "groups": 3, "dtype": "bfloat16"},
+    "float16": {"shape": (4, 96, 128, 128), "groups": 3, "dtype": "float16"},
+    "bfloat16": {"shape": (4, 96, 128, 128), "groups": 3, "dtype": "bfloat16"},
     "float16_longest_forward": {"shape": (2, 132, 128, 1024), "groups": 1, "dtype": "float16"},
     "float16_small": {"shape": (8, 128, 64, 64), "groups": 32, "dtype": "float16"},
 }

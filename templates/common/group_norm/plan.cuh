@@ -19,7 +19,7 @@ constexpr int kForwardStages = 13;
 constexpr int kForwardSumWarps = 8;
 constexpr int kForwardShared = kForwardStages * kChunkBytes;
 constexpr int kBackwardStages = 7;  // of x and dy each
-constexpr int kBackwardSumWarps = 2;
+constexpr int kBackwardSumWarps = sizeof(Element) == 2 ? 4 : 2;  // as many bytes of halves are twice the work
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunkBytes;
 constexpr int kMaxBlocks = 160;
 constexpr int kBesideRing = 3 << 10;  // bytes of shared memory for barriers and statistics
