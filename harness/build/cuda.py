@@ -135,7 +135,7 @@ class CudaLoader:
             versions.pop(arguments["name"], None)
             if before is not None:
                 versions[arguments["name"]] = before
-            return None, f"with stand-ins: {error}"
+            return None, "with stand-ins it does not build"
 
     def _prepare_environment(self, name: str) -> None:
         """Point torch at nvcc and at the GPU's own architecture."""
