@@ -121,8 +121,11 @@ class CudaLoader:
         """
         if build is not self._torch_load_inline:
             return None, "its files may include others"
-        folder.mkdir()
-        chosen, why = lean_arguments(arguments, folder)
+        try:
+            folder.mkdir()
+            chosen, why = lean_arguments(arguments, folder)
+        except OSError as error:
+            return None, str(error)
         if chosen is None:
             return None, why
         versions: dict[str, Any] = cpp_extension.JIT_EXTENSION_VERSIONER.entries

@@ -56,7 +56,7 @@ def lean_arguments(arguments: Mapping[str, Any], folder: Path) -> tuple[dict[str
         The arguments, or None, and why there are none.
 
     Raises:
-        OSError: The folder cannot be written, or the C++ compiler does not start.
+        OSError: The folder cannot be written, or the C++ compiler does not preprocess torch's headers.
     """
     cpp, cuda = units = _units(arguments, folder)
     why = _obstacle(arguments, units)
@@ -135,4 +135,6 @@ def _preprocess(*first: str) -> subprocess.Popen[str]:
 
 def _macros(process: subprocess.Popen[str]) -> dict[str, str]:
     listed, _ = process.communicate()
+    if process.returncode != 0:
+        raise OSError("the C++ compiler does not preprocess torch's headers")
     return {match[1]: match[2] for match in map(_DEFINED.match, listed.splitlines()) if match is not None}
