@@ -27,6 +27,7 @@ from harness.build.errors import BuildFailed
 from harness.build.functions import check_functions, undeclared_functions
 from harness.build.lean_cuda import lean_arguments
 from harness.build.nvcc import cuda_home, missing_nvcc
+from harness.build.torch_headers import lean_files
 
 #: How torch says that no code of a library has run yet: it was not built, or lacks what the stand-ins do not define.
 _NOT_LOADED = ("Error building extension", "undefined symbol")
@@ -171,6 +172,7 @@ class CudaLoader:
         told = {
             "arguments": {key: repr(value) for key, value in sorted(arguments.items()) if key != "verbose"},
             "versions": [__version__, torch.__version__, torch.version.cuda, str(cuda_home())],
+            "stand-ins": [hashlib.sha256(file.read_bytes()).hexdigest() for file in lean_files()],
             "device": list(self._capability),
             "mode": "cuda",
         }
