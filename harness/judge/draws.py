@@ -23,6 +23,8 @@ from harness.wire.state import describe_state
 
 AFFINE_SPREAD = 0.5
 CPU = torch.device("cpu")
+#: Of each tensor so many elements tell a draw from another: get_inputs draws others everywhere or nowhere.
+MARKED_ELEMENTS = 1 << 8
 
 
 def new_secret() -> str:
@@ -59,6 +61,19 @@ class Draw:
             for position, value in enumerate(self.inputs)
             if isinstance(value, torch.Tensor) and value.is_floating_point()
         ]
+
+    def mark(self) -> bytes:
+        """A digest that two draws share only where they are one: of some elements of every tensor, and all else."""
+        digest = hashlib.sha256()
+        for value in (*self.inputs, *self.model.parameters(), *self.model.buffers()):
+            if isinstance(value, torch.Tensor):
+                flat = value.detach().reshape(-1)
+                some = flat[:: max(1, flat.numel() // MARKED_ELEMENTS)].contiguous()
+                digest.update(f"{tuple(value.shape)}{value.dtype}".encode())
+                digest.update(bytes(some.view(torch.uint8).tolist()))
+            else:
+                digest.update(repr(value).encode())
+        return digest.digest()
 
 
 @contextlib.contextmanager

@@ -132,7 +132,15 @@ def _compared(contest: Contest, direction: Direction, found: Found) -> TrialResu
     setting, drawn, seed = contest.setting, found.audited.drawn, found.audited.seed
     draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
     comparison = Comparison(
-        setting.reference, draw, seed, setting.leaves, setting.precision, contest.trial, settled, setting.is_relaxed
+        setting.reference,
+        draw,
+        seed,
+        setting.leaves,
+        setting.precision,
+        contest.trial,
+        settled,
+        setting.is_relaxed,
+        setting.known.gauges(("call", direction.name, seed), draw),
     )
     if direction.backward[0] is None:
         comparison.add(found.results)
