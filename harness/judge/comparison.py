@@ -100,7 +100,7 @@ class Answer:
     def bytes(self) -> int:
         """What another answer like this one takes."""
         tensors = (*self.cotangent, *(one for one in self.gradients.values() if isinstance(one, torch.Tensor)))
-        return sum(tensor.nbytes for tensor in tensors)
+        return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import math
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -181,9 +182,16 @@ def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str
         "normal",
         [torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs],
     )
-    yield "ones", [torch.ones_like(one) for one in outputs]
-    if all(bool(torch.isfinite(one).all()) for one in outputs):
+    yield "ones", [one.new_ones(()).expand_as(one) for one in outputs]
+    if all(map(_is_finite, outputs)):
         yield "output", [one.detach() for one in outputs]
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all elements are; in one pass, and without a tensor of its size."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    return bool(torch.linalg.vector_norm(tensor, ord=math.inf).isfinite())
 
 
 def redraw_constant_parameters(model: torch.nn.Module) -> None:
