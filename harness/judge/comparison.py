@@ -304,8 +304,9 @@ class Comparison:
         received = dict(zip(names, outputs, strict=True)) | {PREFIX + name: one for name, one in buffers.items()}
         for name, tensor in received.items():
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
-        reference = Deviations(received, frozenset(received))
-        return _Tally("", received, self._outputs, reference, None if "" in self._gauges else reference)
+        known = self._gauges.get("")
+        reference = Deviations(received, frozenset(received), known=known)
+        return _Tally("", received, self._outputs, reference, reference if known is None else None)
 
     def _tally_of_gradients(self, answer: Answer) -> _Tally:
         for name in self._leaves:
@@ -316,12 +317,13 @@ class Comparison:
                 judged.note = (value, answer.name)
         tensors = {name: value for name, value in answer.gradients.items() if isinstance(value, torch.Tensor)}
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
-        reference = Deviations(self._leaves, inputs, answer.cotangent)
-        gauged: Deviations | None = reference
-        if answer.name in self._gauges:
-            gauged = None
-        elif answer.name == OWN_OUTPUT:
-            gauged = Deviations(self._leaves, inputs, own_output=[one.dtype for one in answer.cotangent])
+        known = self._gauges.get(answer.name)
+        is_own = answer.name == OWN_OUTPUT
+        reference = Deviations(self._leaves, inputs, answer.cotangent, known=None if is_own else known)
+        gauged: Deviations | None = None
+        if known is None:
+            dtypes = [one.dtype for one in answer.cotangent]
+            gauged = Deviations(self._leaves, inputs, own_output=dtypes) if is_own else reference
         return _Tally(answer.name, tensors, self._gradients, reference, gauged)
 
     def result(self, answers: Sequence[Answer] | None = None) -> TrialResult:

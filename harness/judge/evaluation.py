@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import logging
 import time
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,7 @@ class CandidateJudge:
         self._stages = Stages()
         self._faults = Faults()
         self._never_loads: CandidateStopped | None = None
+        self._scan: Future[tuple[Finding, ...]] | None = None
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
 
@@ -151,6 +152,7 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         started = time.monotonic()
+        self._start_scan()
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
@@ -186,7 +188,7 @@ class CandidateJudge:
             stages_s=self._stages.leave(),
             log=log,
             confinement=confinement,
-            findings=(*record.findings, *self._scanned),
+            findings=(*record.findings, *self._scanned()),
         )
 
     def _refused(self, record: EvaluationRecord) -> EvaluationRecord:
@@ -231,10 +233,17 @@ class CandidateJudge:
         told = "\n".join(filter(None, (message, record.message)))
         return replace(record, status=Status.BUILD_ERROR, message=told)
 
-    @functools.cached_property
+    def _start_scan(self) -> None:
+        """Have the solution's text looked at while the judge waits for others; once for all cases."""
+        if self._scan is None:
+            with_one = ThreadPoolExecutor(1)
+            self._scan = with_one.submit(scan, self._candidate.solution.source)
+            with_one.shutdown(wait=False)
+
     def _scanned(self) -> tuple[Finding, ...]:
-        """What stands in the solution's text; the same in every case."""
-        return scan(self._candidate.solution.source)
+        """What stands in the solution's text."""
+        assert self._scan is not None
+        return self._scan.result()
 
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
@@ -374,6 +383,7 @@ class CandidateJudge:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
+        self._scanned()  # nothing else is to run beside what is timed
         evidence_clock = Clock(*self._policy.granted)
         with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:

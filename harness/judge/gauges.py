@@ -82,6 +82,7 @@ class Deviations:
         by_rows: Names of what comes in pieces; all else is a parameter's gradient, and a sum over the pieces.
         cotangent: One tensor per output; None for the outputs themselves.
         own_output: The outputs' dtypes where the cotangent is the output itself, the exact one; else None.
+        known: What was measured under this very cotangent before: its magnitudes need no measuring again.
 
     Attributes:
         exact: The exact tensors of the piece at hand, by name.
@@ -93,7 +94,9 @@ class Deviations:
         by_rows: frozenset[str],
         cotangent: Sequence[torch.Tensor] | None = None,
         own_output: Sequence[torch.dtype] | None = None,
+        known: Gauge | None = None,
     ):
+        self._known = {} if known is None else known.scale
         self.exact: dict[str, torch.Tensor] = {}
         self._names = frozenset(names)
         self._by_rows = by_rows
@@ -111,12 +114,12 @@ class Deviations:
         elif self._cotangent is not None:
             self._part = [rows_of(one, piece) for one in self._cotangent]
         self.exact = self.found("exact", 0, graph)
-        self._book_scale()
+        self._book_scale(piece)
 
     def begin_totals(self) -> None:
         """Go on to what is a sum over the pieces, once all are in."""
         self.exact = self._totals.pop(("exact", 0), {})
-        self._book_scale()
+        self._book_scale(None)
 
     def add_totals(self) -> None:
         """Take the sums of the other evaluations in, after ``begin_totals``."""
@@ -180,9 +183,14 @@ class Deviations:
                     gauge.runs[kind].setdefault(name, []).append(one(parts))
         return gauge
 
-    def _book_scale(self) -> None:
+    def _book_scale(self, piece: slice | None) -> None:
         for name, expected in self.exact.items():
-            self._scale.setdefault(name, []).append(magnitude(expected.to(torch.float64)))
+            known = self._known.get(name)
+            if known is not None and (piece is None or known.by_slice):
+                scale = known if piece is None else known.rows(piece.start, piece.stop - piece.start)
+            else:
+                scale = magnitude(expected.to(torch.float64))
+            self._scale.setdefault(name, []).append(scale)
 
     def book(self, kind: str, number: int, found: Mapping[str, torch.Tensor]) -> None:
         """Add the deviations of what was ``found`` in an evaluation of the piece at hand."""
