@@ -11,19 +11,20 @@ import pytest
 import torch
 
 from harness.judge.draws import Draw, draw
-from harness.judge.equivalence import Slices
+from harness.judge.equivalence import FLOORS, Slices
 from harness.judge.gauges import Gauge
 from harness.judge.reference import Graph, Reference
 from harness.judge.shared import Known, Shared
 from harness.problems import load, read_problem
-from harness.records import EvaluationRecord, Status
+from harness.records import EvaluationRecord, PrecisionClass, Status
 from tests.judge.in_process import evaluated
 
 SECRET = "5eed" * 8
-#: Its kinks are so many that some samples are drawn anew.
+#: Its kinks are so many that some samples are drawn anew, and its groups so small that eager errs beyond the floor.
 PROBLEM = """
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 DRAWS = ["scaled"]
 
@@ -34,7 +35,7 @@ class Model(nn.Module):
         self.linear = nn.Linear(24, 512)
 
     def forward(self, x):
-        return self.linear(x).clamp(-0.5, 0.5)
+        return F.group_norm(self.linear(x).clamp(-0.5, 0.5), 256)
 
 
 def get_inputs():
@@ -47,6 +48,7 @@ def get_init_inputs():
 SOLUTION = """
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):
@@ -56,12 +58,9 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         weight, bias = self.linear.weight, self.linear.bias
-        return {answer}
+        return F.group_norm(({answer}).clamp(-0.5, 0.5), 256) * {factor}
 """
-ANSWERS = {
-    "right": "(x[:, 12:] @ weight[:, 12:].T + bias + x[:, :12] @ weight[:, :12].T).clamp(-0.5, 0.5)",
-    "wrong": "(x @ weight.T + bias).clamp(-0.5, 0.5) * 40",
-}
+RIGHT = "x[:, 12:] @ weight[:, 12:].T + bias + x[:, :12] @ weight[:, :12].T"
 
 
 @pytest.fixture
@@ -69,9 +68,9 @@ def judged(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     (tmp_path / "problem.py").write_text(PROBLEM)
     problem = read_problem(tmp_path / "problem.py")
 
-    def record(answer: str, shared: Shared | None = None) -> EvaluationRecord:
-        solution = tmp_path / f"{answer}.py"
-        solution.write_text(SOLUTION.format(answer=ANSWERS[answer]))
+    def record(factor: int, shared: Shared | None = None) -> EvaluationRecord:
+        solution = tmp_path / f"times_{factor}.py"
+        solution.write_text(SOLUTION.format(answer=RIGHT, factor=factor))
         return evaluated(problem, solution, tmp_path / "home", SECRET, "full", shared=shared)
 
     return record
@@ -92,15 +91,16 @@ def test_figures_are_those_that_a_candidate_gets_alone(
         return run(self, *args, **named)
 
     monkeypatch.setattr(Reference, "run", counted)
-    alone = judged("right")
+    alone = judged(1)
     assert alone.status is Status.PASSED
     assert alone.kinks["redrawn"]
+    assert any(one.l2_budget and one.l2_budget > 2 * FLOORS[PrecisionClass.FP32].l2 for one in alone.gradients)
     least = len(runs) / 4
     shared = Shared()
-    assert judged("wrong", shared).status is Status.WRONG_OUTPUT
+    assert judged(40, shared).status is Status.WRONG_OUTPUT
     for _ in range(2):
         runs.clear()
-        assert figures(judged("right", shared)) == figures(alone)
+        assert figures(judged(1, shared)) == figures(alone)
     assert len(runs) < least
 
 
