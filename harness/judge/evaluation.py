@@ -262,6 +262,7 @@ class CandidateJudge:
         args = init_args(problem, module, derive_seed(secret, case, "init"))
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
         known = self._shared.of(self._key(case, constants))
+        known.shared = 0
         reference, shape = self._reference(known, module, first, case)
         leaves = shape.leaves
         exchange = Exchange(
@@ -337,6 +338,7 @@ class CandidateJudge:
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
                 fields |= traced(setting, worker, Clock(*self._policy.granted))  # evidence has a clock of its own
+            fields["shared_draws"] = known.shared
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
             return {

@@ -62,13 +62,13 @@ class Known:
         reference: Evaluates the reference; None before it has run.
         shape: What that showed; None before.
         steps: How draws were kept from kinks, by the seed of their forward.
-        found: How often gauges were there already.
+        shared: Of how many draws gauges were there already, since this was last set to 0.
     """
 
     reference: Reference | None = None
     shape: Shape | None = None
     steps: dict[int, Steps] = field(default_factory=dict)
-    found: int = 0
+    shared: int = 0
     _gauges: dict[Hashable, _Measured] = field(default_factory=dict)
     _reasons: dict[Hashable, _Reason] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class Known:
         kept = self._gauges.get(name)
         if kept is None or kept.mark != mark:
             kept = self._gauges[name] = _Measured(mark, {})
-        self.found += bool(kept.gauges)
+        self.shared += bool(kept.gauges)
         return kept.gauges
 
     def reason(self, name: Hashable, draw: Draw, look: Callable[[], str | None]) -> str | None:

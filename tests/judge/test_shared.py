@@ -12,6 +12,7 @@ import torch
 
 from harness.judge.draws import Draw, draw
 from harness.judge.equivalence import FLOORS, Slices
+from harness.judge.evaluation import TRIALS
 from harness.judge.gauges import Gauge
 from harness.judge.reference import Graph, Reference
 from harness.judge.shared import Known, Shared
@@ -100,8 +101,11 @@ def test_figures_are_those_that_a_candidate_gets_alone(
     assert judged(40, shared).status is Status.WRONG_OUTPUT
     for _ in range(2):
         runs.clear()
-        assert figures(judged(1, shared)) == figures(alone)
+        again = judged(1, shared)
+        assert figures(again) == figures(alone)
     assert len(runs) < least
+    assert again.shared_draws == TRIALS + 1
+    assert alone.shared_draws == 0
 
 
 def test_no_more_is_kept_than_may_be() -> None:
