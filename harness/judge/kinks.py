@@ -105,11 +105,12 @@ class Kinks:
             ProblemError: The reference does not run, or ``get_inputs`` does not.
         """
         mark = draw.mark()
-        known = self._known.get(seed)
+        known = self._known.pop(seed, None)
         if known is None or known.mark != mark:
             settled, taken = self._settled(draw, seed)
             self._known[seed] = Steps(mark, tuple(taken), settled.redrawn, settled.remaining, settled.bounds)
             return settled
+        self._known[seed] = known  # the last one now
         for turn, rows in known.taken:
             fresh = self._fresh(draw, seed, turn)
             inputs = fresh.inputs

@@ -21,6 +21,9 @@ from harness.wire.messages import Part
 
 #: What is kept of all cases together, at most.
 MOST_CASES, MOST_BYTES = 64, 256 << 20
+#: Of one case what is known of so many draws: those of all trials, and of the audited calls of some candidates, whose
+#: seeds follow from how many calls a window has.
+MOST_DRAWS = 48
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,10 @@ class Known:
             draw: The draw. Where the same seed gave another one before, nothing of that is known of this one.
         """
         mark = draw.mark()
-        kept = self._gauges.get(name)
+        kept = self._gauges.pop(name, None)
         if kept is None or kept.mark != mark:
-            kept = self._gauges[name] = _Measured(mark, {})
+            kept = _Measured(mark, {})
+        self._gauges[name] = kept  # the last one now
         self.shared += bool(kept.gauges)
         return kept.gauges
 
@@ -99,6 +103,12 @@ class Known:
         if kept is None or kept.mark != mark:
             kept = self._reasons[name] = _Reason(mark, look())
         return kept.why
+
+    def trim(self) -> None:
+        """Forget the draws that were asked for longest ago, where there are too many."""
+        for kept in (self._gauges, self.steps):
+            for oldest in list(kept)[: max(0, len(kept) - MOST_DRAWS)]:
+                del kept[oldest]  # type: ignore[arg-type]
 
     @property
     def bytes(self) -> int:
@@ -134,5 +144,7 @@ class Shared:
 
     def trim(self) -> None:
         """Forget those that were asked for longest ago, where they are too many or take too much."""
+        for known in self._known.values():
+            known.trim()
         while len(self._known) > self._most_cases or sum(one.bytes for one in self._known.values()) > self._most_bytes:
             self._known.popitem(last=False)

@@ -15,7 +15,7 @@ from harness.judge.equivalence import FLOORS, Slices
 from harness.judge.evaluation import TRIALS
 from harness.judge.gauges import Gauge
 from harness.judge.reference import Graph, Reference
-from harness.judge.shared import Known, Shared
+from harness.judge.shared import MOST_DRAWS, Known, Shared
 from harness.problems import load, read_problem
 from harness.records import EvaluationRecord, PrecisionClass, Status
 from tests.judge.in_process import evaluated
@@ -123,6 +123,19 @@ def test_no_more_is_kept_than_may_be() -> None:
     assert len(shared) == 2
     assert shared.of(2).bytes == 1600
     assert shared.of(4).bytes == 0
+
+
+def test_of_many_draws_the_last_ones_are_kept() -> None:
+    shared = Shared()
+    known = shared.of("case")
+    kept = {name: known.gauges(name, empty()) for name in ("trial", "call")}
+    for other in range(2 * MOST_DRAWS):
+        known.gauges(other, empty())["ones"] = Gauge()
+        assert known.gauges("trial", empty()) is kept["trial"]
+        shared.trim()
+    assert known.gauges("call", empty()) is not kept["call"]
+    assert known.gauges(2 * MOST_DRAWS - 1, empty())
+    assert not known.gauges(0, empty())
 
 
 def test_another_draw_under_the_same_seed_is_not_known(tmp_path: Path) -> None:
