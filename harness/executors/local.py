@@ -14,6 +14,7 @@ from harness.executors.plan import Job
 from harness.executors.session import Session
 from harness.judge.evaluation import TRIALS, CandidateJudge
 from harness.judge.policy import Policy
+from harness.judge.shared import Shared
 from harness.problems import fault_of
 from harness.records import EvaluationRecord
 from harness.text import one_line
@@ -53,11 +54,18 @@ def run(
         StoreError: A record could not be kept.
         DeviceError: After a candidate failed, the GPU does not work any more.
     """
+    shared = Shared()
     count = len(jobs) if isinstance(jobs, Sequence) else None
     for number, job in enumerate(jobs, start=1):
         name = one_line(job.candidate.solution.name)
         judge = CandidateJudge(
-            job.candidate, policy, session.surroundings, session.workers, _Prefixed(name, progress), session.baseline
+            job.candidate,
+            policy,
+            session.surroundings,
+            session.workers,
+            _Prefixed(name, progress),
+            session.baseline,
+            shared,
         )
         with contextlib.closing(judge):
             for case, constants in job.cases:

@@ -6,6 +6,7 @@ It runs untrusted code in its own process and is not trusted either: nothing it 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -408,6 +409,7 @@ def main(descriptor: int, settings: dict[str, Any], confined: Sequence[tuple[str
     os.set_inheritable(ours.fileno(), False)
     worker = Worker(ours, settings, confined)
     importlib.import_module("torch.fx.experimental.symbolic_shapes")  # torch's first backward would, for seconds
+    gc.freeze()  # what is imported stays: collecting would look through all of it, whenever memory is given back
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:
         limits.limit_memory(settings["memory_bytes"])
