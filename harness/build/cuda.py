@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class CudaLoader:
         out_dir: Where new libraries are put, and built.
         on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
         capability: The GPU's compute capability; code is generated for it alone.
+        refused: Message and log of what a compiler has refused already, by build key.
 
     Attributes:
         built: The libraries that this loader has built, by build key.
@@ -58,6 +60,7 @@ class CudaLoader:
         out_dir: Path,
         on_build: Callable[[str, str], None],
         capability: tuple[int, int],
+        refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ):
         self.built: dict[str, Path] = {}
         self.plain: dict[str, str] = {}
@@ -67,6 +70,7 @@ class CudaLoader:
         self._out_dir = out_dir
         self._on_build = on_build
         self._capability = capability
+        self._refused = refused
         self._torch_load_inline = cpp_extension.load_inline
         self._torch_load = cpp_extension.load
 
@@ -91,6 +95,8 @@ class CudaLoader:
         if known is not None and known.is_file():  # the cache may have been emptied meanwhile
             self.loaded.append(known)
             return _open(name, known, is_module)
+        if key in self._refused:
+            raise BuildFailed(*self._refused[key], key)
         folder = self._out_dir / key[:16]
         folder.mkdir(parents=True, exist_ok=True)
         self._prepare_environment(name)
@@ -103,7 +109,7 @@ class CudaLoader:
             if self.plain[key]:
                 result = build(**arguments)
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            raise self._failed(name, error, folder, why) from error
+            raise self._failed(name, error, folder, why, key) from error
         finally:
             self._on_build("end", name)
         library = next((folder if self.plain[key] else lean).glob("*.so"), None)
@@ -178,14 +184,14 @@ class CudaLoader:
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
-    def _failed(self, name: str, error: Exception, folder: Path, why: str) -> BuildFailed:
+    def _failed(self, name: str, error: Exception, folder: Path, why: str, key: str) -> BuildFailed:
         output = getattr(error.__cause__, "stdout", None)  # of the compiler that torch ran
         log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
         telling = "\n".join(placed) or str(error).strip()[:2000]
-        return BuildFailed("\n".join(filter(None, [why, f"{name} does not build:", telling])), log)
+        return BuildFailed("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
 
 
 def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:

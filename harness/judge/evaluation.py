@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from harness import problems
 from harness.baselines import EAGER
-from harness.build.cache import MAX_LIBRARIES
 from harness.build.nvcc import nvcc_release
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
+from harness.judge.builder import IMPORTING, Refused, keep_builds, load_command
 from harness.judge.comparison import TrialResult
 from harness.judge.conditions import Conditions
 from harness.judge.contest import Contest
@@ -45,9 +44,9 @@ from harness.problems import ProblemModule
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
-from harness.text import one_line, shortened
+from harness.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Construct, Constructed, Load, Loaded, StateTensor
+from harness.wire.messages import Construct, Constructed, Loaded, StateTensor
 from harness.wire.state import modes_of
 from harness.wire.values import UnsupportedValue, encode_plain
 
@@ -66,6 +65,48 @@ LEFT_ALIVE = frozenset(
 
 def _log_words(build_log: str | None) -> str:
     return f"\nfull log: {build_log}" if build_log else ""
+
+
+def blank_record(
+    candidate: Candidate, policy: Policy, environment: dict[str, str], case: str, constants: dict[str, Any]
+) -> EvaluationRecord:
+    """The record of a case as it stands before anything has run.
+
+    Args:
+        candidate: The solution and its problem.
+        policy: How to judge.
+        environment: What the record says of the machine.
+        case: The case's name.
+        constants: The problem's constants that it replaces.
+    """
+    limits = policy.limits
+    return EvaluationRecord(
+        problem=candidate.problem.name,
+        solution=candidate.solution.name,
+        case=case,
+        device=policy.device,
+        status=Status.HARNESS_ERROR,
+        message="",
+        seed=policy.secret,
+        digest=candidate.solution.digest,
+        problem_digest=candidate.problem.digest,
+        precision_class=candidate.problem.precision,
+        constants=constants,
+        environment=environment,
+        policy={
+            "forward_only": policy.forward_only,
+            "timeout_s": limits.run_s,
+            "build_timeout_s": limits.build_s,
+            **({"timing": False} if policy.device != "cpu" and not policy.is_timed else {}),
+            **({"require_confinement": True} if policy.require_confinement else {}),
+            **({"baselines": list(policy.baselines)} if policy.baselines != (EAGER,) else {}),
+            **({"precision": "relaxed"} if policy.is_relaxed else {}),
+            **({"refused": list(policy.refused)} if policy.refused else {}),
+            **({"check": policy.check, "nvcc": nvcc_release()[0]} if policy.check else {}),
+        },
+        solution_path=str(candidate.solution.path),
+        problem_path=str(candidate.problem.path.resolve()),
+    )
 
 
 def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
@@ -97,6 +138,8 @@ class CandidateJudge:
         progress: Called with a word for what happens now.
         baseline: Eager's worker, to be timed against; None where speed is not measured.
         shared: What is known of references, for all candidates of a batch.
+        refused: What a compiler has refused of the solution before (see ``builder``).
+        quiet: Entered while the candidate is timed: nothing of ours should keep processors busy.
     """
 
     def __init__(
@@ -108,8 +151,12 @@ class CandidateJudge:
         progress: Callable[[str], None] = lambda _: None,
         baseline: Baseline | None = None,
         shared: Shared | None = None,
+        refused: Refused = MappingProxyType({}),
+        quiet: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ):
         self._shared = Shared() if shared is None else shared
+        self._refused_builds = refused
+        self._quiet = quiet
         self._device = torch.device(policy.device)
         self._baseline = baseline
         self._candidate = candidate
@@ -248,8 +295,8 @@ class CandidateJudge:
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
         problem = self._candidate.problem
-        if self._worker is None and self._never_loads is None:
-            self._start_worker()  # it imports torch while the judge draws
+        if self._worker is None and self._never_loads is None and self._workers.are_ready():
+            self._start_worker()  # it gets ready while the judge draws
         conditions = None
         if self._baseline is not None:
             around = self._surroundings
@@ -387,7 +434,7 @@ class CandidateJudge:
         self._progress("timing")
         self._scanned()  # nothing else is to run beside what is timed
         evidence_clock = Clock(*self._policy.granted)
-        with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
+        with self._quiet(), Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
             except (BaselineError, CandidateStopped, torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -438,12 +485,11 @@ class CandidateJudge:
             if self._policy.require_confinement:
                 worker.check_confined()
             self._progress("building")
-            solution = self._candidate.solution
-            cached = {key: str(path) for key, path in self._surroundings.cache.libraries(solution.digest).items()}
+            load = load_command(
+                self._candidate.solution, self._surroundings.cache, self._policy.check, self._refused_builds
+            )
             try:
-                reply = worker.request(
-                    Load(str(solution.path), cached, self._policy.check), clock, "importing the solution"
-                )
+                reply = worker.request(load, clock, IMPORTING)
                 if not isinstance(reply, Loaded):
                     raise stop_for(reply, self._faults)
             except CandidateStopped as stop:
@@ -482,17 +528,7 @@ class CandidateJudge:
         """Copy what the worker has built since the last time into the cache."""
         if self._worker is None:
             return
-        built, self._worker.built = self._worker.built, {}
-        name = one_line(self._candidate.solution.name)
-        kept = 0
-        for key, file in itertools.islice(built.items(), MAX_LIBRARIES):
-            path = self._worker.build_folder / Path(file).name
-            try:
-                kept += self._surroundings.cache.keep(self._candidate.solution.digest, key, path)
-            except OSError as error:
-                logger.warning("the build cache cannot be written, the next run builds again: %s", error)
-        if kept < len(built):
-            logger.warning("%d of %d builds of %s were not kept", len(built) - kept, len(built), name)
+        keep_builds(self._worker, self._candidate.solution, self._surroundings.cache)
 
     def _differs(self, function: str) -> bool:
         """Whether the solution defines a function of the problem in another way."""
@@ -519,34 +555,7 @@ class CandidateJudge:
 
     def blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
         """The record of a case as it stands before anything has run."""
-        limits = self._policy.limits
-        return EvaluationRecord(
-            problem=self._candidate.problem.name,
-            solution=self._candidate.solution.name,
-            case=case,
-            device=self._policy.device,
-            status=Status.HARNESS_ERROR,
-            message="",
-            seed=self._policy.secret,
-            digest=self._candidate.solution.digest,
-            problem_digest=self._candidate.problem.digest,
-            precision_class=self._candidate.problem.precision,
-            constants=constants,
-            environment=self._surroundings.environment,
-            policy={
-                "forward_only": self._policy.forward_only,
-                "timeout_s": limits.run_s,
-                "build_timeout_s": limits.build_s,
-                **({"timing": False} if self._policy.device != "cpu" and not self._policy.is_timed else {}),
-                **({"require_confinement": True} if self._policy.require_confinement else {}),
-                **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
-                **({"precision": "relaxed"} if self._policy.is_relaxed else {}),
-                **({"refused": list(self._policy.refused)} if self._policy.refused else {}),
-                **({"check": self._policy.check, "nvcc": nvcc_release()[0]} if self._policy.check else {}),
-            },
-            solution_path=str(self._candidate.solution.path),
-            problem_path=str(self._candidate.problem.path.resolve()),
-        )
+        return blank_record(self._candidate, self._policy, self._surroundings.environment, case, constants)
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:
         build_log = self._kept_log(stop.build_log) if stop.build_log else None
