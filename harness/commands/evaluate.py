@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -43,6 +44,10 @@ from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
 from harness.streams import results_alone
 from harness.text import one_line, printable
+
+if TYPE_CHECKING:
+    from harness.executors.lanes import Lanes
+    from harness.executors.session import Session
 
 CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, and judge their outputs there.
 
@@ -89,10 +94,21 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 @click.option(
     "--lanes",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Judge so many candidates side by side on the CPU; GPUs have one lane each.",
+    help="Judge so many candidates side by side on the CPU; GPUs have one lane each. [default: 1; on a cluster one for "
+    "two processors]",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help='Where to judge: on this machine, or on a Ray cluster (pip install "kernel-harness[ray]").',
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="The Ray cluster. [default: RAY_ADDRESS, else one that is started on this machine for the command]",
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first that does not pass.")
 @click.option(
@@ -145,7 +161,9 @@ def command(
     rivals: tuple[str, ...],
     fail_fast: bool,
     ahead: int | None,
-    lanes: int,
+    lanes: int | None,
+    executor: str,
+    address: str | None,
     max_hours: float | None,
     fresh: bool,
     root: str | None,
@@ -190,6 +208,8 @@ def command(
             if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise UsageError(f"{option_name} and --no-timing exclude each other: it is about speed")
         fail_below = None  # one from the settings is not meant
+    if address is not None and executor != "ray":
+        raise UsageError("--address goes with --executor ray: it is a Ray cluster's")
     constants = parse_settings(settings)
     baselines.chosen(rivals)
     candidates, has_bad_files = None, False
@@ -217,6 +237,8 @@ def command(
         fresh=fresh,
         ahead=ahead,
         lanes=lanes,
+        executor=executor,
+        address=address,
         fails_fast=fail_fast,
         max_hours=max_hours,
         fail_below=fail_below,
@@ -270,7 +292,9 @@ class Order:
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
         ahead: How many candidates may be built before it is their turn; None for the program to decide.
-        lanes: How many are judged side by side on the CPU.
+        lanes: How many are judged side by side on the CPU; None where that is open.
+        executor: ``local`` or ``ray``.
+        address: The Ray cluster; None where that is open.
         fails_fast: Stop at the first that does not pass.
         max_hours: When to begin nothing more.
         fail_below: A speedup that is not enough.
@@ -293,7 +317,9 @@ class Order:
     seed: str | None
     fresh: bool
     ahead: int | None
-    lanes: int
+    lanes: int | None
+    executor: str
+    address: str | None
     fails_fast: bool
     max_hours: float | None
     fail_below: float | None
@@ -301,20 +327,12 @@ class Order:
 
 
 def _evaluate(order: Order, wanted_device: str) -> int:
-    from harness.executors.lanes import Lanes, lanes_on
-    from harness.executors.session import Session, opened
-
     found = _Found(order)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
         is_new = order.fresh or not known
-        devices = several_devices(wanted_device, order.lanes)
-        place: Session | Lanes = (
-            stack.enter_context(lanes_on(devices, order.home, order.is_timed))
-            if len(devices) > 1
-            else stack.enter_context(opened(devices[0], order.home, is_new, order.is_timed))
-        )
+        place = _opened(order, wanted_device, is_new, stack)
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
         from harness.judge.draws import new_secret
@@ -383,6 +401,23 @@ def _evaluate(order: Order, wanted_device: str) -> int:
     for words in found.slow:
         print(words, file=sys.stderr)
     return found.code
+
+
+def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Session | Lanes:
+    """Where to judge: one device in this process, a process for each of several, or a cluster."""
+    if order.executor == "ray":
+        from harness.executors.cluster import Cluster, lanes_on_cluster
+
+        cluster = Cluster(order.address, order.lanes)
+        return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.is_timed))
+    devices = several_devices(wanted_device, order.lanes or 1)
+    if len(devices) > 1:
+        from harness.executors.lanes import lanes_on
+
+        return stack.enter_context(lanes_on(devices, order.home, order.is_timed))
+    from harness.executors.session import opened
+
+    return stack.enter_context(opened(devices[0], order.home, is_new, order.is_timed))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import threading
@@ -62,22 +63,17 @@ class Work:
         return self.build is None
 
 
-class Builders:
-    """Threads that have solutions built; a context, whose end ends their workers.
+class Builders(abc.ABC):
+    """Threads that have solutions built; a context, whose end ends what they have started.
 
     Args:
-        workers: Where their workers come from, which see no GPU.
         cache: Where libraries are kept.
         count: How many build side by side.
     """
 
-    def __init__(self, workers: Workers, cache: BuildCache, count: int):
-        self._workers = workers
+    def __init__(self, cache: BuildCache, count: int):
         self._cache = cache
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="builder")
-        self._lock = threading.Lock()
-        self._at_work: set[WorkerHandle] = set()
-        self._is_quiet = self._is_closed = False
         self._finished, self._telling = os.pipe()
         os.set_blocking(self._finished, False)
         os.set_blocking(self._telling, False)
@@ -86,10 +82,7 @@ class Builders:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._is_closed = True
-            for worker in self._at_work:
-                worker.stop()
+        self.stop()
         self._pool.shutdown(cancel_futures=True)
         os.close(self._finished)
         os.close(self._telling)
@@ -112,6 +105,42 @@ class Builders:
     def _tell(self) -> None:
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._telling, b"!")
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Have all builds end at once, and none begin."""
+
+    def quiet(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which nothing is built on this machine."""
+        return contextlib.nullcontext()
+
+    @abc.abstractmethod
+    def _build(self, job: Job, policy: Policy) -> Refused:
+        """Build a candidate, in a thread; what a compiler refused."""
+
+
+class LocalBuilders(Builders):
+    """Builders on this machine.
+
+    Args:
+        workers: Where their workers come from, which see no GPU.
+        cache: Where libraries are kept.
+        most: How many may be of use; no more than the machine bears build side by side.
+    """
+
+    def __init__(self, workers: Workers, cache: BuildCache, most: int):
+        super().__init__(cache, min(most, most_builders()))
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._at_work: set[WorkerHandle] = set()
+        self._is_quiet = self._is_closed = False
+
+    def stop(self) -> None:
+        """End the workers."""
+        with self._lock:
+            self._is_closed = True
+            for worker in self._at_work:
+                worker.stop()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.ahead import Work
 from harness.executors.session import Session
 from harness.judge.evaluation import CandidateJudge
+from harness.judge.shared import Shared
 from harness.problems import fault_of
 from harness.records import EvaluationRecord
 from harness.text import one_line
@@ -26,10 +27,12 @@ class Lane:
     Attributes:
         session: The device and its workers.
         quiet: Entered while a candidate is timed.
+        shared: What is known of references, for all candidates of a batch.
     """
 
     session: Session
     quiet: Quiet = contextlib.nullcontext
+    shared: Shared = field(default_factory=Shared)
 
     def judge(self, work: Work, progress: Progress) -> Iterator[EvaluationRecord | ProblemError]:
         """Judge a candidate.
@@ -53,6 +56,7 @@ class Lane:
             session.workers,
             _Prefixed(one_line(candidate.solution.name), progress),
             session.baseline,
+            self.shared,
             work.refused,
             self.quiet,
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import harness
 from harness.errors import DeviceError, HarnessError, ProblemError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from harness.build.cache import BuildCache
     from harness.executors.ahead import Builders, Work
     from harness.executors.feed import Fault, Feed, Judged, Source, Verdict
-    from harness.judge.handle import Workers
 
 #: Longest that a lane may take to end its workers when it is told to end.
 END_LIMIT_S = 30.0
@@ -122,6 +121,38 @@ class LaneProcess:
         self._link.close()
 
 
+class LaneHandle(Protocol):
+    """A driver's hold on a lane, on this machine or elsewhere.
+
+    Attributes:
+        device: Its device, or what else tells it from others.
+        work: What it judges; None while it is free, or not ready yet.
+    """
+
+    device: str
+    work: Work | None
+
+    def fileno(self) -> int:
+        """Can be read when the lane has said something, or has ended."""
+
+    def send(self, work: Work) -> None:
+        """Have it judge a candidate."""
+
+    def receive(self) -> Any:
+        """What it says next: ``Opened``, ``Words``, a record, a problem's error, ``Finished``.
+
+        Raises:
+            LaneDied: Nothing more.
+            HarnessError: It said why it ends.
+        """
+
+    def end(self) -> None:
+        """Tell it to end its workers and itself; ``close`` waits for that."""
+
+    def close(self) -> None:
+        """End it, and what is left of it."""
+
+
 @dataclass
 class Lanes:
     """Lanes that are open, and what else the driver needs; the driver itself is on no GPU.
@@ -130,20 +161,22 @@ class Lanes:
         device: ``cpu`` or ``cuda``.
         environment: What records say of the machine.
         cache: Where builds are kept.
-        builders: Where workers come from that only build.
+        building: Opens what builds ahead; the most builders that are of use.
+        start: Starts a lane on a device.
         free: Lanes that judge nothing.
         busy: Lanes that do.
+        opening: Lanes that have been started in place of lost ones, and are not ready yet.
         told: Called with a sentence about a lane that is lost.
     """
 
     device: str
     environment: dict[str, str]
     cache: BuildCache
-    builders: Workers
-    home: Path
-    is_timed: bool
-    free: list[LaneProcess] = field(default_factory=list)
-    busy: list[LaneProcess] = field(default_factory=list)
+    building: Callable[[int], Builders]
+    start: Callable[[str], LaneHandle]
+    free: list[LaneHandle] = field(default_factory=list)
+    busy: list[LaneHandle] = field(default_factory=list)
+    opening: list[LaneHandle] = field(default_factory=list)
     told: Callable[[str], None] = lambda words: print(words, file=sys.stderr)
     _deaths: dict[str, int] = field(default_factory=dict)
 
@@ -164,8 +197,6 @@ class Lanes:
         Raises:
             DeviceError: No lane is left.
         """
-        from harness.executors.ahead import Builders
-
         while not feed.is_over:
             yield from feed.fill(len(self.free))
             while self.free and (work := feed.take()) is not None:
@@ -176,20 +207,43 @@ class Lanes:
                     lane.send(work)
                 else:
                     feed.finish(work)
-            watched: list[Any] = [*self.busy]
+            watched: list[Any] = [*self.busy, *self.opening]
             if builders is not None:
                 watched.append(builders)
             if source is not None and self.free:
                 watched.append(source)
             if feed.is_over:
                 return
-            for ready in connection.wait(watched):
-                if isinstance(ready, LaneProcess):
+            answering: list[Any] = connection.wait(watched)
+            for ready in answering:
+                if ready in self.busy:
                     yield from self._heard(ready, feed, progress)
-                elif isinstance(ready, Builders):
-                    ready.forget_finished()
+                elif ready in self.opening:
+                    self._answered(ready)
+                elif builders is not None and ready is builders:
+                    builders.forget_finished()
 
-    def _heard(self, lane: LaneProcess, feed: Feed, progress: Callable[[str], None]) -> Iterator[Judged | Fault]:
+    def _answered(self, lane: LaneHandle) -> None:
+        """A lane that was started is ready, or will never be.
+
+        Raises:
+            DeviceError: No lane is left.
+        """
+        self.opening.remove(lane)
+        try:
+            lane.receive()
+        except (LaneDied, HarnessError) as death:
+            lane.close()
+            self.told(f"{lane.device} is out: {death}")
+            self._check_left(death)
+        else:
+            self.free.append(lane)
+
+    def _check_left(self, death: Exception) -> None:
+        if not self.free and not self.busy and not self.opening:
+            raise DeviceError(f"no lane is left; the last was lost: {death}")
+
+    def _heard(self, lane: LaneHandle, feed: Feed, progress: Callable[[str], None]) -> Iterator[Judged | Fault]:
         from harness.executors.feed import Fault, Judged
 
         work = lane.work
@@ -210,7 +264,7 @@ class Lanes:
             work.cases, work.trials = work.cases[1:], work.trials[1:]
             yield Fault(said, work.job.tag) if isinstance(said, ProblemError) else Judged(work, said)
 
-    def _lost(self, lane: LaneProcess, work: Work, death: Exception, feed: Feed) -> Iterator[Judged]:
+    def _lost(self, lane: LaneHandle, work: Work, death: Exception, feed: Feed) -> Iterator[Judged]:
         """Give what a lane was judging to others, and replace it unless its device is to blame.
 
         Raises:
@@ -225,14 +279,7 @@ class Lanes:
         deaths = self._deaths[lane.device] = self._deaths.get(lane.device, 0) + 1
         self.told(f"{lane.device}: a lane was lost: {death}")
         if not isinstance(death, DeviceError) and deaths < MOST_DEATHS:
-            fresh = LaneProcess(Opening(lane.device, self.home, self.is_timed, os.getpid()))
-            try:
-                fresh.opened()
-            except HarnessError as error:
-                fresh.close()
-                self.told(f"{lane.device} is out: {error}")
-            else:
-                self.free.append(fresh)
+            self.opening.append(self.start(lane.device))
         else:
             self.told(f"{lane.device} is out; its candidates go to others")
         if work.deaths < MOST_DEATHS:
@@ -240,13 +287,13 @@ class Lanes:
         else:
             yield from _given_up(work, death, self.environment)
             feed.finish(work)
-        if not self.free and not self.busy:
-            raise DeviceError(f"no lane is left; the last was lost: {death}")
+        self._check_left(death)
 
     def close(self) -> None:
         """End all lanes."""
         with shielded():
-            lanes, self.free, self.busy = [*self.free, *self.busy], [], []
+            lanes = [*self.free, *self.busy, *self.opening]
+            self.free, self.busy, self.opening = [], [], []
             for lane in lanes:
                 lane.end()
             for lane in lanes:
@@ -281,23 +328,35 @@ def lanes_on(devices: Sequence[str], home: Path, is_timed: bool) -> Iterator[Lan
     tools = tools_for(devices[0], home)
     adopt_orphans()
     with contextlib.ExitStack() as stack, unwinding():
+
+        def start(device: str) -> LaneProcess:
+            return LaneProcess(Opening(device, home, is_timed, os.getpid()))
+
         started: list[LaneProcess] = []
         for device in devices:
-            started.append(LaneProcess(Opening(device, home, is_timed, os.getpid())))
+            started.append(start(device))
             stack.callback(started[-1].close)
         from harness.build.cache import BuildCache
+        from harness.executors.ahead import LocalBuilders
         from harness.judge.handle import Workers
 
         said = [lane.opened() for lane in started]
-        builders = Workers(
+        workers = Workers(
             devices[0],
             tools.libraries,
             available_memory() // 2,
             environment={"CUDA_VISIBLE_DEVICES": ""},
             builds_for=said[0].capability,
         )
-        stack.enter_context(contextlib.closing(builders))
-        kind = devices[0].partition(":")[0]
-        lanes = Lanes(kind, said[0].environment, BuildCache(home / "builds"), builders, home, is_timed, free=started)
+        stack.enter_context(contextlib.closing(workers))
+        kind, cache = devices[0].partition(":")[0], BuildCache(home / "builds")
+        lanes = Lanes(
+            kind,
+            said[0].environment,
+            cache,
+            lambda most: LocalBuilders(workers, cache, most),
+            start,
+            free=[*started],
+        )
         stack.enter_context(contextlib.closing(lanes))
         yield lanes

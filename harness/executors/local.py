@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable
 
 from harness.errors import ProblemError
-from harness.executors.ahead import Builders, most_builders
+from harness.executors.ahead import most_builders
 from harness.executors.feed import Fault, Feed, Judged, Source, Verdict
 from harness.executors.lane import Lane
 from harness.executors.lanes import Lanes
@@ -52,13 +52,12 @@ def run(
         StoreError: A record could not be kept.
         DeviceError: After a candidate failed, the GPU does not work any more, and there is no other.
     """
-    count = most_builders()
-    ahead = 2 * count if ahead is None else ahead
+    ahead = 2 * most_builders() if ahead is None else ahead
     is_ready = source.is_ready if source is not None else lambda: True
     with contextlib.ExitStack() as stack:
         builders = None
         if ahead:
-            builders = stack.enter_context(Builders(place.builders, place.cache, min(count, ahead)))
+            builders = stack.enter_context(place.building(ahead))
         feed = Feed(jobs, policy, place.environment, ledger, builders, ahead, confirms, is_ready, done)
         if isinstance(place, Lanes):
             outcomes = place.judge(feed, progress, builders, source)

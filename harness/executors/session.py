@@ -17,6 +17,7 @@ from harness.processes import adopt_orphans
 
 if TYPE_CHECKING:
     from harness.build.cache import BuildCache
+    from harness.executors.ahead import Builders
     from harness.judge.baseline import Baseline
     from harness.judge.handle import Workers
     from harness.judge.policy import Surroundings
@@ -49,6 +50,12 @@ class Session:
     def cache(self) -> BuildCache:
         """Where builds are kept."""
         return self.surroundings.cache
+
+    def building(self, most: int) -> Builders:
+        """What builds ahead, to be entered; the most builders that are of use."""
+        from harness.executors.ahead import LocalBuilders
+
+        return LocalBuilders(self.builders, self.cache, most)
 
 
 @contextlib.contextmanager

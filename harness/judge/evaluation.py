@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +25,7 @@ from harness.judge.contest import Contest
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.faults import Faults, stop_for
-from harness.judge.fitting import free_memory, shortage
+from harness.judge.fitting import shortage, spare_memory
 from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
@@ -33,18 +33,20 @@ from harness.judge.kinks import Kinks
 from harness.judge.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
+from harness.judge.shared import Known, Shape, Shared
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
 from harness.judge.tracing import traced
 from harness.judge.trial import Setting
 from harness.judge.trials import budgets, run_trials, summary
 from harness.judge.watching import Watcher, Watching
+from harness.problems import ProblemModule
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
 from harness.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Construct, Constructed, Loaded, Part, StateTensor
+from harness.wire.messages import Construct, Constructed, Loaded, StateTensor
 from harness.wire.state import modes_of
 from harness.wire.values import UnsupportedValue, encode_plain
 
@@ -135,6 +137,7 @@ class CandidateJudge:
         workers: Where workers come from.
         progress: Called with a word for what happens now.
         baseline: Eager's worker, to be timed against; None where speed is not measured.
+        shared: What is known of references, for all candidates of a batch.
         refused: What a compiler has refused of the solution before (see ``builder``).
         quiet: Entered while the candidate is timed: nothing of ours should keep processors busy.
     """
@@ -147,9 +150,11 @@ class CandidateJudge:
         workers: Workers,
         progress: Callable[[str], None] = lambda _: None,
         baseline: Baseline | None = None,
+        shared: Shared | None = None,
         refused: Refused = MappingProxyType({}),
         quiet: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ):
+        self._shared = Shared() if shared is None else shared
         self._refused_builds = refused
         self._quiet = quiet
         self._device = torch.device(policy.device)
@@ -165,6 +170,7 @@ class CandidateJudge:
         self._stages = Stages()
         self._faults = Faults()
         self._never_loads: CandidateStopped | None = None
+        self._scan: Future[tuple[Finding, ...]] | None = None
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
 
@@ -193,6 +199,7 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         started = time.monotonic()
+        self._start_scan()
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
@@ -228,7 +235,7 @@ class CandidateJudge:
             stages_s=self._stages.leave(),
             log=log,
             confinement=confinement,
-            findings=(*record.findings, *self._scanned),
+            findings=(*record.findings, *self._scanned()),
         )
 
     def _refused(self, record: EvaluationRecord) -> EvaluationRecord:
@@ -273,10 +280,17 @@ class CandidateJudge:
         told = "\n".join(filter(None, (message, record.message)))
         return replace(record, status=Status.BUILD_ERROR, message=told)
 
-    @functools.cached_property
+    def _start_scan(self) -> None:
+        """Have the solution's text looked at while the judge waits for others; once for all cases."""
+        if self._scan is None:
+            with_one = ThreadPoolExecutor(1)
+            self._scan = with_one.submit(scan, self._candidate.solution.source)
+            with_one.shutdown(wait=False)
+
     def _scanned(self) -> tuple[Finding, ...]:
-        """What stands in the solution's text; the same in every case."""
-        return scan(self._candidate.solution.source)
+        """What stands in the solution's text."""
+        assert self._scan is not None
+        return self._scan.result()
 
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
@@ -294,37 +308,42 @@ class CandidateJudge:
         secret = self._policy.secret
         args = init_args(problem, module, derive_seed(secret, case, "init"))
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
-        memory = free_memory(self._device)
-        reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE, self._device)
-        reference.same_generator = module.same_generator
-        watcher = Watcher()
-        outputs, leaves, structure = self._shape(reference, first, case, watcher)
+        known = self._shared.of(self._key(case, constants))
+        known.shared = 0
+        reference, shape = self._reference(known, module, first, case)
+        leaves = shape.leaves
         exchange = Exchange(
-            args, first.inputs, first.state, outputs,
+            args, first.inputs, first.state, shape.outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
             input_names(first), self._device,
         )  # fmt: skip
-        with contextlib.closing(exchange):
+        with contextlib.closing(exchange), contextlib.ExitStack() as at_end:
+            at_end.callback(self._shared.trim)
+            at_end.callback(reference.forget)
             self._stages.enter("worker")
             worker = self._ready_worker(clock)
             construct = self._construct_command(exchange, constants, first)
             names = self._construct(worker, exchange, construct, first.state, clock)
             buffers = _watched_buffers(reference.changes, names, exchange)
             kinks = None
-            if watcher.found:
+            if shape.has_kinks:
                 kinks = Kinks(
-                    reference, problem.precision, lambda seed: draw_inputs(problem, module, seed, self._device)
+                    reference,
+                    problem.precision,
+                    lambda seed: draw_inputs(problem, module, seed, self._device),
+                    known.steps,
                 )
             setting = Setting(
                 exchange,
                 reference,
                 names,
                 leaves,
-                structure,
+                shape.structure,
                 problem.precision,
                 f"{secret}:{case}",
                 kinks,
                 buffers,
+                known,
                 self._policy.is_relaxed,
                 self._faults,
             )
@@ -366,16 +385,33 @@ class CandidateJudge:
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
                 fields |= traced(setting, worker, Clock(*self._policy.granted))  # evidence has a clock of its own
+            fields["shared_draws"] = known.shared
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
             return {
                 **fields, "status": status, "message": message, "findings": findings, "further_draws": further.ends
             }  # fmt: skip
 
-    def _shape(
-        self, reference: Reference, first: Draw, case: str, watcher: Watcher
-    ) -> tuple[list[Form], tuple[str, ...], tuple[Part, ...]]:
-        """The outputs' forms, the leaves that are differentiated, what outputs come in; from an eager run."""
+    def _key(self, case: str, constants: dict[str, Any]) -> Hashable:
+        """All that a case's draws and its reference's evaluations follow from."""
+        problem, policy = self._candidate.problem, self._policy
+        file = str(problem.path.resolve()), problem.digest
+        return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
+
+    def _reference(self, known: Known, module: ProblemModule, first: Draw, case: str) -> tuple[Reference, Shape]:
+        """What evaluates the reference, and what it looks like; an eager run where that is not known yet."""
+        memory = spare_memory(self._device) // EXACT_SHARE
+        if known.reference is None or known.shape is None:
+            reference = Reference(self._candidate.problem, not self._policy.forward_only, memory, self._device)
+            reference.same_generator = module.same_generator
+            known.shape = self._shape(reference, first, case)
+            known.reference = reference
+        known.reference.grant(memory)
+        return known.reference, known.shape
+
+    def _shape(self, reference: Reference, first: Draw, case: str) -> Shape:
+        """What the reference looks like, from an eager run."""
+        watcher = Watcher()
         seed = derive_seed(self._policy.secret, case, "shape")
         graph = reference.eager(first, seed, Watching(watcher))
         reference.check_randomness(first, seed, graph)
@@ -385,7 +421,8 @@ class CandidateJudge:
                 torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.structure
+        forms = [Form(output.shape, output.dtype) for output in graph.outputs]
+        return Shape(forms, leaves, graph.structure, watcher.found)
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
@@ -395,6 +432,7 @@ class CandidateJudge:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
+        self._scanned()  # nothing else is to run beside what is timed
         evidence_clock = Clock(*self._policy.granted)
         with self._quiet(), Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:

@@ -6,6 +6,7 @@ It runs untrusted code in its own process and is not trusted either: nothing it 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -405,6 +406,7 @@ class Worker:
 def main(ours: socket.socket, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
     """Run a worker on its end of the channel; what the judge said, and how the process is confined."""
     worker = Worker(ours, settings, confined)
+    gc.freeze()  # what is imported stays: collecting would look through all of it, whenever memory is given back
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:
         limits.limit_memory(settings["memory_bytes"])

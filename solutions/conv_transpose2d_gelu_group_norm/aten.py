@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"two_kernels","thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:d326960d5aa67473d8871184c0491f74a1f458fbf4dc4ad190b74183857e6ee8
+# digest: sha256:239cae36d4c8e0a548334956ec6b79e1b7967db6df62dd3836ea510dccf04ae9
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -57,6 +57,9 @@ LAUNCHERS = r"""
 
 namespace OP_NAMESPACE {
 
+using Element = float;  // of x, y and their gradients
+using Weight = float;   // of weight, bias and their gradients
+
 // What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
 struct LaunchStatus {
   const char* kernel;
@@ -80,9 +83,9 @@ struct Shape {
 
 // Where gradients go; null where one is not wanted.
 struct Gradients {
-  float* x;       // like x
-  float* weight;  // (channels)
-  float* bias;    // (channels)
+  Element* x;       // like x
+  Weight* weight;  // (channels)
+  Weight* bias;    // (channels)
   float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
 };
 
@@ -90,7 +93,7 @@ struct Gradients {
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
 
@@ -98,8 +101,8 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
 int64_t forward_scratch(const Shape& shape);
 
 // Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream);
 
 }  // namespace OP_NAMESPACE
@@ -157,38 +160,69 @@ inline unsigned threads_for(int64_t length, int max_threads) {
   return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
 }
 
-// Whether rows of `length` floats that begin at `address` can be read four at a time.
-inline bool reads_as_float4(const void* address, int64_t length) {
-  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
-// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 4) {
-    const float4 packed = *reinterpret_cast<const float4*>(source);
-    values[0] = packed.x;
-    values[1] = packed.y;
-    values[2] = packed.z;
-    values[3] = packed.w;
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
   } else {
-    values[0] = *source;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
   } else {
-    *target = values[0];
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
   }
 }
 
-template <int kWidth>
-__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -196,8 +230,8 @@ __device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -212,8 +246,8 @@ __device__ inline int64_t tiled_length(int64_t length) {
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -222,12 +256,12 @@ __device__ inline void transform(const float* source, float* target, int64_t len
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -238,7 +272,9 @@ __device__ inline void transform(const float* first, const float* second, float*
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
 }
 
 // Reductions over a warp and a block in a fixed order: the same bits in every run.
@@ -315,8 +351,8 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 }
 
 // The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -328,14 +364,14 @@ __device__ inline Moments thread_moments(const float* data, int64_t length, Map 
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
   }
   return running;
 }
 
 // The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename Map>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
   return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
@@ -374,7 +410,7 @@ struct Activate {
 
 __device__ inline Activate activate_of(const Shift& shift, int64_t channel) { return {shift.values[channel]}; }
 
-// A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
+// A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
 // group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
@@ -399,7 +435,7 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                          float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -417,17 +453,19 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                           float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return running;
 }
@@ -477,7 +515,7 @@ struct SummedInputGradient {
 
 // Writes dx for a stretch of a row, by the whole block, and its sum to sums[row].
 template <int kWidth>
-__device__ inline void differentiate(const float* dy, const float* x, float* dx, int64_t length,
+__device__ inline void differentiate(const Element* dy, const Element* x, Element* dx, int64_t length,
                                      const InputGradient& gradient, double* scratch, float* sums, int64_t row) {
   float share = 0.0f;
   transform<kWidth>(dy, x, dx, length, SummedInputGradient{gradient, &share});
@@ -501,9 +539,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-inline LaunchStatus launch_shift_gradient(const float* sums, const Shape& shape, int64_t parts, float* dshift,
-                                          cudaStream_t stream) {
-  shift_gradient<<<grid_for(shape.channels), kThreads, 0, stream>>>(sums, shape.samples, shape.channels, parts, dshift);
+// `dx_sums`: of each of a row's `parts`; short rows have none, there dx itself is summed.
+inline LaunchStatus launch_shift_gradient(const float* dx, const float* dx_sums, const Shape& shape, int64_t parts,
+                                          float* dshift, cudaStream_t stream) {
+  const bool is_short = shape.spatial < kShortRow;
+  shift_gradient<<<grid_for(shape.channels), kThreads, 0, stream>>>(is_short ? dx : dx_sums, shape.samples,
+                                                                    shape.channels, is_short ? shape.spatial : parts,
+                                                                    dshift);
   return launched("shift_gradient");
 }
 
@@ -512,8 +554,8 @@ inline LaunchStatus launch_shift_gradient(const float* sums, const Shape& shape,
 
 constexpr int kAffineLanes = 32;
 
-__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, float* dweight,
-                                 float* dbias) {
+__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, Weight* dweight,
+                                 Weight* dbias) {
   __shared__ double lane_dy[kAffineLanes][kWarpSize];
   __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
@@ -534,12 +576,12 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
     sum_dy += lane_dy[lane][threadIdx.x];
     sum_dy_xhat += lane_dy_xhat[lane][threadIdx.x];
   }
-  if (dweight != nullptr) dweight[channel] = static_cast<float>(sum_dy_xhat);
-  if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
+  if (dweight != nullptr) put(dweight + channel, static_cast<float>(sum_dy_xhat));
+  if (dbias != nullptr) put(dbias + channel, static_cast<float>(sum_dy));
 }
 
-inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight, float* dbias,
-                                            cudaStream_t stream) {
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, Weight* dweight,
+                                            Weight* dbias, cudaStream_t stream) {
   if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
   const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
   affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
@@ -612,8 +654,9 @@ LaunchStatus launch_merge_moments(const Moments* moments, const Shape& shape, in
 
 // Grid (rows * parts).
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) row_moments(const float* x, Shift shift, int64_t rows, int64_t channels,
-                                                        int64_t spatial, Parts parts, Moments* moments) {
+__global__ void __launch_bounds__(kThreads)
+    row_moments(const Element* x, Shift shift, int64_t rows, int64_t channels, int64_t spatial, Parts parts,
+                Moments* moments) {
   __shared__ Moments scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
     const int64_t row = item / parts.count;
@@ -628,14 +671,15 @@ __global__ void __launch_bounds__(kThreads) row_moments(const float* x, Shift sh
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_moments(const float* x, Shift shift, int64_t rows, int64_t channels, int64_t spatial, Moments* moments) {
+    short_row_moments(const Element* x, Shift shift, int64_t rows, int64_t channels, int64_t spatial,
+                      Moments* moments) {
   const MergeMoments merge;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const Activate activate = activate_of(shift, row % channels);
     Moments running = {0.0f, 0.0f, 0.0f};
     for (int64_t i = 0; i < spatial; ++i) {
-      running = merge(running, Moments{1.0f, activate(x[row * spatial + i]), 0.0f});
+      running = merge(running, Moments{1.0f, activate(as_float(x[row * spatial + i])), 0.0f});
     }
     moments[row] = running;
   }
@@ -646,7 +690,7 @@ int64_t forward_scratch(const Shape& shape) {
   return shape.samples * shape.channels * row_parts(shape.spatial).count * floats_per_moment;
 }
 
-LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& shape, float eps, float* mean,
+LaunchStatus launch_statistics(const Element* x, const Shift& shift, const Shape& shape, float eps, float* mean,
                                float* rstd, Moments* moments, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const Parts parts = row_parts(shape.spatial);
@@ -658,7 +702,7 @@ LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& 
   } else {
     const unsigned blocks = grid_for(rows * parts.count);
     const unsigned threads = threads_for(shape.spatial, kThreads);
-    if (reads_as_float4(x, shape.spatial)) {
+    if (reads_as_vectors(x, shape.spatial)) {
       row_moments<kVectorWidth>
           <<<blocks, threads, 0, stream>>>(x, shift, rows, shape.channels, shape.spatial, parts, moments);
     } else {
@@ -675,9 +719,9 @@ LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& 
 // Grid (rows * tiles).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_rows(const float* x, Shift shift, const float* weight, const float* bias, const float* mean,
+    normalise_rows(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
                    const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
-                   Parts tiles, float* y) {
+                   Parts tiles, Element* y) {
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
     const int64_t begin = (item - row * tiles.count) * tiles.length;
@@ -685,8 +729,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * weight[channel],
-                                 bias[channel]};
+    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+                                 as_float(bias[channel])};
     const int64_t offset = row * spatial + begin;
     transform<kWidth>(x + offset, y + offset, length, normalise);
   }
@@ -694,22 +738,23 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    normalise_elements(const float* x, Shift shift, const float* weight, const float* bias, const float* mean,
+    normalise_elements(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
                        const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
-                       float* y) {
+                       Element* y) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * weight[channel],
-                                 bias[channel]};
-    y[i] = normalise(x[i]);
+    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+                                 as_float(bias[channel])};
+    put(y + i, normalise(as_float(x[i])));
   }
 }
 
-LaunchStatus launch_normalise(const float* x, const Shift& shift, const float* weight, const float* bias,
-                              const float* mean, const float* rstd, const Shape& shape, float* y, cudaStream_t stream) {
+LaunchStatus launch_normalise(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                              const float* mean, const float* rstd, const Shape& shape, Element* y,
+                              cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -721,7 +766,7 @@ LaunchStatus launch_normalise(const float* x, const Shift& shift, const float* w
   const Parts tiles = tiles_of(shape.spatial);
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
+  if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
         x, shift, weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
   } else {
@@ -734,8 +779,8 @@ LaunchStatus launch_normalise(const float* x, const Shift& shift, const float* w
 // Forward: a group is cut into parts, one block a part, so that even one long group fills the device;
 // its parts' moments are merged in order, and then every row is normalised, one block a tile.
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream_handle) {
   if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
@@ -756,8 +801,9 @@ struct GroupMeans {
 // Grid (rows * parts).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    row_part_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
-                  int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
+    row_part_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+                  int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts,
+                  RowSums* part_sums) {
   __shared__ RowSums scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
     const int64_t row = item / parts.count;
@@ -775,8 +821,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
-                   int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
+    short_row_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+                   int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const int64_t group = row / channels_per_group;
@@ -787,7 +833,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Grid (groups): adds each row's parts in order, and the rows of the group into its means.
 __global__ void __launch_bounds__(kThreads)
-    group_means(const RowSums* part_sums, const float* weight, int64_t groups, int64_t channels,
+    group_means(const RowSums* part_sums, const Weight* weight, int64_t groups, int64_t channels,
                 int64_t channels_per_group, int64_t spatial, int64_t parts, RowSums* row_sums, GroupMeans* means) {
   __shared__ double scratch[kMaxWarps];
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -803,7 +849,7 @@ __global__ void __launch_bounds__(kThreads)
         row_dy_xhat += sums.dy_xhat;
       }
       row_sums[row] = {static_cast<float>(row_dy), static_cast<float>(row_dy_xhat)};
-      const double row_weight = weight[row % channels];
+      const double row_weight = as_float(weight[row % channels]);
       group_dy += row_weight * row_dy;
       group_dy_xhat += row_weight * row_dy_xhat;
     }
@@ -819,9 +865,9 @@ __global__ void __launch_bounds__(kThreads)
 // Grid (rows * tiles). `dx_sums`: of each tile, where x is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_rows(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+    input_gradient_rows(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
                         const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
-                        int64_t channels_per_group, int64_t spatial, Parts tiles, float* dx, float* dx_sums) {
+                        int64_t channels_per_group, int64_t spatial, Parts tiles, Element* dx, float* dx_sums) {
   __shared__ double scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
@@ -830,8 +876,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {
-        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
+    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+                                    as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
     const int64_t offset = row * spatial + begin;
     differentiate<kWidth>(dy + offset, x + offset, dx + offset, length, gradient, scratch, dx_sums, item);
   }
@@ -839,17 +885,17 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_elements(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+    input_gradient_elements(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
                             const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
-                            int64_t channels_per_group, int64_t spatial, float* dx) {
+                            int64_t channels_per_group, int64_t spatial, Element* dx) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {
-        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
-    dx[i] = gradient(dy[i], x[i]);
+    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+                                    as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
+    put(dx + i, gradient(as_float(dy[i]), as_float(x[i])));
   }
 }
 
@@ -860,8 +906,8 @@ int64_t backward_scratch(const Shape& shape) {
   return floats_per_pair * pairs + (kShifted ? rows * tiles_of(shape.spatial).count : 0);
 }
 
-LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift, const float* mean, const float* rstd,
-                             const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
+LaunchStatus launch_row_sums(const Element* dy, const Element* x, const Shift& shift, const float* mean,
+                             const float* rstd, const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -873,7 +919,7 @@ LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift
   const Parts parts = row_parts(shape.spatial);
   const unsigned blocks = grid_for(rows * parts.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial)) {
+  if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial)) {
     row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels,
                                                                 channels_per_group, shape.spatial, parts, part_sums);
   } else {
@@ -883,9 +929,9 @@ LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift
   return launched("row_part_sums");
 }
 
-LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                                    const float* mean, const float* rstd, const GroupMeans* means, const Shape& shape,
-                                   float* dx, float* dx_sums, cudaStream_t stream) {
+                                   Element* dx, float* dx_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -897,7 +943,8 @@ LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift&
   const Parts tiles = tiles_of(shape.spatial);
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+  if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+      reads_as_vectors(dx, shape.spatial)) {
     input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
                                                                       shape.channels, channels_per_group, shape.spatial,
                                                                       tiles, dx, dx_sums);
@@ -909,7 +956,7 @@ LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift&
   return launched("input_gradient_rows");
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
@@ -935,10 +982,8 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
     }
   }
   if (gradients.shift != nullptr) {
-    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
     const LaunchStatus status =
-        launch_shift_gradient(is_short ? gradients.x : dx_sums, shape,
-                              is_short ? shape.spatial : tiles_of(shape.spatial).count, gradients.shift, stream);
+        launch_shift_gradient(gradients.x, dx_sums, shape, tiles_of(shape.spatial).count, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
@@ -1093,7 +1138,8 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:d3a39ef2a086351975c4dabd3cf50e0227ed67c817b46c012b28d81e647b3954
+# digest: sha256:318be8993b9a0345c93d3622a52f7cdc5632f5806c114e6999e65f8400f6b283
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -52,6 +52,9 @@ LAUNCHERS = r"""
 
 namespace OP_NAMESPACE {
 
+using Element = float;  // of x, y and their gradients
+using Weight = float;   // of weight, bias and their gradients
+
 // What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
 struct LaunchStatus {
   const char* kernel;
@@ -75,9 +78,9 @@ struct Shape {
 
 // Where gradients go; null where one is not wanted.
 struct Gradients {
-  float* x;       // like x
-  float* weight;  // (channels)
-  float* bias;    // (channels)
+  Element* x;       // like x
+  Weight* weight;  // (channels)
+  Weight* bias;    // (channels)
   float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
 };
 
@@ -85,7 +88,7 @@ struct Gradients {
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
 
@@ -93,8 +96,8 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
 int64_t forward_scratch(const Shape& shape);
 
 // Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream);
 
 }  // namespace OP_NAMESPACE
@@ -151,38 +154,69 @@ inline unsigned threads_for(int64_t length, int max_threads) {
   return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
 }
 
-// Whether rows of `length` floats that begin at `address` can be read four at a time.
-inline bool reads_as_float4(const void* address, int64_t length) {
-  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
-// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 4) {
-    const float4 packed = *reinterpret_cast<const float4*>(source);
-    values[0] = packed.x;
-    values[1] = packed.y;
-    values[2] = packed.z;
-    values[3] = packed.w;
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
   } else {
-    values[0] = *source;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
   } else {
-    *target = values[0];
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
   }
 }
 
-template <int kWidth>
-__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -190,8 +224,8 @@ __device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -206,8 +240,8 @@ __device__ inline int64_t tiled_length(int64_t length) {
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -216,12 +250,12 @@ __device__ inline void transform(const float* source, float* target, int64_t len
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -232,7 +266,9 @@ __device__ inline void transform(const float* first, const float* second, float*
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
 }
 
 // Reductions over a warp and a block in a fixed order: the same bits in every run.
@@ -309,8 +345,8 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 }
 
 // The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -322,14 +358,14 @@ __device__ inline Moments thread_moments(const float* data, int64_t length, Map 
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
   }
   return running;
 }
 
 // The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename Map>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
   return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
@@ -368,7 +404,7 @@ struct Activate {
 
 __device__ inline Activate activate_of(const Shift& shift, int64_t channel) { return {shift.values[channel]}; }
 
-// A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
+// A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
 // group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
@@ -393,7 +429,7 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                          float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -411,17 +447,19 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                           float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return running;
 }
@@ -471,7 +509,7 @@ struct SummedInputGradient {
 
 // Writes dx for a stretch of a row, by the whole block, and its sum to sums[row].
 template <int kWidth>
-__device__ inline void differentiate(const float* dy, const float* x, float* dx, int64_t length,
+__device__ inline void differentiate(const Element* dy, const Element* x, Element* dx, int64_t length,
                                      const InputGradient& gradient, double* scratch, float* sums, int64_t row) {
   float share = 0.0f;
   transform<kWidth>(dy, x, dx, length, SummedInputGradient{gradient, &share});
@@ -495,9 +533,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-inline LaunchStatus launch_shift_gradient(const float* sums, const Shape& shape, int64_t parts, float* dshift,
-                                          cudaStream_t stream) {
-  shift_gradient<<<grid_for(shape.channels), kThreads, 0, stream>>>(sums, shape.samples, shape.channels, parts, dshift);
+// `dx_sums`: of each of a row's `parts`; short rows have none, there dx itself is summed.
+inline LaunchStatus launch_shift_gradient(const float* dx, const float* dx_sums, const Shape& shape, int64_t parts,
+                                          float* dshift, cudaStream_t stream) {
+  const bool is_short = shape.spatial < kShortRow;
+  shift_gradient<<<grid_for(shape.channels), kThreads, 0, stream>>>(is_short ? dx : dx_sums, shape.samples,
+                                                                    shape.channels, is_short ? shape.spatial : parts,
+                                                                    dshift);
   return launched("shift_gradient");
 }
 
@@ -506,8 +548,8 @@ inline LaunchStatus launch_shift_gradient(const float* sums, const Shape& shape,
 
 constexpr int kAffineLanes = 32;
 
-__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, float* dweight,
-                                 float* dbias) {
+__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, Weight* dweight,
+                                 Weight* dbias) {
   __shared__ double lane_dy[kAffineLanes][kWarpSize];
   __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
@@ -528,12 +570,12 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
     sum_dy += lane_dy[lane][threadIdx.x];
     sum_dy_xhat += lane_dy_xhat[lane][threadIdx.x];
   }
-  if (dweight != nullptr) dweight[channel] = static_cast<float>(sum_dy_xhat);
-  if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
+  if (dweight != nullptr) put(dweight + channel, static_cast<float>(sum_dy_xhat));
+  if (dbias != nullptr) put(dbias + channel, static_cast<float>(sum_dy));
 }
 
-inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight, float* dbias,
-                                            cudaStream_t stream) {
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, Weight* dweight,
+                                            Weight* dbias, cudaStream_t stream) {
   if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
   const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
   affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
@@ -545,8 +587,8 @@ inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape
 
 // The moments of what is normalised of the group that begins at `x`, in every thread of the block.
 template <int kGroupWidth, int kRowWidth>
-__device__ inline Moments moments_of_group(const float* x, int64_t group_length, const Shift& shift, const Shape& shape,
-                                           int64_t group, Moments* scratch) {
+__device__ inline Moments moments_of_group(const Element* x, int64_t group_length, const Shift& shift,
+                                           const Shape& shape, int64_t group, Moments* scratch) {
   const MergeMoments merge;
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t first_channel = group % shape.groups * channels_per_group;
@@ -554,7 +596,7 @@ __device__ inline Moments moments_of_group(const float* x, int64_t group_length,
   if (shape.spatial < kShortRow) {
     for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
       const Activate activate = activate_of(shift, first_channel + i / shape.spatial);
-      running = merge(running, Moments{1.0f, activate(x[i]), 0.0f});
+      running = merge(running, Moments{1.0f, activate(as_float(x[i])), 0.0f});
     }
   } else {
     for (int64_t member = 0; member < channels_per_group; ++member) {
@@ -571,14 +613,14 @@ __device__ inline Moments moments_of_group(const float* x, int64_t group_length,
 // Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_groups(const float* x, Shift shift, const float* weight, const float* bias, Shape shape, float eps,
-                     float* y, float* mean, float* rstd) {
+    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape, float eps,
+                     Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_x = x + group * group_length;
-    float* group_y = y + group * group_length;
+    const Element* group_x = x + group * group_length;
+    Element* group_y = y + group * group_length;
     const Moments moments =
         moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
@@ -590,16 +632,16 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                     bias[channel]};
-        group_y[i] = normalise(group_x[i]);
+        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+                                     as_float(bias[channel])};
+        put(group_y + i, normalise(as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                   bias[channel]};
+      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+                                   as_float(bias[channel])};
       transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
                            normalise);
     }
@@ -608,8 +650,8 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t forward_scratch(const Shape&) { return 0; }
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* /*scratch*/,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* /*scratch*/,
                             int device, void* stream_handle) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
@@ -617,10 +659,10 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const unsigned blocks = grid_for(shape.samples * shape.groups);
   const unsigned threads = threads_for(group_length, kThreads);
-  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
+  if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_groups<kVectorWidth, kVectorWidth>
         <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
-  } else if (reads_as_float4(x, group_length)) {
+  } else if (reads_as_vectors(x, group_length)) {
     normalise_groups<kVectorWidth, 1>
         <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   } else {
@@ -635,18 +677,18 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
 // Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row, where it is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_gradients(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
-                    const float* rstd, Shape shape, RowSums* row_sums, float* dx, float* dx_sums) {
+    group_gradients(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
+                    const float* rstd, Shape shape, RowSums* row_sums, Element* dx, float* dx_sums) {
   __shared__ RowSums row_scratch[kMaxWarps];
   __shared__ double group_scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_dy = dy + group * group_length;
-    const float* group_x = x + group * group_length;
+    const Element* group_dy = dy + group * group_length;
+    const Element* group_x = x + group * group_length;
     RowSums* group_rows = row_sums + group * channels_per_group;
     const int64_t first_channel = group % shape.groups * channels_per_group;
-    const float* group_weight = weight + first_channel;
+    const Weight* group_weight = weight + first_channel;
     const float group_mean = mean[group];
     const float group_rstd = rstd[group];
 
@@ -660,8 +702,8 @@ __global__ void __launch_bounds__(kThreads)
         const RowSums sums =
             thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
@@ -671,8 +713,8 @@ __global__ void __launch_bounds__(kThreads)
                                                     group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     }
     if (dx == nullptr) continue;
@@ -681,17 +723,17 @@ __global__ void __launch_bounds__(kThreads)
     const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, AddDoubles()) / length);
     const float mean_dy_xhat =
         static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, AddDoubles()) / length);
-    float* group_dx = dx + group * group_length;
+    Element* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
         const InputGradient gradient = {activate_of(shift, first_channel + member),
                                         group_mean,
                                         group_rstd,
-                                        group_weight[member],
+                                        as_float(group_weight[member]),
                                         mean_dy,
                                         mean_dy_xhat};
-        group_dx[i] = gradient(group_dy[i], group_x[i]);
+        put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
@@ -700,7 +742,7 @@ __global__ void __launch_bounds__(kThreads)
       const InputGradient gradient = {activate_of(shift, first_channel + member),
                                       group_mean,
                                       group_rstd,
-                                      group_weight[member],
+                                      as_float(group_weight[member]),
                                       mean_dy,
                                       mean_dy_xhat};
       differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
@@ -714,18 +756,19 @@ int64_t backward_scratch(const Shape& shape) {
   return shape.samples * shape.channels * floats_a_row;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
   float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
-  float* dx = gradients.x;
+  Element* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0) {
     const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
-    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+    if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+        reads_as_vectors(dx, shape.spatial)) {
       group_gradients<kVectorWidth>
           <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     } else {
@@ -736,9 +779,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
     if (status.kernel != nullptr) return status;
   }
   if (gradients.shift != nullptr) {
-    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
-    const LaunchStatus status =
-        launch_shift_gradient(is_short ? dx : dx_sums, shape, is_short ? shape.spatial : 1, gradients.shift, stream);
+    const LaunchStatus status = launch_shift_gradient(dx, dx_sums, shape, 1, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
@@ -893,7 +934,8 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"aten","partial_depth":1024,"rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:aab352be830eb754fd22ff74ae73263781e44d9446ed330974b1a01d55cf67f0
+# digest: sha256:890791dd89bc53bbb7680f1f3ca03f42c5a3cd2969fe70a340900e43d57cb09e
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -149,38 +149,69 @@ inline unsigned threads_for(int64_t length, int max_threads) {
   return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
 }
 
-// Whether rows of `length` floats that begin at `address` can be read four at a time.
-inline bool reads_as_float4(const void* address, int64_t length) {
-  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
-// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 4) {
-    const float4 packed = *reinterpret_cast<const float4*>(source);
-    values[0] = packed.x;
-    values[1] = packed.y;
-    values[2] = packed.z;
-    values[3] = packed.w;
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
   } else {
-    values[0] = *source;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
   } else {
-    *target = values[0];
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
   }
 }
 
-template <int kWidth>
-__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -188,8 +219,8 @@ __device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -204,8 +235,8 @@ __device__ inline int64_t tiled_length(int64_t length) {
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -214,12 +245,12 @@ __device__ inline void transform(const float* source, float* target, int64_t len
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -230,7 +261,9 @@ __device__ inline void transform(const float* first, const float* second, float*
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
 }
 
 // Reductions over a warp and a block in a fixed order: the same bits in every run.
@@ -307,8 +340,8 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 }
 
 // The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -320,14 +353,14 @@ __device__ inline Moments thread_moments(const float* data, int64_t length, Map 
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
   }
   return running;
 }
 
 // The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename Map>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
   return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
@@ -620,8 +653,8 @@ __global__ void __launch_bounds__(kThreads)
 // Whether rows, groups and all that lies along the columns can be read four floats at a time.
 inline bool biases_read_as_float4(const Biases& biases, int64_t length) {
   if (!kAddBiases) return true;
-  return reads_as_float4(biases.linear, length) &&
-         (biases.column_stride == 0 || reads_as_float4(biases.added, length));
+  return reads_as_vectors(biases.linear, length) &&
+         (biases.column_stride == 0 || reads_as_vectors(biases.added, length));
 }
 
 LaunchStatus launch_forward(const float* product, const Biases& biases, const float* weight, const float* bias,
@@ -639,8 +672,8 @@ LaunchStatus launch_forward(const float* product, const Biases& biases, const fl
   const Teams teams = teams_of(shape);
   const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const unsigned blocks = grid_for(teams.strips * chunks.count);
-  if (reads_as_float4(product, length) && reads_as_float4(weight, length) && reads_as_float4(bias, length) &&
-      reads_as_float4(y, length) && biases_read_as_float4(biases, length)) {
+  if (reads_as_vectors(product, length) && reads_as_vectors(weight, length) && reads_as_vectors(bias, length) &&
+      reads_as_vectors(y, length) && biases_read_as_float4(biases, length)) {
     normalise_short_groups<4><<<blocks, teams.threads, 0, stream>>>(product, biases, weight, bias, shape, teams,
                                                                     chunks, eps, y, mean, rstd);
   } else {
@@ -871,8 +904,8 @@ LaunchStatus launch_short_groups(const float* dy, const float* product, const Bi
   const int64_t length = shape.columns / shape.groups;
   const unsigned blocks = grid_for(teams.strips * chunks.count);
   // Partial sums begin at multiples of the columns in memory that torch allocated, as dz does.
-  if (reads_as_float4(dy, length) && reads_as_float4(product, length) && reads_as_float4(weight, length) &&
-      reads_as_float4(dz, length) && reads_as_float4(partial.weight, length) &&
+  if (reads_as_vectors(dy, length) && reads_as_vectors(product, length) && reads_as_vectors(weight, length) &&
+      reads_as_vectors(dz, length) && reads_as_vectors(partial.weight, length) &&
       biases_read_as_float4(biases, length)) {
     differentiate_short_groups<4><<<blocks, teams.threads, 0, stream>>>(dy, product, biases, weight, mean, rstd, shape,
                                                                         teams, chunks, dz, partial);
@@ -1081,7 +1114,8 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

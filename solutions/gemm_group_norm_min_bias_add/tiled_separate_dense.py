@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"dense","block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","minimum":"separate","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:e65883157aadee9ba4c17fbe1dfbdd114c3d6e51b17cbaab240d4829cdad8c4f
+# digest: sha256:75fadb6f6e02ca63aa2f32ea7fac6baad91028734b3eaa6f28941c4c9f4eab47
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -237,38 +237,69 @@ inline unsigned threads_for(int64_t length, int max_threads) {
   return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
 }
 
-// Whether rows of `length` floats that begin at `address` can be read four at a time.
-inline bool reads_as_float4(const void* address, int64_t length) {
-  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
-// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 4) {
-    const float4 packed = *reinterpret_cast<const float4*>(source);
-    values[0] = packed.x;
-    values[1] = packed.y;
-    values[2] = packed.z;
-    values[3] = packed.w;
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
   } else {
-    values[0] = *source;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
   } else {
-    *target = values[0];
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
   }
 }
 
-template <int kWidth>
-__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -276,8 +307,8 @@ __device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -292,8 +323,8 @@ __device__ inline int64_t tiled_length(int64_t length) {
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -302,12 +333,12 @@ __device__ inline void transform(const float* source, float* target, int64_t len
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -318,7 +349,9 @@ __device__ inline void transform(const float* first, const float* second, float*
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
 }
 
 // Reductions over a warp and a block in a fixed order: the same bits in every run.
@@ -395,8 +428,8 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 }
 
 // The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -408,14 +441,14 @@ __device__ inline Moments thread_moments(const float* data, int64_t length, Map 
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
   }
   return running;
 }
 
 // The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename Map>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
   return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
@@ -779,8 +812,8 @@ LaunchStatus launch_product(const Product& product, const Epilogue& epilogue, fl
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const unsigned tiles = grid_for(ceil_div(product.m, kBlockM) * ceil_div(product.n, kBlockN));
-  if (reads_as_float4(product.left, kLeftRuns ? product.k : product.m) &&
-      reads_as_float4(product.right, kRightRuns ? product.k : product.n) && reads_as_float4(target, product.n)) {
+  if (reads_as_vectors(product.left, kLeftRuns ? product.k : product.m) &&
+      reads_as_vectors(product.right, kRightRuns ? product.k : product.n) && reads_as_vectors(target, product.n)) {
     multiply_tiles<kLeftRuns, kRightRuns, 4><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
   } else {
     multiply_tiles<kLeftRuns, kRightRuns, 1><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
@@ -1033,9 +1066,9 @@ __device__ inline void keep_winners(const Lowest (&found)[kRowsPerBlock], int64_
 template <typename Launch>
 void with_search(const Normalisation& source, const Launch& launch) {
   const int64_t length = source.shape.columns / source.shape.groups;
-  const bool by_four = reads_as_float4(source.product, length) && reads_as_float4(source.weight, length) &&
-                       reads_as_float4(source.bias, length) &&
-                       (!kAddLinearBias || reads_as_float4(source.linear_bias, length));
+  const bool by_four = reads_as_vectors(source.product, length) && reads_as_vectors(source.weight, length) &&
+                       reads_as_vectors(source.bias, length) &&
+                       (!kAddLinearBias || reads_as_vectors(source.linear_bias, length));
   if (fits_a_team(source.shape)) {
     const Teams teams = teams_of(source.shape);
     if (by_four) return launch(ShortGroups<4>{source, teams}, teams.threads);
@@ -1081,8 +1114,8 @@ __device__ inline void load_row_biases(const Broadcast& broadcast, int64_t entry
 
 // Whether y can be written four floats at a time, rows in runs of `rows_together`.
 inline bool adds_by_four(const Broadcast& broadcast, const float* y, int rows_together) {
-  if (broadcast.inner == 1) return rows_together % 4 == 0 && reads_as_float4(y, broadcast.rows);
-  return reads_as_float4(y, broadcast.inner) && reads_as_float4(broadcast.bias, broadcast.inner);
+  if (broadcast.inner == 1) return rows_together % 4 == 0 && reads_as_vectors(y, broadcast.rows);
+  return reads_as_vectors(y, broadcast.inner) && reads_as_vectors(broadcast.bias, broadcast.inner);
 }
 
 // Forward behind the product in two launches: the minima of all rows, then the sums of minima and bias.
@@ -1565,7 +1598,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 void launch_groups_again(const Winners& winners, const Workspace& workspace, const Shape& shape, cudaStream_t stream) {
   const int64_t features = winners.features;
-  const bool by_four = reads_as_float4(winners.x, features) && reads_as_float4(winners.weight, features);
+  const bool by_four = reads_as_vectors(winners.x, features) && reads_as_vectors(winners.weight, features);
   const unsigned threads = threads_for(by_four ? features : 4 * features, kProductThreads);
   const unsigned blocks = grid_for(ceil_div(shape.rows, kZRows) * ceil_div(shape.columns / shape.groups, kZColumns));
   if (by_four) {
@@ -1625,7 +1658,7 @@ LaunchStatus launch_spread(const Winners& winners, const Workspace& workspace, c
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const int64_t length = shape.columns / shape.groups;
   const unsigned threads = threads_for(shape.columns, kThreads);
-  if (reads_as_float4(workspace.dz, length) && reads_as_float4(dz, length)) {
+  if (reads_as_vectors(workspace.dz, length) && reads_as_vectors(dz, length)) {
     const int64_t strips = ceil_div(shape.columns, static_cast<int64_t>(threads) * 4);
     spread_groups<4>
         <<<grid_for(strips * shape.rows), threads, 0, stream>>>(winners.columns, workspace.dz, shape, dz);
@@ -1902,7 +1935,8 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,14 +1,17 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:cca02e16a7ebbe5a7d743f746e76186eee8a820257fbf19feff9b07198bf26e5
+# digest: sha256:ef46aca88163e06a5c6189999aa81be6cca4ad898068c4894ff338731b9e9882
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
-Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
+Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
+sample:
 
     y = (x - mean) / sqrt(variance + eps) * weight + bias
 
-and the gradients of x, weight and bias (both of shape (channels,), float32).
+and the gradients of x, weight and bias (both of shape (channels,), of the dtype of x or float32). Whatever the dtypes,
+statistics and sums are float32 or better, and a result is rounded once. Kernels are compiled for the dtypes that are
+met: for float32 at once, for others at the first call.
 
 Replaces: ``torch.nn.GroupNorm`` and its backward (``native_group_norm``, ``native_group_norm_backward``).
 
@@ -26,6 +29,7 @@ Every reduction has a fixed order (no atomics): the same input gives the same bi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import torch
@@ -36,7 +40,16 @@ from torch.utils.cpp_extension import load_inline
 LAUNCHERS = r"""
 #include <cstdint>
 
+#if HALVES
+struct __half;
+struct __nv_bfloat16;
+#endif
+
 namespace OP_NAMESPACE {
+
+// What x, y and their gradients hold; what weight, bias and their gradients do. All else is float.
+using Element = ELEMENT;
+using Weight = WEIGHT;
 
 // What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
 struct LaunchStatus {
@@ -57,9 +70,9 @@ struct Shape {
 
 // Where gradients go; null where one is not wanted.
 struct Gradients {
-  float* x;       // like x
-  float* weight;  // (channels)
-  float* bias;    // (channels)
+  Element* x;       // like x
+  Weight* weight;  // (channels)
+  Weight* bias;    // (channels)
   float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
 };
 
@@ -67,7 +80,7 @@ struct Gradients {
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
 
@@ -75,8 +88,8 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
 int64_t forward_scratch(const Shape& shape);
 
 // Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream);
 
 }  // namespace OP_NAMESPACE
@@ -84,12 +97,16 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
 
 CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
+#if HALVES
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
 
 namespace OP_NAMESPACE {
 
 constexpr int kThreads = 1024;       // of a block that streams a long row or group
-constexpr int kVectorWidth = 4;     // floats a load, where alignment allows
-constexpr int kBatch = 8;          // floats a thread holds of one tile
+constexpr int kVectorWidth = 16 / sizeof(Element);  // elements a load, where alignment allows
+constexpr int kBatch = kVectorWidth * 2;  // elements a thread holds of one tile
 
 // What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
@@ -133,38 +150,69 @@ inline unsigned threads_for(int64_t length, int max_threads) {
   return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
 }
 
-// Whether rows of `length` floats that begin at `address` can be read four at a time.
-inline bool reads_as_float4(const void* address, int64_t length) {
-  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
-// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 4) {
-    const float4 packed = *reinterpret_cast<const float4*>(source);
-    values[0] = packed.x;
-    values[1] = packed.y;
-    values[2] = packed.z;
-    values[3] = packed.w;
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
   } else {
-    values[0] = *source;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
   } else {
-    *target = values[0];
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
   }
 }
 
-template <int kWidth>
-__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -172,8 +220,8 @@ __device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -188,8 +236,8 @@ __device__ inline int64_t tiled_length(int64_t length) {
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -198,12 +246,12 @@ __device__ inline void transform(const float* source, float* target, int64_t len
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -214,8 +262,58 @@ __device__ inline void transform(const float* first, const float* second, float*
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
 }
+
+// Elements of half the size: floats to compute with, rounded once, to nearest even, where they are stored.
+
+#if HALVES
+// Eight elements in 16 bytes, by what `Of` knows of two and of one.
+template <typename Of>
+struct InPairs {
+  using Vector = uint4;
+  static __device__ __forceinline__ void unpack(const uint4& vector, float* values) {
+    const uint32_t pairs[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = Of::pair(pairs[i]);
+      values[2 * i] = pair.x;
+      values[2 * i + 1] = pair.y;
+    }
+  }
+  static __device__ __forceinline__ uint4 packed(const float* values) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = Of::bits(Of::rounded(values[2 * i + 1])) << 16 | Of::bits(Of::rounded(values[2 * i]));
+    }
+    return {pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+};
+
+template <>
+struct Format<__half> : InPairs<Format<__half>> {
+  static __device__ __forceinline__ float widened(__half value) { return __half2float(value); }
+  static __device__ __forceinline__ __half rounded(float value) { return __float2half_rn(value); }
+  static __device__ __forceinline__ uint32_t bits(__half value) { return __half_as_ushort(value); }
+  static __device__ __forceinline__ float2 pair(uint32_t bits) {
+    return {__half2float(__ushort_as_half(static_cast<unsigned short>(bits))),
+            __half2float(__ushort_as_half(static_cast<unsigned short>(bits >> 16)))};
+  }
+};
+
+template <>
+struct Format<__nv_bfloat16> : InPairs<Format<__nv_bfloat16>> {
+  static __device__ __forceinline__ float widened(__nv_bfloat16 value) { return __bfloat162float(value); }
+  static __device__ __forceinline__ __nv_bfloat16 rounded(float value) { return __float2bfloat16_rn(value); }
+  static __device__ __forceinline__ uint32_t bits(__nv_bfloat16 value) { return __bfloat16_as_ushort(value); }
+  static __device__ __forceinline__ float2 pair(uint32_t bits) {
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};  // the upper half of a float's bits
+  }
+};
+#endif
 
 // Reductions over a warp and a block in a fixed order: the same bits in every run.
 // A reduced type offers from_lane_above(value, offset), its __shfl_down_sync.
@@ -291,8 +389,8 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 }
 
 // The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -304,14 +402,14 @@ __device__ inline Moments thread_moments(const float* data, int64_t length, Map 
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
   }
   return running;
 }
 
 // The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename Map>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
   return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
@@ -330,7 +428,7 @@ struct Activate {
 
 __device__ inline Activate activate_of(const Shift&, int64_t /*channel*/) { return {}; }
 
-// A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
+// A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
 // group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
@@ -355,7 +453,7 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                          float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -373,17 +471,19 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                           float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return running;
 }
@@ -422,12 +522,12 @@ constexpr bool kShifted = false;
 
 // Writes dx for a stretch of a row, by the whole block.
 template <int kWidth>
-__device__ inline void differentiate(const float* dy, const float* x, float* dx, int64_t length,
+__device__ inline void differentiate(const Element* dy, const Element* x, Element* dx, int64_t length,
                                      const InputGradient& gradient, double*, float*, int64_t) {
   transform<kWidth>(dy, x, dx, length, gradient);
 }
 
-inline LaunchStatus launch_shift_gradient(const float*, const Shape&, int64_t, float*, cudaStream_t) {
+inline LaunchStatus launch_shift_gradient(const Element*, const float*, const Shape&, int64_t, float*, cudaStream_t) {
   return {nullptr, nullptr};
 }
 
@@ -436,8 +536,8 @@ inline LaunchStatus launch_shift_gradient(const float*, const Shape&, int64_t, f
 
 constexpr int kAffineLanes = 32;
 
-__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, float* dweight,
-                                 float* dbias) {
+__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, Weight* dweight,
+                                 Weight* dbias) {
   __shared__ double lane_dy[kAffineLanes][kWarpSize];
   __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
@@ -458,12 +558,12 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
     sum_dy += lane_dy[lane][threadIdx.x];
     sum_dy_xhat += lane_dy_xhat[lane][threadIdx.x];
   }
-  if (dweight != nullptr) dweight[channel] = static_cast<float>(sum_dy_xhat);
-  if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
+  if (dweight != nullptr) put(dweight + channel, static_cast<float>(sum_dy_xhat));
+  if (dbias != nullptr) put(dbias + channel, static_cast<float>(sum_dy));
 }
 
-inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight, float* dbias,
-                                            cudaStream_t stream) {
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, Weight* dweight,
+                                            Weight* dbias, cudaStream_t stream) {
   if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
   const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
   affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
@@ -475,7 +575,7 @@ inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape
 
 // The moments of what is normalised of the group that begins at `x`, in every thread of the block.
 template <int kGroupWidth, int kRowWidth>
-__device__ inline Moments moments_of_group(const float* x, int64_t group_length, const Shift& shift, const Shape&,
+__device__ inline Moments moments_of_group(const Element* x, int64_t group_length, const Shift& shift, const Shape&,
                                            int64_t /*group*/, Moments* scratch) {
   return block_moments<kGroupWidth>(x, group_length, scratch, activate_of(shift, 0));
 }
@@ -486,14 +586,14 @@ __device__ inline Moments moments_of_group(const float* x, int64_t group_length,
 // Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_groups(const float* x, Shift shift, const float* weight, const float* bias, Shape shape, float eps,
-                     float* y, float* mean, float* rstd) {
+    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape, float eps,
+                     Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_x = x + group * group_length;
-    float* group_y = y + group * group_length;
+    const Element* group_x = x + group * group_length;
+    Element* group_y = y + group * group_length;
     const Moments moments =
         moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
@@ -505,16 +605,16 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                     bias[channel]};
-        group_y[i] = normalise(group_x[i]);
+        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+                                     as_float(bias[channel])};
+        put(group_y + i, normalise(as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                   bias[channel]};
+      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+                                   as_float(bias[channel])};
       transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
                            normalise);
     }
@@ -523,8 +623,8 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t forward_scratch(const Shape&) { return 0; }
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* /*scratch*/,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* /*scratch*/,
                             int device, void* stream_handle) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
@@ -532,10 +632,10 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const unsigned blocks = grid_for(shape.samples * shape.groups);
   const unsigned threads = threads_for(group_length, kThreads);
-  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
+  if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_groups<kVectorWidth, kVectorWidth>
         <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
-  } else if (reads_as_float4(x, group_length)) {
+  } else if (reads_as_vectors(x, group_length)) {
     normalise_groups<kVectorWidth, 1>
         <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   } else {
@@ -550,18 +650,18 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
 // Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row, where it is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_gradients(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
-                    const float* rstd, Shape shape, RowSums* row_sums, float* dx, float* dx_sums) {
+    group_gradients(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
+                    const float* rstd, Shape shape, RowSums* row_sums, Element* dx, float* dx_sums) {
   __shared__ RowSums row_scratch[kMaxWarps];
   __shared__ double group_scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_dy = dy + group * group_length;
-    const float* group_x = x + group * group_length;
+    const Element* group_dy = dy + group * group_length;
+    const Element* group_x = x + group * group_length;
     RowSums* group_rows = row_sums + group * channels_per_group;
     const int64_t first_channel = group % shape.groups * channels_per_group;
-    const float* group_weight = weight + first_channel;
+    const Weight* group_weight = weight + first_channel;
     const float group_mean = mean[group];
     const float group_rstd = rstd[group];
 
@@ -575,8 +675,8 @@ __global__ void __launch_bounds__(kThreads)
         const RowSums sums =
             thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
@@ -586,8 +686,8 @@ __global__ void __launch_bounds__(kThreads)
                                                     group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     }
     if (dx == nullptr) continue;
@@ -596,17 +696,17 @@ __global__ void __launch_bounds__(kThreads)
     const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, AddDoubles()) / length);
     const float mean_dy_xhat =
         static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, AddDoubles()) / length);
-    float* group_dx = dx + group * group_length;
+    Element* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
         const InputGradient gradient = {activate_of(shift, first_channel + member),
                                         group_mean,
                                         group_rstd,
-                                        group_weight[member],
+                                        as_float(group_weight[member]),
                                         mean_dy,
                                         mean_dy_xhat};
-        group_dx[i] = gradient(group_dy[i], group_x[i]);
+        put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
@@ -615,7 +715,7 @@ __global__ void __launch_bounds__(kThreads)
       const InputGradient gradient = {activate_of(shift, first_channel + member),
                                       group_mean,
                                       group_rstd,
-                                      group_weight[member],
+                                      as_float(group_weight[member]),
                                       mean_dy,
                                       mean_dy_xhat};
       differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
@@ -629,18 +729,19 @@ int64_t backward_scratch(const Shape& shape) {
   return shape.samples * shape.channels * floats_a_row;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
   float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
-  float* dx = gradients.x;
+  Element* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0) {
     const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
-    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+    if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+        reads_as_vectors(dx, shape.spatial)) {
       group_gradients<kVectorWidth>
           <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     } else {
@@ -651,9 +752,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
     if (status.kernel != nullptr) return status;
   }
   if (gradients.shift != nullptr) {
-    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
-    const LaunchStatus status =
-        launch_shift_gradient(is_short ? dx : dx_sums, shape, is_short ? shape.spatial : 1, gradients.shift, stream);
+    const LaunchStatus status = launch_shift_gradient(dx, dx_sums, shape, 1, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
@@ -703,6 +802,35 @@ inline void check_launch(const LaunchStatus& status) {
 
 namespace OP_NAMESPACE {
 
+using torch::headeronly::ScalarType;
+
+template <typename T>
+constexpr ScalarType scalar_type_of() {
+#if HALVES
+  if constexpr (std::is_same_v<T, __half>) return ScalarType::Half;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return ScalarType::BFloat16;
+#endif
+  return ScalarType::Float;
+}
+
+// A tensor's data, which are T's, contiguous and on the device of x.
+template <typename T>
+const T* input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == scalar_type_of<T>(), name, " has another dtype than these kernels are for");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+  return static_cast<const T*>(tensor.data_ptr());
+}
+
+template <typename T>
+T* output(const std::optional<Tensor>& tensor) {
+  return tensor ? static_cast<T*>(tensor->data_ptr()) : nullptr;
+}
+
+inline Tensor new_floats(const Tensor& x, std::initializer_list<int64_t> shape) {
+  return torch::stable::new_empty(x, shape, ScalarType::Float);
+}
+
 constexpr int64_t kStatistics = 2;
 
 Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
@@ -717,23 +845,22 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   return {samples, channels, groups, spatial};
 }
 
-// y like x, and statistics (2, batch, groups): mean, 1 / sqrt(variance + eps).
+// y like x, and statistics (2, batch, groups), float: mean, 1 / sqrt(variance + eps).
 std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
-  check_float_input(x, x, "x");
-  check_float_input(weight, x, "weight");
-  check_float_input(bias, x, "bias");
+  const Element* from = input<Element>(x, x, "x");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  const Weight* biases = input<Weight>(bias, x, "bias");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
   Tensor y = torch::stable::empty_like(x);
-  Tensor statistics = torch::stable::new_empty(x, {kStatistics, shape.samples, shape.groups});
+  Tensor statistics = new_floats(x, {kStatistics, shape.samples, shape.groups});
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
-  if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
-  float* mean = output_floats(statistics);
-  check_launch(launch_forward(input_floats(x), Shift{}, input_floats(weight), input_floats(bias), shape,
-                              static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
-                              scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
+  if (scratch_floats > 0) scratch = new_floats(x, {scratch_floats});
+  float* mean = output<float>(statistics);
+  check_launch(launch_forward(from, Shift{}, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
+                              mean + shape.samples * shape.groups, output<float>(scratch), x.get_device_index(),
                               current_stream(x)));
   return {y, statistics};
 }
@@ -742,10 +869,10 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
 std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> backward(
     const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& statistics, int64_t groups, bool wants_dx,
     bool wants_dweight, bool wants_dbias) {
-  check_float_input(dy, x, "the gradient of y");
-  check_float_input(x, x, "x");
-  check_float_input(weight, x, "weight");
-  check_float_input(statistics, x, "statistics");
+  const Element* from = input<Element>(x, x, "x");
+  const Element* cotangent = input<Element>(dy, x, "the gradient of y");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  const float* mean = input<float>(statistics, x, "statistics");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
   STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
@@ -754,13 +881,10 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dx) dx = torch::stable::empty_like(x);
   if (wants_dweight) dweight = torch::stable::empty_like(weight);
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
-  Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
-  const float* mean = input_floats(statistics);
-  const Gradients gradients = {dx ? output_floats(*dx) : nullptr, dweight ? output_floats(*dweight) : nullptr,
-                               dbias ? output_floats(*dbias) : nullptr, nullptr};
-  check_launch(launch_backward(input_floats(dy), input_floats(x), Shift{}, input_floats(weight), mean,
-                               mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
-                               x.get_device_index(), current_stream(x)));
+  Tensor scratch = new_floats(x, {backward_scratch(shape)});
+  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias), nullptr};
+  check_launch(launch_backward(cotangent, from, Shift{}, weights, mean, mean + shape.samples * shape.groups, shape,
+                               gradients, output<float>(scratch), x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 
@@ -795,12 +919,27 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 
 
-OPERATORS = build_operators("group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE)
+ELEMENTS = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
+
+
+@functools.cache
+def operators_for(element, weight):
+    """The kernels for x of one dtype and weight of another, compiled when they are first asked for."""
+    for dtype in (element, weight):
+        if dtype not in ELEMENTS:
+            raise TypeError(f"group norm is for float32, float16 and bfloat16, not for {dtype}")
+    halves = int((element, weight) != (torch.float32, torch.float32))
+    types = f"#define ELEMENT {ELEMENTS[element]}\n#define WEIGHT {ELEMENTS[weight]}\n#define HALVES {halves}\n"
+    return build_operators("group_norm", types + LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE)
+
+
+operators_for(torch.float32, torch.float32)
 
 
 class GroupNormFunction(torch.autograd.Function):
@@ -810,7 +949,7 @@ class GroupNormFunction(torch.autograd.Function):
     def forward(ctx, x, weight, bias, groups, eps):
         """Return y like x, contiguous; keeps x, weight and the statistics (2, batch, groups)."""
         x, weight = x.contiguous(), weight.contiguous()
-        y, statistics = OPERATORS.forward(x, weight, bias.contiguous(), groups, eps)
+        y, statistics = operators_for(x.dtype, weight.dtype).forward(x, weight, bias.contiguous(), groups, eps)
         ctx.save_for_backward(x, weight, statistics)
         ctx.groups = groups
         return y
@@ -821,14 +960,14 @@ class GroupNormFunction(torch.autograd.Function):
         """Return those of dx, dweight and dbias that autograd asks for."""
         x, weight, statistics = ctx.saved_tensors
         wants_dx, wants_dweight, wants_dbias = ctx.needs_input_grad[:3]
-        dx, dweight, dbias = OPERATORS.backward(
+        dx, dweight, dbias = operators_for(x.dtype, weight.dtype).backward(
             dy.contiguous(), x, weight, statistics, ctx.groups, wants_dx, wants_dweight, wants_dbias
         )
         return dx, dweight, dbias, None, None
 
 
 class ModelNew(nn.Module):
-    """Group normalisation with the parameters of ``nn.GroupNorm``; input (batch, features, *spatial), float32."""
+    """Group normalisation with the parameters of ``nn.GroupNorm``; input (batch, features, *spatial)."""
 
     def __init__(self, num_features: int, num_groups: int):
         super().__init__()

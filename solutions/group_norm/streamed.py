@@ -1,14 +1,17 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:904abb3f3d7f15540b55c2ed0a5fe107176d601068bb4486aede0f866e93eeba
+# digest: sha256:0fefab4a503cc3374ae4f02ece96061ef5bdbf1b98b514a2dc0ffa7329a775f9
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
-Computes, for x of shape (batch, channels, *spatial), float32, and each group of channels of each sample:
+Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
+sample:
 
     y = (x - mean) / sqrt(variance + eps) * weight + bias
 
-and the gradients of x, weight and bias (both of shape (channels,), float32).
+and the gradients of x, weight and bias (both of shape (channels,), of the dtype of x or float32). Whatever the dtypes,
+statistics and sums are float32 or better, and a result is rounded once. Kernels are compiled for the dtypes that are
+met: for float32 at once, for others at the first call.
 
 Replaces: ``torch.nn.GroupNorm`` and its backward (``native_group_norm``, ``native_group_norm_backward``).
 
@@ -31,6 +34,7 @@ Every reduction has a fixed order (no atomics): the same input gives the same bi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import torch
@@ -41,7 +45,16 @@ from torch.utils.cpp_extension import load_inline
 LAUNCHERS = r"""
 #include <cstdint>
 
+#if HALVES
+struct __half;
+struct __nv_bfloat16;
+#endif
+
 namespace OP_NAMESPACE {
+
+// What x, y and their gradients hold; what weight, bias and their gradients do. All else is float.
+using Element = ELEMENT;
+using Weight = WEIGHT;
 
 // What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
 struct LaunchStatus {
@@ -62,9 +75,9 @@ struct Shape {
 
 // Where gradients go; null where one is not wanted.
 struct Gradients {
-  float* x;       // like x
-  float* weight;  // (channels)
-  float* bias;    // (channels)
+  Element* x;       // like x
+  Weight* weight;  // (channels)
+  Weight* bias;    // (channels)
   float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
 };
 
@@ -72,7 +85,7 @@ struct Gradients {
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
 
@@ -80,8 +93,8 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
 int64_t forward_scratch(const Shape& shape);
 
 // Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream);
 
 }  // namespace OP_NAMESPACE
@@ -89,13 +102,17 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
 
 CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
+#if HALVES
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
 #include <tuple>
 
 namespace OP_NAMESPACE {
 
 constexpr int kThreads = 256;       // of a block that streams a long row or group
-constexpr int kVectorWidth = 4;     // floats a load, where alignment allows
-constexpr int kBatch = 8;          // floats a thread holds of one tile
+constexpr int kVectorWidth = 16 / sizeof(Element);  // elements a load, where alignment allows
+constexpr int kBatch = kVectorWidth * 2;  // elements a thread holds of one tile
 constexpr int64_t kTilesPerBlock = 4;          // tiles that one block reduces
 
 // What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
@@ -140,38 +157,69 @@ inline unsigned threads_for(int64_t length, int max_threads) {
   return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
 }
 
-// Whether rows of `length` floats that begin at `address` can be read four at a time.
-inline bool reads_as_float4(const void* address, int64_t length) {
-  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
-// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 4) {
-    const float4 packed = *reinterpret_cast<const float4*>(source);
-    values[0] = packed.x;
-    values[1] = packed.y;
-    values[2] = packed.z;
-    values[3] = packed.w;
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
   } else {
-    values[0] = *source;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
   } else {
-    *target = values[0];
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
   }
 }
 
-template <int kWidth>
-__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -179,8 +227,8 @@ __device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -195,8 +243,8 @@ __device__ inline int64_t tiled_length(int64_t length) {
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -205,12 +253,12 @@ __device__ inline void transform(const float* source, float* target, int64_t len
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -221,8 +269,58 @@ __device__ inline void transform(const float* first, const float* second, float*
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
 }
+
+// Elements of half the size: floats to compute with, rounded once, to nearest even, where they are stored.
+
+#if HALVES
+// Eight elements in 16 bytes, by what `Of` knows of two and of one.
+template <typename Of>
+struct InPairs {
+  using Vector = uint4;
+  static __device__ __forceinline__ void unpack(const uint4& vector, float* values) {
+    const uint32_t pairs[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = Of::pair(pairs[i]);
+      values[2 * i] = pair.x;
+      values[2 * i + 1] = pair.y;
+    }
+  }
+  static __device__ __forceinline__ uint4 packed(const float* values) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = Of::bits(Of::rounded(values[2 * i + 1])) << 16 | Of::bits(Of::rounded(values[2 * i]));
+    }
+    return {pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+};
+
+template <>
+struct Format<__half> : InPairs<Format<__half>> {
+  static __device__ __forceinline__ float widened(__half value) { return __half2float(value); }
+  static __device__ __forceinline__ __half rounded(float value) { return __float2half_rn(value); }
+  static __device__ __forceinline__ uint32_t bits(__half value) { return __half_as_ushort(value); }
+  static __device__ __forceinline__ float2 pair(uint32_t bits) {
+    return {__half2float(__ushort_as_half(static_cast<unsigned short>(bits))),
+            __half2float(__ushort_as_half(static_cast<unsigned short>(bits >> 16)))};
+  }
+};
+
+template <>
+struct Format<__nv_bfloat16> : InPairs<Format<__nv_bfloat16>> {
+  static __device__ __forceinline__ float widened(__nv_bfloat16 value) { return __bfloat162float(value); }
+  static __device__ __forceinline__ __nv_bfloat16 rounded(float value) { return __float2bfloat16_rn(value); }
+  static __device__ __forceinline__ uint32_t bits(__nv_bfloat16 value) { return __bfloat16_as_ushort(value); }
+  static __device__ __forceinline__ float2 pair(uint32_t bits) {
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};  // the upper half of a float's bits
+  }
+};
+#endif
 
 // Reductions over a warp and a block in a fixed order: the same bits in every run.
 // A reduced type offers from_lane_above(value, offset), its __shfl_down_sync.
@@ -298,8 +396,8 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 }
 
 // The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -311,14 +409,14 @@ __device__ inline Moments thread_moments(const float* data, int64_t length, Map 
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
   }
   return running;
 }
 
 // The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename Map>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
   return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
@@ -337,7 +435,7 @@ struct Activate {
 
 __device__ inline Activate activate_of(const Shift&, int64_t /*channel*/) { return {}; }
 
-// A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
+// A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
 // group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
@@ -362,7 +460,7 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                          float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -380,17 +478,19 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                           float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return running;
 }
@@ -429,12 +529,12 @@ constexpr bool kShifted = false;
 
 // Writes dx for a stretch of a row, by the whole block.
 template <int kWidth>
-__device__ inline void differentiate(const float* dy, const float* x, float* dx, int64_t length,
+__device__ inline void differentiate(const Element* dy, const Element* x, Element* dx, int64_t length,
                                      const InputGradient& gradient, double*, float*, int64_t) {
   transform<kWidth>(dy, x, dx, length, gradient);
 }
 
-inline LaunchStatus launch_shift_gradient(const float*, const Shape&, int64_t, float*, cudaStream_t) {
+inline LaunchStatus launch_shift_gradient(const Element*, const float*, const Shape&, int64_t, float*, cudaStream_t) {
   return {nullptr, nullptr};
 }
 
@@ -443,8 +543,8 @@ inline LaunchStatus launch_shift_gradient(const float*, const Shape&, int64_t, f
 
 constexpr int kAffineLanes = 32;
 
-__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, float* dweight,
-                                 float* dbias) {
+__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, Weight* dweight,
+                                 Weight* dbias) {
   __shared__ double lane_dy[kAffineLanes][kWarpSize];
   __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
@@ -465,12 +565,12 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
     sum_dy += lane_dy[lane][threadIdx.x];
     sum_dy_xhat += lane_dy_xhat[lane][threadIdx.x];
   }
-  if (dweight != nullptr) dweight[channel] = static_cast<float>(sum_dy_xhat);
-  if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
+  if (dweight != nullptr) put(dweight + channel, static_cast<float>(sum_dy_xhat));
+  if (dbias != nullptr) put(dbias + channel, static_cast<float>(sum_dy));
 }
 
-inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight, float* dbias,
-                                            cudaStream_t stream) {
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, Weight* dweight,
+                                            Weight* dbias, cudaStream_t stream) {
   if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
   const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
   affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
@@ -488,18 +588,18 @@ constexpr int kThreads = 1024;
 // Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row, where it is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_gradients(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
-                    const float* rstd, Shape shape, RowSums* row_sums, float* dx, float* dx_sums) {
+    group_gradients(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
+                    const float* rstd, Shape shape, RowSums* row_sums, Element* dx, float* dx_sums) {
   __shared__ RowSums row_scratch[kMaxWarps];
   __shared__ double group_scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_dy = dy + group * group_length;
-    const float* group_x = x + group * group_length;
+    const Element* group_dy = dy + group * group_length;
+    const Element* group_x = x + group * group_length;
     RowSums* group_rows = row_sums + group * channels_per_group;
     const int64_t first_channel = group % shape.groups * channels_per_group;
-    const float* group_weight = weight + first_channel;
+    const Weight* group_weight = weight + first_channel;
     const float group_mean = mean[group];
     const float group_rstd = rstd[group];
 
@@ -513,8 +613,8 @@ __global__ void __launch_bounds__(kThreads)
         const RowSums sums =
             thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
@@ -524,8 +624,8 @@ __global__ void __launch_bounds__(kThreads)
                                                     group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     }
     if (dx == nullptr) continue;
@@ -534,17 +634,17 @@ __global__ void __launch_bounds__(kThreads)
     const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, AddDoubles()) / length);
     const float mean_dy_xhat =
         static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, AddDoubles()) / length);
-    float* group_dx = dx + group * group_length;
+    Element* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
         const InputGradient gradient = {activate_of(shift, first_channel + member),
                                         group_mean,
                                         group_rstd,
-                                        group_weight[member],
+                                        as_float(group_weight[member]),
                                         mean_dy,
                                         mean_dy_xhat};
-        group_dx[i] = gradient(group_dy[i], group_x[i]);
+        put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
@@ -553,7 +653,7 @@ __global__ void __launch_bounds__(kThreads)
       const InputGradient gradient = {activate_of(shift, first_channel + member),
                                       group_mean,
                                       group_rstd,
-                                      group_weight[member],
+                                      as_float(group_weight[member]),
                                       mean_dy,
                                       mean_dy_xhat};
       differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
@@ -567,18 +667,19 @@ int64_t backward_scratch(const Shape& shape) {
   return shape.samples * shape.channels * floats_a_row;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
   float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
-  float* dx = gradients.x;
+  Element* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0) {
     const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
-    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+    if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+        reads_as_vectors(dx, shape.spatial)) {
       group_gradients<kVectorWidth>
           <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     } else {
@@ -589,9 +690,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
     if (status.kernel != nullptr) return status;
   }
   if (gradients.shift != nullptr) {
-    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
-    const LaunchStatus status =
-        launch_shift_gradient(is_short ? dx : dx_sums, shape, is_short ? shape.spatial : 1, gradients.shift, stream);
+    const LaunchStatus status = launch_shift_gradient(dx, dx_sums, shape, 1, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
@@ -611,7 +710,8 @@ __device__ __forceinline__ T sum_of_lanes(T value) {
 
 namespace held {
 
-constexpr int kMostHeld = 16;  // floats a thread
+constexpr int kMostHeld = 16;  // elements a thread
+constexpr int kWide = 16 / sizeof(Element);
 constexpr int kMostThreads = 1024;
 constexpr int kWarpsPerBlock = 4;  // where a warp has a group to itself
 
@@ -629,12 +729,12 @@ __device__ inline float sum_of_team(float value, float* scratch) {
   return value;
 }
 
-// Grid (groups), or (groups / kWarpsPerBlock) where a warp is a team. A group has at most kHeld floats a thread; with a
-// kWidth of 4 rows are whole vectors.
+// Grid (groups), or (groups / kWarpsPerBlock) where a warp is a team. A group has at most kHeld elements a thread; with
+// a kWidth of kWide rows are whole vectors.
 template <int kHeld, int kWidth, bool kIsWarp>
 __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostThreads)
-    normalise_held_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
-                          float* mean, float* rstd, float* mean_low) {
+    normalise_held_groups(const Element* x, const Weight* weight, const Weight* bias, Shape shape, float eps,
+                          Element* y, float* mean, float* rstd, float* mean_low) {
   __shared__ float scratch[kMaxWarps];
   const int threads = kIsWarp ? kWarpSize : blockDim.x;
   const int thread = kIsWarp ? threadIdx.x % kWarpSize : threadIdx.x;
@@ -645,9 +745,9 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
   const unsigned spatial = static_cast<unsigned>(shape.spatial);
   const int length = channels_per_group * static_cast<int>(spatial);
   for (int64_t group = first; group < shape.samples * shape.groups; group += teams) {
-    const float* group_x = x + group * length;
-    // Less the first float: sums of small numbers, wherever the mean is.
-    const float around = group_x[0];
+    const Element* group_x = x + group * length;
+    // Less the first element: sums of small numbers, wherever the mean is.
+    const float around = as_float(group_x[0]);
     float held[kHeld];
     float sum = 0.0f;
 #pragma unroll
@@ -683,8 +783,8 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
       const int position = (i / kWidth * threads + thread) * kWidth;
       if (position >= length) continue;
       const int64_t channel = first_channel + static_cast<unsigned>(position) / spatial;
-      const float scale = group_rstd * weight[channel];
-      const float row_bias = bias[channel];
+      const float scale = group_rstd * as_float(weight[channel]);
+      const float row_bias = as_float(bias[channel]);
 #pragma unroll
       for (int j = i; j < i + kWidth; ++j) held[j] = fmaf(held[j], scale, row_bias);
       store_vector<kWidth>(y + group * length + position, held + i);
@@ -693,8 +793,8 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
 }
 
 template <int kHeld, int kWidth>
-LaunchStatus launch(const float* x, const float* weight, const float* bias, const Shape& shape, float eps, float* y,
-                    float* mean, float* rstd, cudaStream_t stream) {
+LaunchStatus launch(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape, float eps,
+                    Element* y, float* mean, float* rstd, cudaStream_t stream) {
   const int64_t groups = shape.samples * shape.groups;
   float* mean_low = rstd + groups;
   const int64_t length = shape.channels / shape.groups * shape.spatial;
@@ -710,17 +810,17 @@ LaunchStatus launch(const float* x, const float* weight, const float* bias, cons
   return launched("normalise_held_groups");
 }
 
-LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, cudaStream_t stream) {
+LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape, float eps,
+                            Element* y, float* mean, float* rstd, cudaStream_t stream) {
   const int64_t length = shape.channels / shape.groups * shape.spatial;
   if (shape.samples == 0 || length == 0) return {nullptr, nullptr};
-  const bool is_wide = reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial);
-  // Few floats a thread where there are threads enough: more of them wait for memory at the same time.
+  const bool is_wide = reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial);
+  // Few elements a thread where there are threads enough: more of them wait for memory at the same time.
   if (length <= 4 * kMostThreads) {
-    return is_wide ? launch<4, 4>(x, weight, bias, shape, eps, y, mean, rstd, stream)
+    return is_wide ? launch<kWide, kWide>(x, weight, bias, shape, eps, y, mean, rstd, stream)
                    : launch<4, 1>(x, weight, bias, shape, eps, y, mean, rstd, stream);
   }
-  return is_wide ? launch<kMostHeld, 4>(x, weight, bias, shape, eps, y, mean, rstd, stream)
+  return is_wide ? launch<kMostHeld, kWide>(x, weight, bias, shape, eps, y, mean, rstd, stream)
                  : launch<kMostHeld, 1>(x, weight, bias, shape, eps, y, mean, rstd, stream);
 }
 
@@ -794,7 +894,7 @@ LaunchStatus launch_merge_moments(const Moments* moments, const Shape& shape, in
 // Grid (groups * parts): the moments of one part, or at once mean and rstd where a group is a single part.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_moments(const float* x, Shift shift, int64_t groups, int64_t group_length, Parts parts, float eps,
+    group_moments(const Element* x, Shift shift, int64_t groups, int64_t group_length, Parts parts, float eps,
                   Moments* moments, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < groups * parts.count; item += gridDim.x) {
@@ -819,14 +919,14 @@ int64_t forward_scratch(const Shape& shape) {
   return parts == 1 ? 0 : shape.samples * shape.groups * parts * floats_per_moment;
 }
 
-LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& shape, float eps, float* mean,
+LaunchStatus launch_statistics(const Element* x, const Shift& shift, const Shape& shape, float eps, float* mean,
                                float* rstd, Moments* moments, cudaStream_t stream) {
   const int64_t groups = shape.samples * shape.groups;
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   const Parts parts = parts_of(group_length);
   const unsigned blocks = grid_for(groups * parts.count);
   const unsigned threads = threads_for(group_length, kThreads);
-  if (reads_as_float4(x, group_length)) {
+  if (reads_as_vectors(x, group_length)) {
     group_moments<kVectorWidth>
         <<<blocks, threads, 0, stream>>>(x, shift, groups, group_length, parts, eps, moments, mean, rstd);
   } else {
@@ -842,9 +942,9 @@ LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& 
 // Grid (rows * tiles).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_rows(const float* x, Shift shift, const float* weight, const float* bias, const float* mean,
+    normalise_rows(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
                    const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
-                   Parts tiles, float* y) {
+                   Parts tiles, Element* y) {
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
     const int64_t begin = (item - row * tiles.count) * tiles.length;
@@ -852,8 +952,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * weight[channel],
-                                 bias[channel]};
+    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+                                 as_float(bias[channel])};
     const int64_t offset = row * spatial + begin;
     transform<kWidth>(x + offset, y + offset, length, normalise);
   }
@@ -861,22 +961,23 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    normalise_elements(const float* x, Shift shift, const float* weight, const float* bias, const float* mean,
+    normalise_elements(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
                        const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
-                       float* y) {
+                       Element* y) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * weight[channel],
-                                 bias[channel]};
-    y[i] = normalise(x[i]);
+    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+                                 as_float(bias[channel])};
+    put(y + i, normalise(as_float(x[i])));
   }
 }
 
-LaunchStatus launch_normalise(const float* x, const Shift& shift, const float* weight, const float* bias,
-                              const float* mean, const float* rstd, const Shape& shape, float* y, cudaStream_t stream) {
+LaunchStatus launch_normalise(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                              const float* mean, const float* rstd, const Shape& shape, Element* y,
+                              cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -888,7 +989,7 @@ LaunchStatus launch_normalise(const float* x, const Shift& shift, const float* w
   const Parts tiles = tiles_of(shape.spatial);
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
+  if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
         x, shift, weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
   } else {
@@ -901,8 +1002,8 @@ LaunchStatus launch_normalise(const float* x, const Shift& shift, const float* w
 // Forward: a group is cut into parts, one block a part, so that even one long group fills the device;
 // its parts' moments are merged in order, and then every row is normalised, one block a tile.
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream_handle) {
   if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
@@ -923,8 +1024,9 @@ struct GroupMeans {
 // Grid (rows * parts).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    row_part_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
-                  int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
+    row_part_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+                  int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts,
+                  RowSums* part_sums) {
   __shared__ RowSums scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
     const int64_t row = item / parts.count;
@@ -942,8 +1044,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
-                   int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
+    short_row_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+                   int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const int64_t group = row / channels_per_group;
@@ -954,7 +1056,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Grid (groups): adds each row's parts in order, and the rows of the group into its means.
 __global__ void __launch_bounds__(kThreads)
-    group_means(const RowSums* part_sums, const float* weight, int64_t groups, int64_t channels,
+    group_means(const RowSums* part_sums, const Weight* weight, int64_t groups, int64_t channels,
                 int64_t channels_per_group, int64_t spatial, int64_t parts, RowSums* row_sums, GroupMeans* means) {
   __shared__ double scratch[kMaxWarps];
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -970,7 +1072,7 @@ __global__ void __launch_bounds__(kThreads)
         row_dy_xhat += sums.dy_xhat;
       }
       row_sums[row] = {static_cast<float>(row_dy), static_cast<float>(row_dy_xhat)};
-      const double row_weight = weight[row % channels];
+      const double row_weight = as_float(weight[row % channels]);
       group_dy += row_weight * row_dy;
       group_dy_xhat += row_weight * row_dy_xhat;
     }
@@ -986,9 +1088,9 @@ __global__ void __launch_bounds__(kThreads)
 // Grid (rows * tiles). `dx_sums`: of each tile, where x is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_rows(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+    input_gradient_rows(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
                         const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
-                        int64_t channels_per_group, int64_t spatial, Parts tiles, float* dx, float* dx_sums) {
+                        int64_t channels_per_group, int64_t spatial, Parts tiles, Element* dx, float* dx_sums) {
   __shared__ double scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
@@ -997,8 +1099,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {
-        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
+    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+                                    as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
     const int64_t offset = row * spatial + begin;
     differentiate<kWidth>(dy + offset, x + offset, dx + offset, length, gradient, scratch, dx_sums, item);
   }
@@ -1006,17 +1108,17 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_elements(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+    input_gradient_elements(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
                             const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
-                            int64_t channels_per_group, int64_t spatial, float* dx) {
+                            int64_t channels_per_group, int64_t spatial, Element* dx) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {
-        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
-    dx[i] = gradient(dy[i], x[i]);
+    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+                                    as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
+    put(dx + i, gradient(as_float(dy[i]), as_float(x[i])));
   }
 }
 
@@ -1027,8 +1129,8 @@ int64_t backward_scratch(const Shape& shape) {
   return floats_per_pair * pairs + (kShifted ? rows * tiles_of(shape.spatial).count : 0);
 }
 
-LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift, const float* mean, const float* rstd,
-                             const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
+LaunchStatus launch_row_sums(const Element* dy, const Element* x, const Shift& shift, const float* mean,
+                             const float* rstd, const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -1040,7 +1142,7 @@ LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift
   const Parts parts = row_parts(shape.spatial);
   const unsigned blocks = grid_for(rows * parts.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial)) {
+  if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial)) {
     row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels,
                                                                 channels_per_group, shape.spatial, parts, part_sums);
   } else {
@@ -1050,9 +1152,9 @@ LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift
   return launched("row_part_sums");
 }
 
-LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                                    const float* mean, const float* rstd, const GroupMeans* means, const Shape& shape,
-                                   float* dx, float* dx_sums, cudaStream_t stream) {
+                                   Element* dx, float* dx_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -1064,7 +1166,8 @@ LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift&
   const Parts tiles = tiles_of(shape.spatial);
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+  if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+      reads_as_vectors(dx, shape.spatial)) {
     input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
                                                                       shape.channels, channels_per_group, shape.spatial,
                                                                       tiles, dx, dx_sums);
@@ -1076,7 +1179,7 @@ LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift&
   return launched("input_gradient_rows");
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
@@ -1102,10 +1205,8 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
     }
   }
   if (gradients.shift != nullptr) {
-    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
     const LaunchStatus status =
-        launch_shift_gradient(is_short ? gradients.x : dx_sums, shape,
-                              is_short ? shape.spatial : tiles_of(shape.spatial).count, gradients.shift, stream);
+        launch_shift_gradient(gradients.x, dx_sums, shape, tiles_of(shape.spatial).count, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
@@ -1126,24 +1227,25 @@ struct Choice {
   int blocks;  // of a launch that streams
 };
 
-// How a launch streams: floats that are copied at once, chunks in shared memory, warps that take sums.
-constexpr int kChunk = 4096;
+// How a launch streams: elements that are copied at once, chunks in shared memory, warps that take sums.
+constexpr int kChunkBytes = 16 << 10;
+constexpr int kChunk = kChunkBytes / sizeof(Element);
 constexpr int kTeams = 4;  // of four warps; each holds one chunk in registers
 constexpr int kForwardStages = 13;
 constexpr int kForwardSumWarps = 8;
-constexpr int kForwardShared = kForwardStages * kChunk * 4;
+constexpr int kForwardShared = kForwardStages * kChunkBytes;
 constexpr int kBackwardStages = 7;  // of x and dy each
-constexpr int kBackwardSumWarps = 2;
-constexpr int kBackwardShared = 2 * kBackwardStages * kChunk * 4;
+constexpr int kBackwardSumWarps = sizeof(Element) == 2 ? 4 : 2;  // as many bytes of halves are twice the work
+constexpr int kBackwardShared = 2 * kBackwardStages * kChunkBytes;
 constexpr int kMaxBlocks = 160;
 constexpr int kBesideRing = 3 << 10;  // bytes of shared memory for barriers and statistics
 
-// Forward: groups up to this many floats fit the registers of a block.
+// Forward: groups up to this many elements fit the registers of a block.
 constexpr int64_t kForwardSmall = 16384;
-// Backward: a block that walks twice over its group is as fast as several launches up to about this many floats.
+// Backward: a block that walks twice over its group is as fast as several launches up to about this many elements.
 constexpr int64_t kBackwardSmall = 1024;
-// Below this many floats everything stays in L2 between two launches, and blocks that wait for each other cost more.
-constexpr int64_t kStreamedLength = int64_t{1} << 21;
+// Below this many bytes everything stays in L2 between two launches, and blocks that wait for each other cost more.
+constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 
 inline int attribute_of(cudaDeviceAttr attribute, int device) {
   int value = 0;
@@ -1166,8 +1268,8 @@ inline int streaming_blocks(int device, int shared_bytes) {
 #endif
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small; `stages`: chunks
-// in a block's ring.
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `stages`:
+// chunks in a block's ring.
 //
 // A block's chunks of a group wait in its ring and registers until the whole group is there. One more than these hold,
 // and nobody could ever go on: such groups are not streamed.
@@ -1175,7 +1277,8 @@ inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int 
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
-  if (is_cut && shape.samples * shape.channels * shape.spatial >= kStreamedLength) {
+  const int64_t bytes = shape.samples * shape.channels * shape.spatial * static_cast<int64_t>(sizeof(Element));
+  if (is_cut && bytes >= kStreamedBytes) {
     const int blocks = streaming_blocks(device, shared_bytes);
     if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < kTeams + stages) return {Plan::kStreamed, blocks};
   }
@@ -1200,7 +1303,7 @@ inline int64_t streaming_sums(const Shape& shape) {
 // for compute capability 9.0 and above; other code never comes here (see plan.cuh).
 //
 // Every multiprocessor has one block, and every block a share of each group, so that no more than a few groups are in
-// flight. A group is cut into chunks of kChunk floats, and chunk c of the whole input belongs to block c % gridDim.x.
+// flight. A group is cut into chunks of kChunkBytes, and chunk c of the whole input belongs to block c % gridDim.x.
 // One warp of a block copies its chunks, in order, into a ring of shared memory; some warps take sums of what arrives;
 // teams of four warps take chunks into registers and wait there for what the whole group came to, then write. Blocks
 // tell each other by one 16-byte word a block and group, which is its own flag: both halves of an unwritten one are
@@ -1212,7 +1315,10 @@ inline int64_t streaming_sums(const Shape& shape) {
 
 constexpr int kTeam = 128;                      // threads that write a chunk
 constexpr int kWordsPerLane = kMaxBlocks / 32;  // of a group, read by a warp
-constexpr int kVectors = kChunk / (4 * kTeam);  // float4 of a chunk that a thread of a team holds
+constexpr int kVectorBytes = 16;
+constexpr int kPerVector = kVectorBytes / sizeof(Element);
+constexpr int kChunkVectors = kChunkBytes / kVectorBytes;
+constexpr int kVectors = kChunkVectors / kTeam;  // of a chunk, that a thread of a team holds
 constexpr unsigned long long kUnset = ~0ull;
 
 // A power of two above what of one block may be in flight.
@@ -1222,7 +1328,9 @@ constexpr int ring_of(int in_flight) {
   return size;
 }
 
-// How the input is cut; all chunks have kChunk floats.
+using Vector = Format<Element>::Vector;
+
+// How the input is cut; all chunks have kChunk elements.
 struct Chunks {
   int groups;             // over all samples
   int of_group;
@@ -1267,21 +1375,21 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   }
 }
 
-// Copies kChunk floats into shared memory; they count at the barrier. With kEvictFirst they leave L2 first.
+// Copies a chunk into shared memory; its bytes count at the barrier. With kEvictFirst they leave L2 first.
 template <bool kEvictFirst>
-__device__ __forceinline__ void bulk_load(void* to, const float* from, uint32_t bytes, uint64_t* barrier) {
+__device__ __forceinline__ void bulk_load(void* to, const Element* from, uint64_t* barrier) {
   if constexpr (kEvictFirst) {
     uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
             "r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+        "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier)), "l"(policy)
         : "memory");
   } else {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier))
                  : "memory");
   }
 }
@@ -1469,9 +1577,10 @@ __device__ inline void combine(const Chunks& chunks, int mine, float eps, const 
 }
 
 // Takes the moments of each chunk, each thread of the same places, and tells the other blocks where a group ends.
-__device__ inline void take_moments(const Chunks& chunks, int mine, const float4* ring, Shared& shared,
+__device__ inline void take_moments(const Chunks& chunks, int mine, const Vector* ring, Shared& shared,
                                     ulonglong2* words) {
-  constexpr int kHeld = kChunk / (4 * kSumThreads);
+  constexpr int kHeldVectors = kChunkVectors / kSumThreads;
+  constexpr int kHeld = kHeldVectors * kPerVector;
   const int thread = threadIdx.x - 64;
   const int lane = threadIdx.x % 32;
   const int blocks = gridDim.x;
@@ -1479,45 +1588,46 @@ __device__ inline void take_moments(const Chunks& chunks, int mine, const float4
   int group = blockIdx.x / chunks.of_group;
   int count = 0;  // chunks of the group so far
   float around = 0.0f;
-  float mean = 0.0f;  // less `around`, the group's first float in this block
+  float mean = 0.0f;  // less `around`, the group's first element in this block
   float m2 = 0.0f;
   for (int i = 0; i < mine; ++i) {
     const int stage = i % kStages;
     const int chunk = blockIdx.x + i * blocks;
     const int group_after = (chunk + blocks) / chunks.of_group;
-    const float4* from = ring + stage * (kChunk / 4);
+    const Vector* from = ring + stage * kChunkVectors;
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
-    if (count == 0) around = from[0].x;
-    float4 held[kHeld];
+    if (count == 0) around = as_float(*reinterpret_cast<const Element*>(from));
+    float held[kHeld];
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j) held[j] = from[j * kSumThreads + thread];
+    for (int j = 0; j < kHeldVectors; ++j) {
+      Format<Element>::unpack(from[j * kSumThreads + thread], held + j * kPerVector);
+    }
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.barriers.empty + stage);
     float own_mean = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      held[j] = {held[j].x - around, held[j].y - around, held[j].z - around, held[j].w - around};
-      own_mean += (held[j].x + held[j].y) + (held[j].z + held[j].w);
-    }
-    own_mean *= 1.0f / (4 * kHeld);
+    for (int j = 0; j < kHeld; ++j) held[j] -= around;
+#pragma unroll
+    for (int j = 0; j < kHeld; j += 4) own_mean += (held[j] + held[j + 1]) + (held[j + 2] + held[j + 3]);
+    own_mean *= 1.0f / kHeld;
     float own_m2 = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      const float a = held[j].x - own_mean;
-      const float b = held[j].y - own_mean;
-      const float c = held[j].z - own_mean;
-      const float d = held[j].w - own_mean;
+    for (int j = 0; j < kHeld; j += 4) {
+      const float a = held[j] - own_mean;
+      const float b = held[j + 1] - own_mean;
+      const float c = held[j + 2] - own_mean;
+      const float d = held[j + 3] - own_mean;
       own_m2 += (a * a + b * b) + (c * c + d * d);
     }
     // Chan, Golub and LeVeque 1979: `count` chunks and one.
     const float share = __frcp_rn(static_cast<float>(count + 1));
     const float distance = own_mean - mean;
     mean = count > 0 ? mean + distance * share : own_mean;
-    m2 = count > 0 ? m2 + own_m2 + distance * distance * (4 * kHeld * count * share) : own_m2;
+    m2 = count > 0 ? m2 + own_m2 + distance * distance * (kHeld * count * share) : own_m2;
     ++count;
     if (i + 1 < mine && group_after == group) continue;
 
-    float half = 2.0f * kHeld * count;  // of the elements of each of two lanes
+    float half = 0.5f * kHeld * count;  // of the elements of each of two lanes
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
       const float apart = __shfl_xor_sync(kAllLanes, mean, offset) - mean;
@@ -1550,8 +1660,8 @@ __device__ inline void take_moments(const Chunks& chunks, int mine, const float4
 }
 
 // Normalises every kTeams-th chunk of the block.
-__device__ inline void normalise_chunks(const Chunks& chunks, int mine, const float4* ring, Shared& shared,
-                                        const float* weight, const float* bias, float* y) {
+__device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Vector* ring, Shared& shared,
+                                        const Weight* weight, const Weight* bias, Element* y) {
   const int team = (threadIdx.x - 64 - kSumThreads) / kTeam;
   const int thread = (threadIdx.x - 64 - kSumThreads) % kTeam;
   for (int i = team; i < mine; i += kTeams) {
@@ -1559,10 +1669,10 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const fl
     const int chunk = blockIdx.x + i * gridDim.x;
     const int group = chunk / chunks.of_group;
     const int channel = chunks.channel(group, chunk - group * chunks.of_group);
-    const float row_weight = weight[channel];
-    const float row_bias = bias[channel];
-    const float4* from = ring + stage * (kChunk / 4);
-    float4 held[kVectors];
+    const float row_weight = as_float(weight[channel]);
+    const float row_bias = as_float(bias[channel]);
+    const Vector* from = ring + stage * kChunkVectors;
+    Vector held[kVectors];
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) held[j] = from[j * kTeam + thread];
@@ -1572,23 +1682,26 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const fl
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Statistics found = shared.statistics[local % kRing];
     const float scale = found.rstd * row_weight;
-    float4* to = reinterpret_cast<float4*>(y + static_cast<int64_t>(chunk) * kChunk) + thread;
+    Vector* to = reinterpret_cast<Vector*>(y + static_cast<int64_t>(chunk) * kChunk) + thread;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
-      __stcs(to + j * kTeam, {fmaf((held[j].x - found.mean) - found.mean_low, scale, row_bias),
-                              fmaf((held[j].y - found.mean) - found.mean_low, scale, row_bias),
-                              fmaf((held[j].z - found.mean) - found.mean_low, scale, row_bias),
-                              fmaf((held[j].w - found.mean) - found.mean_low, scale, row_bias)});
+      float values[kPerVector];
+      Format<Element>::unpack(held[j], values);
+#pragma unroll
+      for (int k = 0; k < kPerVector; ++k) {
+        values[k] = fmaf((values[k] - found.mean) - found.mean_low, scale, row_bias);
+      }
+      __stcs(to + j * kTeam, Format<Element>::packed(values));
     }
   }
 }
 
 // Grid: a block a multiprocessor. `words`: kUnset, for each group as many as blocks have chunks of it.
 __global__ void __launch_bounds__(kThreads, 1)
-    stream_forward(Chunks chunks, const float* x, const float* weight, const float* bias, float eps, float* y,
+    stream_forward(Chunks chunks, const Element* x, const Weight* weight, const Weight* bias, float eps, Element* y,
                    float* mean, float* rstd, float* mean_low, ulonglong2* words) {
 #if __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) float4 ring[];
+  extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;
   const int mine = (chunks.groups * chunks.of_group - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
@@ -1600,9 +1713,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < mine; ++i) {
       const int stage = i % kStages;
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
-      barrier_expect(shared.barriers.full + stage, kChunk * 4);
-      bulk_load<true>(ring + stage * (kChunk / 4), x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
-                      kChunk * 4, shared.barriers.full + stage);
+      barrier_expect(shared.barriers.full + stage, kChunkBytes);
+      bulk_load<true>(ring + stage * kChunkVectors, x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
+                      shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, eps, words, shared, mean, rstd, mean_low);
@@ -1618,8 +1731,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace streamed_forward
 
-LaunchStatus launch_streamed_forward(const float* x, const float* weight, const float* bias, const Shape& shape,
-                                     float eps, float* y, float* mean, float* rstd, ulonglong2* words, int blocks,
+LaunchStatus launch_streamed_forward(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape,
+                                     float eps, Element* y, float* mean, float* rstd, ulonglong2* words, int blocks,
                                      cudaStream_t stream) {
   using namespace streamed_forward;
   Chunks chunks = chunks_of(shape);
@@ -1691,11 +1804,11 @@ __device__ inline void combine(const Chunks& chunks, int mine, const float* mean
 }
 
 // Sums dy and dy * xhat of each chunk, and weighted over the block's part of each group.
-__device__ inline void take_sums(const Chunks& chunks, int mine, const float4* ring, const float* weight,
+__device__ inline void take_sums(const Chunks& chunks, int mine, const Vector* ring, const Weight* weight,
                                  const float* mean, const float* rstd, const float* mean_low, Shared& shared,
                                  RowSums* sums, ulonglong2* words) {
-  constexpr int kHeld = kChunk / (4 * kSumThreads);
-  constexpr int kPiece = 4;  // registers for so many at a time
+  constexpr int kHeld = kChunkVectors / kSumThreads;
+  constexpr int kPiece = 4;  // registers for so many vectors at a time
   const int thread = threadIdx.x - 64;
   const int lane = threadIdx.x % 32;
   const int blocks = gridDim.x;
@@ -1716,7 +1829,7 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
     const int chunk = blockIdx.x + i * blocks;
     const int group_after = (chunk + blocks) / chunks.of_group;
     const int chunk_of_group = chunk - group * chunks.of_group;
-    const float row_weight = weight[chunks.channel(group, chunk_of_group)];
+    const float row_weight = as_float(weight[chunks.channel(group, chunk_of_group)]);
     if (is_first) {
       group_mean = next_mean;
       group_low = next_low;
@@ -1728,14 +1841,14 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
       next_rstd = rstd[known];
       is_first = false;
     }
-    const float4* of_x = ring + stage * (kChunk / 2);
-    const float4* of_dy = of_x + kChunk / 4;
+    const Vector* of_x = ring + stage * (2 * kChunkVectors);
+    const Vector* of_dy = of_x + kChunkVectors;
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
     RowSums own = {0.0f, 0.0f};
 #pragma unroll
     for (int piece = 0; piece < kHeld; piece += kPiece) {
-      float4 x[kPiece];
-      float4 dy[kPiece];
+      Vector x[kPiece];
+      Vector dy[kPiece];
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
         x[j] = of_x[(piece + j) * kSumThreads + thread];
@@ -1747,9 +1860,17 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
       }
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
-        own.dy += (dy[j].x + dy[j].y) + (dy[j].z + dy[j].w);
-        own.dy_xhat += (dy[j].x * ((x[j].x - group_mean) - group_low) + dy[j].y * ((x[j].y - group_mean) - group_low)) +
-                       (dy[j].z * ((x[j].z - group_mean) - group_low) + dy[j].w * ((x[j].w - group_mean) - group_low));
+        float values[kPerVector];
+        float gradients[kPerVector];
+        Format<Element>::unpack(x[j], values);
+        Format<Element>::unpack(dy[j], gradients);
+#pragma unroll
+        for (int k = 0; k < kPerVector; ++k) values[k] = gradients[k] * ((values[k] - group_mean) - group_low);
+#pragma unroll
+        for (int k = 0; k < kPerVector; k += 4) {
+          own.dy += (gradients[k] + gradients[k + 1]) + (gradients[k + 2] + gradients[k + 3]);
+          own.dy_xhat += (values[k] + values[k + 1]) + (values[k + 2] + values[k + 3]);
+        }
       }
     }
     own.dy_xhat *= group_rstd;
@@ -1784,23 +1905,23 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
 }
 
 // Writes dx of every kTeams-th chunk of the block.
-__device__ inline void write_gradients(const Chunks& chunks, int mine, const float4* ring, const float* weight,
-                                       Shared& shared, float* dx) {
+__device__ inline void write_gradients(const Chunks& chunks, int mine, const Vector* ring, const Weight* weight,
+                                       Shared& shared, Element* dx) {
   const int team = (threadIdx.x - 64 - kSumThreads) / kTeam;
   const int thread = (threadIdx.x - 64 - kSumThreads) % kTeam;
   for (int i = team; i < mine; i += kTeams) {
     const int stage = i % kStages;
     const int chunk = blockIdx.x + i * gridDim.x;
     const int group = chunk / chunks.of_group;
-    const float row_weight = weight[chunks.channel(group, chunk - group * chunks.of_group)];
-    const float4* from = ring + stage * (kChunk / 2);
-    float4 x[kVectors];
-    float4 dy[kVectors];
+    const float row_weight = as_float(weight[chunks.channel(group, chunk - group * chunks.of_group)]);
+    const Vector* from = ring + stage * (2 * kChunkVectors);
+    Vector x[kVectors];
+    Vector dy[kVectors];
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       x[j] = from[j * kTeam + thread];
-      dy[j] = from[kChunk / 4 + j * kTeam + thread];
+      dy[j] = from[kChunkVectors + j * kTeam + thread];
     }
     __syncwarp();
     if (thread % 32 == 0) barrier_arrive(shared.barriers.empty + stage);
@@ -1808,24 +1929,29 @@ __device__ inline void write_gradients(const Chunks& chunks, int mine, const flo
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Coefficients found = shared.coefficients[local % kRing];
     const float scale = found.rstd * row_weight;
-    float4* to = reinterpret_cast<float4*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
+    Vector* to = reinterpret_cast<Vector*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
-      __stcs(to + j * kTeam,
-             {fmaf(dy[j].x, scale, fmaf((x[j].x - found.mean) - found.mean_low, found.slope, found.offset)),
-              fmaf(dy[j].y, scale, fmaf((x[j].y - found.mean) - found.mean_low, found.slope, found.offset)),
-              fmaf(dy[j].z, scale, fmaf((x[j].z - found.mean) - found.mean_low, found.slope, found.offset)),
-              fmaf(dy[j].w, scale, fmaf((x[j].w - found.mean) - found.mean_low, found.slope, found.offset))});
+      float values[kPerVector];
+      float gradients[kPerVector];
+      Format<Element>::unpack(x[j], values);
+      Format<Element>::unpack(dy[j], gradients);
+#pragma unroll
+      for (int k = 0; k < kPerVector; ++k) {
+        const float centred = (values[k] - found.mean) - found.mean_low;
+        values[k] = fmaf(gradients[k], scale, fmaf(centred, found.slope, found.offset));
+      }
+      __stcs(to + j * kTeam, Format<Element>::packed(values));
     }
   }
 }
 
 // Grid: a block a multiprocessor. `words` as in the forward; `sums`: of each chunk, for each warp that sums.
 __global__ void __launch_bounds__(kThreads, 1)
-    stream_backward(Chunks chunks, const float* dy, const float* x, const float* weight, const float* mean,
-                    const float* rstd, const float* mean_low, float* dx, RowSums* sums, ulonglong2* words) {
+    stream_backward(Chunks chunks, const Element* dy, const Element* x, const Weight* weight, const float* mean,
+                    const float* rstd, const float* mean_low, Element* dx, RowSums* sums, ulonglong2* words) {
 #if __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) float4 ring[];
+  extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;
   const int mine = (chunks.groups * chunks.of_group - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
@@ -1837,11 +1963,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < mine; ++i) {
       const int stage = i % kStages;
       const int64_t start = static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk;
-      float4* to = ring + stage * (kChunk / 2);
+      Vector* to = ring + stage * (2 * kChunkVectors);
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
-      barrier_expect(shared.barriers.full + stage, 2 * kChunk * 4);
-      bulk_load<false>(to, x + start, kChunk * 4, shared.barriers.full + stage);
-      bulk_load<false>(to + kChunk / 4, dy + start, kChunk * 4, shared.barriers.full + stage);
+      barrier_expect(shared.barriers.full + stage, 2 * kChunkBytes);
+      bulk_load<false>(to, x + start, shared.barriers.full + stage);
+      bulk_load<false>(to + kChunkVectors, dy + start, shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, mean, rstd, mean_low, words, shared);
@@ -1858,7 +1984,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // Grid (channels): adds the sums of a channel's chunks over all samples, in a fixed order.
 __global__ void __launch_bounds__(1024)
     affine_gradients_of_chunks(const RowSums* sums, int64_t samples, int64_t channels, int64_t sums_per_row,
-                               float* dweight, float* dbias) {
+                               Weight* dweight, Weight* dbias) {
   __shared__ double scratch[kMaxWarps];
   double dy = 0.0;
   double dy_xhat = 0.0;
@@ -1871,13 +1997,13 @@ __global__ void __launch_bounds__(1024)
   dy = block_reduce(dy, 0.0, scratch, AddDoubles());
   dy_xhat = block_reduce(dy_xhat, 0.0, scratch, AddDoubles());
   if (threadIdx.x != 0) return;
-  if (dbias != nullptr) dbias[blockIdx.x] = static_cast<float>(dy);
-  if (dweight != nullptr) dweight[blockIdx.x] = static_cast<float>(dy_xhat);
+  if (dbias != nullptr) put(dbias + blockIdx.x, static_cast<float>(dy));
+  if (dweight != nullptr) put(dweight + blockIdx.x, static_cast<float>(dy_xhat));
 }
 
 }  // namespace streamed_backward
 
-LaunchStatus launch_streamed_backward(const float* dy, const float* x, const float* weight, const float* mean,
+LaunchStatus launch_streamed_backward(const Element* dy, const Element* x, const Weight* weight, const float* mean,
                                       const float* rstd, const Shape& shape, const Gradients& gradients,
                                       ulonglong2* words, RowSums* sums, int blocks, cudaStream_t stream) {
   using namespace streamed_backward;
@@ -1903,8 +2029,8 @@ int64_t forward_scratch(const Shape& shape) {
   return of_parts > of_words ? of_parts : of_words;
 }
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
   const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardStages, kForwardShared, device);
@@ -1934,7 +2060,7 @@ int64_t backward_scratch(const Shape& shape) {
   return larger > of_stream ? larger : of_stream;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
@@ -1996,6 +2122,35 @@ inline void check_launch(const LaunchStatus& status) {
 
 namespace OP_NAMESPACE {
 
+using torch::headeronly::ScalarType;
+
+template <typename T>
+constexpr ScalarType scalar_type_of() {
+#if HALVES
+  if constexpr (std::is_same_v<T, __half>) return ScalarType::Half;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return ScalarType::BFloat16;
+#endif
+  return ScalarType::Float;
+}
+
+// A tensor's data, which are T's, contiguous and on the device of x.
+template <typename T>
+const T* input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == scalar_type_of<T>(), name, " has another dtype than these kernels are for");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+  return static_cast<const T*>(tensor.data_ptr());
+}
+
+template <typename T>
+T* output(const std::optional<Tensor>& tensor) {
+  return tensor ? static_cast<T*>(tensor->data_ptr()) : nullptr;
+}
+
+inline Tensor new_floats(const Tensor& x, std::initializer_list<int64_t> shape) {
+  return torch::stable::new_empty(x, shape, ScalarType::Float);
+}
+
 constexpr int64_t kStatistics = 3;
 
 Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
@@ -2010,23 +2165,22 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   return {samples, channels, groups, spatial};
 }
 
-// y like x, and statistics (3, batch, groups): mean, 1 / sqrt(variance + eps), and what the mean's float lacks.
+// y like x, and statistics (3, batch, groups), float: mean, 1 / sqrt(variance + eps), and what the mean's float lacks.
 std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
-  check_float_input(x, x, "x");
-  check_float_input(weight, x, "weight");
-  check_float_input(bias, x, "bias");
+  const Element* from = input<Element>(x, x, "x");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  const Weight* biases = input<Weight>(bias, x, "bias");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
   Tensor y = torch::stable::empty_like(x);
-  Tensor statistics = torch::stable::new_empty(x, {kStatistics, shape.samples, shape.groups});
+  Tensor statistics = new_floats(x, {kStatistics, shape.samples, shape.groups});
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
-  if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
-  float* mean = output_floats(statistics);
-  check_launch(launch_forward(input_floats(x), Shift{}, input_floats(weight), input_floats(bias), shape,
-                              static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
-                              scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
+  if (scratch_floats > 0) scratch = new_floats(x, {scratch_floats});
+  float* mean = output<float>(statistics);
+  check_launch(launch_forward(from, Shift{}, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
+                              mean + shape.samples * shape.groups, output<float>(scratch), x.get_device_index(),
                               current_stream(x)));
   return {y, statistics};
 }
@@ -2035,10 +2189,10 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
 std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> backward(
     const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& statistics, int64_t groups, bool wants_dx,
     bool wants_dweight, bool wants_dbias) {
-  check_float_input(dy, x, "the gradient of y");
-  check_float_input(x, x, "x");
-  check_float_input(weight, x, "weight");
-  check_float_input(statistics, x, "statistics");
+  const Element* from = input<Element>(x, x, "x");
+  const Element* cotangent = input<Element>(dy, x, "the gradient of y");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  const float* mean = input<float>(statistics, x, "statistics");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
   STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
@@ -2047,13 +2201,10 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dx) dx = torch::stable::empty_like(x);
   if (wants_dweight) dweight = torch::stable::empty_like(weight);
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
-  Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
-  const float* mean = input_floats(statistics);
-  const Gradients gradients = {dx ? output_floats(*dx) : nullptr, dweight ? output_floats(*dweight) : nullptr,
-                               dbias ? output_floats(*dbias) : nullptr, nullptr};
-  check_launch(launch_backward(input_floats(dy), input_floats(x), Shift{}, input_floats(weight), mean,
-                               mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
-                               x.get_device_index(), current_stream(x)));
+  Tensor scratch = new_floats(x, {backward_scratch(shape)});
+  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias), nullptr};
+  check_launch(launch_backward(cotangent, from, Shift{}, weights, mean, mean + shape.samples * shape.groups, shape,
+                               gradients, output<float>(scratch), x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 
@@ -2088,12 +2239,27 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 
 
-OPERATORS = build_operators("group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE)
+ELEMENTS = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
+
+
+@functools.cache
+def operators_for(element, weight):
+    """The kernels for x of one dtype and weight of another, compiled when they are first asked for."""
+    for dtype in (element, weight):
+        if dtype not in ELEMENTS:
+            raise TypeError(f"group norm is for float32, float16 and bfloat16, not for {dtype}")
+    halves = int((element, weight) != (torch.float32, torch.float32))
+    types = f"#define ELEMENT {ELEMENTS[element]}\n#define WEIGHT {ELEMENTS[weight]}\n#define HALVES {halves}\n"
+    return build_operators("group_norm", types + LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE)
+
+
+operators_for(torch.float32, torch.float32)
 
 
 class GroupNormFunction(torch.autograd.Function):
@@ -2103,7 +2269,7 @@ class GroupNormFunction(torch.autograd.Function):
     def forward(ctx, x, weight, bias, groups, eps):
         """Return y like x, contiguous; keeps x, weight and the statistics (3, batch, groups)."""
         x, weight = x.contiguous(), weight.contiguous()
-        y, statistics = OPERATORS.forward(x, weight, bias.contiguous(), groups, eps)
+        y, statistics = operators_for(x.dtype, weight.dtype).forward(x, weight, bias.contiguous(), groups, eps)
         ctx.save_for_backward(x, weight, statistics)
         ctx.groups = groups
         return y
@@ -2114,14 +2280,14 @@ class GroupNormFunction(torch.autograd.Function):
         """Return those of dx, dweight and dbias that autograd asks for."""
         x, weight, statistics = ctx.saved_tensors
         wants_dx, wants_dweight, wants_dbias = ctx.needs_input_grad[:3]
-        dx, dweight, dbias = OPERATORS.backward(
+        dx, dweight, dbias = operators_for(x.dtype, weight.dtype).backward(
             dy.contiguous(), x, weight, statistics, ctx.groups, wants_dx, wants_dweight, wants_dbias
         )
         return dx, dweight, dbias, None, None
 
 
 class ModelNew(nn.Module):
-    """Group normalisation with the parameters of ``nn.GroupNorm``; input (batch, features, *spatial), float32."""
+    """Group normalisation with the parameters of ``nn.GroupNorm``; input (batch, features, *spatial)."""
 
     def __init__(self, num_features: int, num_groups: int):
         super().__init__()

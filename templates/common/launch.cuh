@@ -40,7 +40,8 @@ inline unsigned threads_for(int64_t length, int max_threads) {
   return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
 }
 
-// Whether rows of `length` floats that begin at `address` can be read four at a time.
-inline bool reads_as_float4(const void* address, int64_t length) {
-  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length % 4 == 0;
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }

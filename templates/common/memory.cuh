@@ -1,30 +1,60 @@
-// Tiles of kBatch floats a thread, held in registers: all loads of a tile are in flight before the first is used.
-// Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 4) {
-    const float4 packed = *reinterpret_cast<const float4*>(source);
-    values[0] = packed.x;
-    values[1] = packed.y;
-    values[2] = packed.z;
-    values[3] = packed.w;
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
   } else {
-    values[0] = *source;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
   } else {
-    *target = values[0];
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
   }
 }
 
-template <int kWidth>
-__device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -32,8 +62,8 @@ __device__ inline void load_tile(const float* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(float* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -48,8 +78,8 @@ __device__ inline int64_t tiled_length(int64_t length) {
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* source, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -58,12 +88,12 @@ __device__ inline void transform(const float* source, float* target, int64_t len
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(source[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const float* first, const float* second, float* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -74,5 +104,7 @@ __device__ inline void transform(const float* first, const float* second, float*
     for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
     store_tile<kWidth>(target + start, values);
   }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) target[i] = map(first[i], second[i]);
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
 }

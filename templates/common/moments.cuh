@@ -34,8 +34,8 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 }
 
 // The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const float* data, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -47,13 +47,13 @@ __device__ inline Moments thread_moments(const float* data, int64_t length, Map 
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
   }
   return running;
 }
 
 // The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename Map>
-__device__ inline Moments block_moments(const float* data, int64_t length, Moments* scratch, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
   return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }

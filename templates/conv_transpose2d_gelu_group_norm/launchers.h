@@ -2,6 +2,9 @@
 
 namespace OP_NAMESPACE {
 
+using Element = float;  // of x, y and their gradients
+using Weight = float;   // of weight, bias and their gradients
+
 {% include "common/launch_status.h" %}
 
 // In what follows x is what the convolution wrote.

@@ -219,8 +219,8 @@ LaunchStatus launch_short_groups(const float* dy, const float* product, const Bi
   const int64_t length = shape.columns / shape.groups;
   const unsigned blocks = grid_for(teams.strips * chunks.count);
   // Partial sums begin at multiples of the columns in memory that torch allocated, as dz does.
-  if (reads_as_float4(dy, length) && reads_as_float4(product, length) && reads_as_float4(weight, length) &&
-      reads_as_float4(dz, length) && reads_as_float4(partial.weight, length) &&
+  if (reads_as_vectors(dy, length) && reads_as_vectors(product, length) && reads_as_vectors(weight, length) &&
+      reads_as_vectors(dz, length) && reads_as_vectors(partial.weight, length) &&
       biases_read_as_float4(biases, length)) {
     differentiate_short_groups<4><<<blocks, teams.threads, 0, stream>>>(dy, product, biases, weight, mean, rstd, shape,
                                                                         teams, chunks, dz, partial);

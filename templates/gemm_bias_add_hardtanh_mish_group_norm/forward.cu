@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(kThreads)
 // Whether rows, groups and all that lies along the columns can be read four floats at a time.
 inline bool biases_read_as_float4(const Biases& biases, int64_t length) {
   if (!kAddBiases) return true;
-  return reads_as_float4(biases.linear, length) &&
-         (biases.column_stride == 0 || reads_as_float4(biases.added, length));
+  return reads_as_vectors(biases.linear, length) &&
+         (biases.column_stride == 0 || reads_as_vectors(biases.added, length));
 }
 
 LaunchStatus launch_forward(const float* product, const Biases& biases, const float* weight, const float* bias,
@@ -119,8 +119,8 @@ LaunchStatus launch_forward(const float* product, const Biases& biases, const fl
   const Teams teams = teams_of(shape);
   const Chunks chunks = chunks_of(shape.rows, kRowsPerBlock);
   const unsigned blocks = grid_for(teams.strips * chunks.count);
-  if (reads_as_float4(product, length) && reads_as_float4(weight, length) && reads_as_float4(bias, length) &&
-      reads_as_float4(y, length) && biases_read_as_float4(biases, length)) {
+  if (reads_as_vectors(product, length) && reads_as_vectors(weight, length) && reads_as_vectors(bias, length) &&
+      reads_as_vectors(y, length) && biases_read_as_float4(biases, length)) {
     normalise_short_groups<4><<<blocks, teams.threads, 0, stream>>>(product, biases, weight, bias, shape, teams,
                                                                     chunks, eps, y, mean, rstd);
   } else {

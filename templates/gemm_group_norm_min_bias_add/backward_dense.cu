@@ -25,7 +25,7 @@ LaunchStatus launch_spread(const Winners& winners, const Workspace& workspace, c
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const int64_t length = shape.columns / shape.groups;
   const unsigned threads = threads_for(shape.columns, kThreads);
-  if (reads_as_float4(workspace.dz, length) && reads_as_float4(dz, length)) {
+  if (reads_as_vectors(workspace.dz, length) && reads_as_vectors(dz, length)) {
     const int64_t strips = ceil_div(shape.columns, static_cast<int64_t>(threads) * 4);
     spread_groups<4>
         <<<grid_for(strips * shape.rows), threads, 0, stream>>>(winners.columns, workspace.dz, shape, dz);

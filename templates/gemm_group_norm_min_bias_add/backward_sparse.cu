@@ -189,7 +189,7 @@ LaunchStatus launch_input_gradient(const Winners& winners, const Workspace& work
   if (shape.rows == 0 || features == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  const bool by_four = reads_as_float4(winners.weight, features) && reads_as_float4(dx, features);
+  const bool by_four = reads_as_vectors(winners.weight, features) && reads_as_vectors(dx, features);
   const unsigned threads = threads_for(by_four ? features : 4 * features, kProductThreads);
   const int64_t strips = ceil_div(features, static_cast<int64_t>(threads) * (by_four ? 4 : 1));
   const unsigned blocks = grid_for(ceil_div(shape.rows, kRowsTogether) * strips);
@@ -224,7 +224,7 @@ LaunchStatus launch_weight_gradient(const Winners& winners, const Workspace& wor
   if (winners.features == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  if (reads_as_float4(winners.x, winners.features) && reads_as_float4(dweight, winners.features)) {
+  if (reads_as_vectors(winners.x, winners.features) && reads_as_vectors(dweight, winners.features)) {
     return launch_weight_kernels<4>(workspace, winners.x, shape, winners.features, dweight, stream);
   }
   return launch_weight_kernels<1>(workspace, winners.x, shape, winners.features, dweight, stream);

@@ -33,6 +33,6 @@ __device__ inline void load_row_biases(const Broadcast& broadcast, int64_t entry
 
 // Whether y can be written four floats at a time, rows in runs of `rows_together`.
 inline bool adds_by_four(const Broadcast& broadcast, const float* y, int rows_together) {
-  if (broadcast.inner == 1) return rows_together % 4 == 0 && reads_as_float4(y, broadcast.rows);
-  return reads_as_float4(y, broadcast.inner) && reads_as_float4(broadcast.bias, broadcast.inner);
+  if (broadcast.inner == 1) return rows_together % 4 == 0 && reads_as_vectors(y, broadcast.rows);
+  return reads_as_vectors(y, broadcast.inner) && reads_as_vectors(broadcast.bias, broadcast.inner);
 }

@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 void launch_groups_again(const Winners& winners, const Workspace& workspace, const Shape& shape, cudaStream_t stream) {
   const int64_t features = winners.features;
-  const bool by_four = reads_as_float4(winners.x, features) && reads_as_float4(winners.weight, features);
+  const bool by_four = reads_as_vectors(winners.x, features) && reads_as_vectors(winners.weight, features);
   const unsigned threads = threads_for(by_four ? features : 4 * features, kProductThreads);
   const unsigned blocks = grid_for(ceil_div(shape.rows, kZRows) * ceil_div(shape.columns / shape.groups, kZColumns));
   if (by_four) {

@@ -181,9 +181,9 @@ __device__ inline void keep_winners(const Lowest (&found)[kRowsPerBlock], int64_
 template <typename Launch>
 void with_search(const Normalisation& source, const Launch& launch) {
   const int64_t length = source.shape.columns / source.shape.groups;
-  const bool by_four = reads_as_float4(source.product, length) && reads_as_float4(source.weight, length) &&
-                       reads_as_float4(source.bias, length) &&
-                       (!kAddLinearBias || reads_as_float4(source.linear_bias, length));
+  const bool by_four = reads_as_vectors(source.product, length) && reads_as_vectors(source.weight, length) &&
+                       reads_as_vectors(source.bias, length) &&
+                       (!kAddLinearBias || reads_as_vectors(source.linear_bias, length));
 {% if statistics == "pass" %}
   if (fits_a_team(source.shape)) {
     const Teams teams = teams_of(source.shape);

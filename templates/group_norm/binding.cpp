@@ -1,27 +1,55 @@
 {% set rows = 3 if fusion == "streamed" else 2 %}
 namespace OP_NAMESPACE {
 
+using torch::headeronly::ScalarType;
+
+template <typename T>
+constexpr ScalarType scalar_type_of() {
+#if HALVES
+  if constexpr (std::is_same_v<T, __half>) return ScalarType::Half;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return ScalarType::BFloat16;
+#endif
+  return ScalarType::Float;
+}
+
+// A tensor's data, which are T's, contiguous and on the device of x.
+template <typename T>
+const T* input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == scalar_type_of<T>(), name, " has another dtype than these kernels are for");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+  return static_cast<const T*>(tensor.data_ptr());
+}
+
+template <typename T>
+T* output(const std::optional<Tensor>& tensor) {
+  return tensor ? static_cast<T*>(tensor->data_ptr()) : nullptr;
+}
+
+inline Tensor new_floats(const Tensor& x, std::initializer_list<int64_t> shape) {
+  return torch::stable::new_empty(x, shape, ScalarType::Float);
+}
+
 constexpr int64_t kStatistics = {{ rows }};
 
 {% include "common/group_norm/shape_of.h" %}
 
-// y like x, and statistics ({{ rows }}, batch, groups): mean, 1 / sqrt(variance + eps){% if rows == 3 %}, and what the mean's float lacks{% endif %}.
+// y like x, and statistics ({{ rows }}, batch, groups), float: mean, 1 / sqrt(variance + eps){% if rows == 3 %}, and what the mean's float lacks{% endif %}.
 std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
-  check_float_input(x, x, "x");
-  check_float_input(weight, x, "weight");
-  check_float_input(bias, x, "bias");
+  const Element* from = input<Element>(x, x, "x");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  const Weight* biases = input<Weight>(bias, x, "bias");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
   Tensor y = torch::stable::empty_like(x);
-  Tensor statistics = torch::stable::new_empty(x, {kStatistics, shape.samples, shape.groups});
+  Tensor statistics = new_floats(x, {kStatistics, shape.samples, shape.groups});
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
-  if (scratch_floats > 0) scratch = torch::stable::new_empty(x, {scratch_floats});
-  float* mean = output_floats(statistics);
-  check_launch(launch_forward(input_floats(x), Shift{}, input_floats(weight), input_floats(bias), shape,
-                              static_cast<float>(eps), output_floats(y), mean, mean + shape.samples * shape.groups,
-                              scratch ? output_floats(*scratch) : nullptr, x.get_device_index(),
+  if (scratch_floats > 0) scratch = new_floats(x, {scratch_floats});
+  float* mean = output<float>(statistics);
+  check_launch(launch_forward(from, Shift{}, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
+                              mean + shape.samples * shape.groups, output<float>(scratch), x.get_device_index(),
                               current_stream(x)));
   return {y, statistics};
 }
@@ -30,10 +58,10 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
 std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> backward(
     const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& statistics, int64_t groups, bool wants_dx,
     bool wants_dweight, bool wants_dbias) {
-  check_float_input(dy, x, "the gradient of y");
-  check_float_input(x, x, "x");
-  check_float_input(weight, x, "weight");
-  check_float_input(statistics, x, "statistics");
+  const Element* from = input<Element>(x, x, "x");
+  const Element* cotangent = input<Element>(dy, x, "the gradient of y");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  const float* mean = input<float>(statistics, x, "statistics");
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
   STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
@@ -42,13 +70,10 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dx) dx = torch::stable::empty_like(x);
   if (wants_dweight) dweight = torch::stable::empty_like(weight);
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
-  Tensor scratch = torch::stable::new_empty(x, {backward_scratch(shape)});
-  const float* mean = input_floats(statistics);
-  const Gradients gradients = {dx ? output_floats(*dx) : nullptr, dweight ? output_floats(*dweight) : nullptr,
-                               dbias ? output_floats(*dbias) : nullptr, nullptr};
-  check_launch(launch_backward(input_floats(dy), input_floats(x), Shift{}, input_floats(weight), mean,
-                               mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
-                               x.get_device_index(), current_stream(x)));
+  Tensor scratch = new_floats(x, {backward_scratch(shape)});
+  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias), nullptr};
+  check_launch(launch_backward(cotangent, from, Shift{}, weights, mean, mean + shape.samples * shape.groups, shape,
+                               gradients, output<float>(scratch), x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 

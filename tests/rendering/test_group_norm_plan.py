@@ -15,7 +15,8 @@ from harness.emulator.compiler import find_compiler
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOLUTION = REPOSITORY / "solutions" / "group_norm" / "streamed.py"
-HOPPER = {"blocks": 132, "major": 9, "cooperative": 1, "shared": 232448}
+HOPPER = {"blocks": 132, "major": 9, "cooperative": 1, "shared": 232448, "element": "float"}
+HALVES = {"element": "Two"}
 PROGRAM = """
 #include <cstdint>
 #include <cstdio>
@@ -29,6 +30,8 @@ inline int cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {{ 
 inline int cudaGetDevice(int*) {{ return 0; }}
 inline int64_t ceil_div(int64_t a, int64_t b) {{ return (a + b - 1) / b; }}
 struct Shape {{ int64_t samples, channels, groups, spatial; }};
+struct Two {{ char bytes[2]; }};
+using Element = {element};
 {plan}
 int main(int, char** words) {{
   const Shape shape = {{ atoll(words[1]), atoll(words[2]), atoll(words[3]), atoll(words[4]) }};
@@ -54,7 +57,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[str,
     """The plans, forward and backward, of a shape on a device."""
     folder = tmp_path_factory.mktemp("plan")
 
-    def plans(*shape: int, is_aligned: bool = True, **device: int) -> tuple[str, str]:
+    def plans(*shape: int, is_aligned: bool = True, **device: int | str) -> tuple[str, str]:
         values = {**HOPPER, **device}
         program = folder / "_".join(map(str, values.values()))
         if not program.exists():
@@ -90,6 +93,13 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[str,
         # A slice of a GPU holds less.
         ((112, 64, 8, 512 * 512), {"blocks": 40}, (STREAMED, PARTS)),
         ((112, 64, 8, 512 * 512), {"blocks": 28}, (PARTS, PARTS)),
+        # Half precision: chunks have as many bytes, twice as many elements.
+        ((112, 64, 8, 512 * 512), HALVES, (STREAMED, STREAMED)),
+        ((1, 64, 1, 65536), HALVES, (STREAMED, STREAMED)),
+        ((1, 63, 1, 65536), HALVES, (PARTS, PARTS)),
+        ((32, 128, 32, 4096), HALVES, (SMALL, PARTS)),
+        ((4, 132, 1, 16 * 8192), HALVES, (STREAMED, PARTS)),
+        ((4, 133, 1, 16 * 8192), HALVES, (PARTS, PARTS)),
     ],
     ids=str,
 )
@@ -105,6 +115,9 @@ import torch.nn as nn
 
 shape = (2, 8, 64, 64)
 groups = 2
+offset = 100.0
+spread = 2.0
+dtype = "float32"
 CASES = {
     "small_forward_streamed_backward": {"shape": (8, 128, 64, 64), "groups": 32},
     "fewer_chunks_than_blocks": {"shape": (2, 300, 64, 64), "groups": 3},
@@ -115,6 +128,14 @@ CASES = {
     "longest_forward": {"shape": (2, 132, 64, 1024), "groups": 1},
     "too_long": {"shape": (2, 64, 512, 512), "groups": 1},
     "one_large_group": {"shape": (1, 64, 256, 256), "groups": 1},
+    "far_mean": {"shape": (4, 132, 64, 64), "groups": 1, "offset": 1e4, "spread": 1.0},
+    "far_mean_in_parts": {"shape": (4, 132, 63, 65), "groups": 1, "offset": 1e4, "spread": 1.0},
+    "constant": {"shape": (4, 132, 64, 64), "groups": 1, "offset": 3.7, "spread": 0.0},
+    "denormal": {"shape": (4, 132, 64, 64), "groups": 1, "offset": 0.0, "spread": 1e-39},
+    "float16": {"shape": (4, 96, 128, 128), "groups": 3, "dtype": "float16"},
+    "bfloat16": {"shape": (4, 96, 128, 128), "groups": 3, "dtype": "bfloat16"},
+    "float16_longest_forward": {"shape": (2, 132, 128, 1024), "groups": 1, "dtype": "float16"},
+    "float16_small": {"shape": (8, 128, 64, 64), "groups": 32, "dtype": "float16"},
 }
 
 
@@ -124,11 +145,11 @@ class Model(nn.Module):
         self.gn = nn.GroupNorm(groups, channels)
 
     def forward(self, x):
-        return self.gn(x)
+        return self.gn(x.to(self.gn.weight.dtype)).to(x.dtype)
 
 
 def get_inputs():
-    return [torch.randn(shape) * 2 + 100]
+    return [(torch.randn(shape) * spread + offset).to(getattr(torch, dtype))]
 
 
 def get_init_inputs():
@@ -141,9 +162,11 @@ def test_results_at_the_edges_of_plans(harness: Callable[..., Any], tmp_path: Pa
     problem = tmp_path / "edges.py"
     problem.write_text(EDGES)
     ran = harness("evaluate", SOLUTION, "--problem", problem, "--device", "cuda:0", "--no-timing", "--json")
-    assert [row["status"] for row in ran.rows] == ["PASSED"] * 9, [row["message"] for row in ran.rows]
+    failed = {row["case"]: row["message"] for row in ran.rows if row["status"] != "PASSED"}
+    assert (failed, len(ran.rows)) == ({}, 17)
     used = {row["case"]: {use["name"] for part in row["kernels"].values() for use in part} for row in ran.rows}
     streamed = {case: sorted(name for name in names if "stream_" in name) for case, names in used.items()}
     assert len(streamed["longest_backward"]) == 2
     assert len(streamed["too_long_for_the_backward"]) == 1
     assert streamed["too_long"] == []
+    assert len(streamed["float16"]) == len(streamed["bfloat16"]) == len(streamed["far_mean"]) == 2

@@ -117,3 +117,14 @@ def test_outputs_and_gradients_on_unusual_inputs(evaluate: Callable[..., list[di
 def test_outputs_of_more_groups_than_a_grid_is_high(evaluate: Callable[..., list[dict[str, Any]]]) -> None:
     (row,) = evaluate(FORWARD_ONLY, "--forward-only")
     assert row["outputs"][0]["shape"] == [70000, 4, 1]
+
+
+def test_halves(harness: Callable[..., Any]) -> None:
+    """Kernels for other dtypes than float32 are built when they are met."""
+    cases = ("odd", "odd_bfloat16", "flat_2d")
+    chosen = [word for case in cases for word in ("--case", case)]
+    solution = REPOSITORY / "solutions" / "group_norm" / "streamed.py"
+    ran = harness("evaluate", solution, "--problem", "group_norm_half", "--json", *chosen)
+    assert {row["case"]: row["status"] for row in ran.rows} == dict.fromkeys(cases, "PASSED"), ran.out + ran.err
+    assert {row["outputs"][0]["dtype"] for row in ran.rows} == {"float16", "bfloat16"}
+    assert {one["dtype"] for row in ran.rows for one in row["gradients"] if one["name"] == "gn.weight"} == {"float32"}

@@ -44,7 +44,8 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     resolved = declaration.resolve(settings)
     text = render_text(REPOSITORY, declaration, settings)
     assert f"constexpr int kThreads = {resolved['threads']};" in text
-    assert f"constexpr int kVectorWidth = {resolved['vector_width']};" in text
+    width = "1" if resolved["vector_width"] == 1 else "16 / sizeof(Element)"
+    assert f"constexpr int kVectorWidth = {width};" in text
     assert ("normalise_groups<" in text) == (resolved["fusion"] == "fused")
     assert ("group_moments<" in text) == (resolved["fusion"] != "fused")
     assert ("stream_forward" in text) == ("normalise_held_groups" in text) == (resolved["fusion"] == "streamed")

@@ -3,8 +3,8 @@
 
 constexpr int kAffineLanes = 32;
 
-__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, float* dweight,
-                                 float* dbias) {
+__global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, Weight* dweight,
+                                 Weight* dbias) {
   __shared__ double lane_dy[kAffineLanes][kWarpSize];
   __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
@@ -25,12 +25,12 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
     sum_dy += lane_dy[lane][threadIdx.x];
     sum_dy_xhat += lane_dy_xhat[lane][threadIdx.x];
   }
-  if (dweight != nullptr) dweight[channel] = static_cast<float>(sum_dy_xhat);
-  if (dbias != nullptr) dbias[channel] = static_cast<float>(sum_dy);
+  if (dweight != nullptr) put(dweight + channel, static_cast<float>(sum_dy_xhat));
+  if (dbias != nullptr) put(dbias + channel, static_cast<float>(sum_dy));
 }
 
-inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, float* dweight, float* dbias,
-                                            cudaStream_t stream) {
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, Weight* dweight,
+                                            Weight* dbias, cudaStream_t stream) {
   if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
   const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
   affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,

@@ -4,18 +4,18 @@
 // Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row, where it is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_gradients(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
-                    const float* rstd, Shape shape, RowSums* row_sums, float* dx, float* dx_sums) {
+    group_gradients(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
+                    const float* rstd, Shape shape, RowSums* row_sums, Element* dx, float* dx_sums) {
   __shared__ RowSums row_scratch[kMaxWarps];
   __shared__ double group_scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_dy = dy + group * group_length;
-    const float* group_x = x + group * group_length;
+    const Element* group_dy = dy + group * group_length;
+    const Element* group_x = x + group * group_length;
     RowSums* group_rows = row_sums + group * channels_per_group;
     const int64_t first_channel = group % shape.groups * channels_per_group;
-    const float* group_weight = weight + first_channel;
+    const Weight* group_weight = weight + first_channel;
     const float group_mean = mean[group];
     const float group_rstd = rstd[group];
 
@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(kThreads)
         const RowSums sums =
             thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kThreads)
                                                     group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
-        share_dy += static_cast<double>(group_weight[member]) * sums.dy;
-        share_dy_xhat += static_cast<double>(group_weight[member]) * sums.dy_xhat;
+        share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
+        share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
       }
     }
     if (dx == nullptr) continue;
@@ -50,17 +50,17 @@ __global__ void __launch_bounds__(kThreads)
     const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, AddDoubles()) / length);
     const float mean_dy_xhat =
         static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, AddDoubles()) / length);
-    float* group_dx = dx + group * group_length;
+    Element* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
         const InputGradient gradient = {activate_of(shift, first_channel + member),
                                         group_mean,
                                         group_rstd,
-                                        group_weight[member],
+                                        as_float(group_weight[member]),
                                         mean_dy,
                                         mean_dy_xhat};
-        group_dx[i] = gradient(group_dy[i], group_x[i]);
+        put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
       const InputGradient gradient = {activate_of(shift, first_channel + member),
                                       group_mean,
                                       group_rstd,
-                                      group_weight[member],
+                                      as_float(group_weight[member]),
                                       mean_dy,
                                       mean_dy_xhat};
       differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
@@ -83,18 +83,19 @@ int64_t backward_scratch(const Shape& shape) {
   return shape.samples * shape.channels * floats_a_row;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
   float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
-  float* dx = gradients.x;
+  Element* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0) {
     const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
-    if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+    if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+        reads_as_vectors(dx, shape.spatial)) {
       group_gradients<kVectorWidth>
           <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
     } else {
@@ -105,9 +106,7 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
     if (status.kernel != nullptr) return status;
   }
   if (gradients.shift != nullptr) {
-    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
-    const LaunchStatus status =
-        launch_shift_gradient(is_short ? dx : dx_sums, shape, is_short ? shape.spatial : 1, gradients.shift, stream);
+    const LaunchStatus status = launch_shift_gradient(dx, dx_sums, shape, 1, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);

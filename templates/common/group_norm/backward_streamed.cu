@@ -61,11 +61,11 @@ __device__ inline void combine(const Chunks& chunks, int mine, const float* mean
 }
 
 // Sums dy and dy * xhat of each chunk, and weighted over the block's part of each group.
-__device__ inline void take_sums(const Chunks& chunks, int mine, const float4* ring, const float* weight,
+__device__ inline void take_sums(const Chunks& chunks, int mine, const Vector* ring, const Weight* weight,
                                  const float* mean, const float* rstd, const float* mean_low, Shared& shared,
                                  RowSums* sums, ulonglong2* words) {
-  constexpr int kHeld = kChunk / (4 * kSumThreads);
-  constexpr int kPiece = 4;  // registers for so many at a time
+  constexpr int kHeld = kChunkVectors / kSumThreads;
+  constexpr int kPiece = 4;  // registers for so many vectors at a time
   const int thread = threadIdx.x - 64;
   const int lane = threadIdx.x % 32;
   const int blocks = gridDim.x;
@@ -86,7 +86,7 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
     const int chunk = blockIdx.x + i * blocks;
     const int group_after = (chunk + blocks) / chunks.of_group;
     const int chunk_of_group = chunk - group * chunks.of_group;
-    const float row_weight = weight[chunks.channel(group, chunk_of_group)];
+    const float row_weight = as_float(weight[chunks.channel(group, chunk_of_group)]);
     if (is_first) {
       group_mean = next_mean;
       group_low = next_low;
@@ -98,14 +98,14 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
       next_rstd = rstd[known];
       is_first = false;
     }
-    const float4* of_x = ring + stage * (kChunk / 2);
-    const float4* of_dy = of_x + kChunk / 4;
+    const Vector* of_x = ring + stage * (2 * kChunkVectors);
+    const Vector* of_dy = of_x + kChunkVectors;
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
     RowSums own = {0.0f, 0.0f};
 #pragma unroll
     for (int piece = 0; piece < kHeld; piece += kPiece) {
-      float4 x[kPiece];
-      float4 dy[kPiece];
+      Vector x[kPiece];
+      Vector dy[kPiece];
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
         x[j] = of_x[(piece + j) * kSumThreads + thread];
@@ -117,9 +117,17 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
       }
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
-        own.dy += (dy[j].x + dy[j].y) + (dy[j].z + dy[j].w);
-        own.dy_xhat += (dy[j].x * ((x[j].x - group_mean) - group_low) + dy[j].y * ((x[j].y - group_mean) - group_low)) +
-                       (dy[j].z * ((x[j].z - group_mean) - group_low) + dy[j].w * ((x[j].w - group_mean) - group_low));
+        float values[kPerVector];
+        float gradients[kPerVector];
+        Format<Element>::unpack(x[j], values);
+        Format<Element>::unpack(dy[j], gradients);
+#pragma unroll
+        for (int k = 0; k < kPerVector; ++k) values[k] = gradients[k] * ((values[k] - group_mean) - group_low);
+#pragma unroll
+        for (int k = 0; k < kPerVector; k += 4) {
+          own.dy += (gradients[k] + gradients[k + 1]) + (gradients[k + 2] + gradients[k + 3]);
+          own.dy_xhat += (values[k] + values[k + 1]) + (values[k + 2] + values[k + 3]);
+        }
       }
     }
     own.dy_xhat *= group_rstd;
@@ -154,23 +162,23 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const float4* r
 }
 
 // Writes dx of every kTeams-th chunk of the block.
-__device__ inline void write_gradients(const Chunks& chunks, int mine, const float4* ring, const float* weight,
-                                       Shared& shared, float* dx) {
+__device__ inline void write_gradients(const Chunks& chunks, int mine, const Vector* ring, const Weight* weight,
+                                       Shared& shared, Element* dx) {
   const int team = (threadIdx.x - 64 - kSumThreads) / kTeam;
   const int thread = (threadIdx.x - 64 - kSumThreads) % kTeam;
   for (int i = team; i < mine; i += kTeams) {
     const int stage = i % kStages;
     const int chunk = blockIdx.x + i * gridDim.x;
     const int group = chunk / chunks.of_group;
-    const float row_weight = weight[chunks.channel(group, chunk - group * chunks.of_group)];
-    const float4* from = ring + stage * (kChunk / 2);
-    float4 x[kVectors];
-    float4 dy[kVectors];
+    const float row_weight = as_float(weight[chunks.channel(group, chunk - group * chunks.of_group)]);
+    const Vector* from = ring + stage * (2 * kChunkVectors);
+    Vector x[kVectors];
+    Vector dy[kVectors];
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       x[j] = from[j * kTeam + thread];
-      dy[j] = from[kChunk / 4 + j * kTeam + thread];
+      dy[j] = from[kChunkVectors + j * kTeam + thread];
     }
     __syncwarp();
     if (thread % 32 == 0) barrier_arrive(shared.barriers.empty + stage);
@@ -178,24 +186,29 @@ __device__ inline void write_gradients(const Chunks& chunks, int mine, const flo
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Coefficients found = shared.coefficients[local % kRing];
     const float scale = found.rstd * row_weight;
-    float4* to = reinterpret_cast<float4*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
+    Vector* to = reinterpret_cast<Vector*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
-      __stcs(to + j * kTeam,
-             {fmaf(dy[j].x, scale, fmaf((x[j].x - found.mean) - found.mean_low, found.slope, found.offset)),
-              fmaf(dy[j].y, scale, fmaf((x[j].y - found.mean) - found.mean_low, found.slope, found.offset)),
-              fmaf(dy[j].z, scale, fmaf((x[j].z - found.mean) - found.mean_low, found.slope, found.offset)),
-              fmaf(dy[j].w, scale, fmaf((x[j].w - found.mean) - found.mean_low, found.slope, found.offset))});
+      float values[kPerVector];
+      float gradients[kPerVector];
+      Format<Element>::unpack(x[j], values);
+      Format<Element>::unpack(dy[j], gradients);
+#pragma unroll
+      for (int k = 0; k < kPerVector; ++k) {
+        const float centred = (values[k] - found.mean) - found.mean_low;
+        values[k] = fmaf(gradients[k], scale, fmaf(centred, found.slope, found.offset));
+      }
+      __stcs(to + j * kTeam, Format<Element>::packed(values));
     }
   }
 }
 
 // Grid: a block a multiprocessor. `words` as in the forward; `sums`: of each chunk, for each warp that sums.
 __global__ void __launch_bounds__(kThreads, 1)
-    stream_backward(Chunks chunks, const float* dy, const float* x, const float* weight, const float* mean,
-                    const float* rstd, const float* mean_low, float* dx, RowSums* sums, ulonglong2* words) {
+    stream_backward(Chunks chunks, const Element* dy, const Element* x, const Weight* weight, const float* mean,
+                    const float* rstd, const float* mean_low, Element* dx, RowSums* sums, ulonglong2* words) {
 #if __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) float4 ring[];
+  extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;
   const int mine = (chunks.groups * chunks.of_group - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
@@ -207,11 +220,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < mine; ++i) {
       const int stage = i % kStages;
       const int64_t start = static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk;
-      float4* to = ring + stage * (kChunk / 2);
+      Vector* to = ring + stage * (2 * kChunkVectors);
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
-      barrier_expect(shared.barriers.full + stage, 2 * kChunk * 4);
-      bulk_load<false>(to, x + start, kChunk * 4, shared.barriers.full + stage);
-      bulk_load<false>(to + kChunk / 4, dy + start, kChunk * 4, shared.barriers.full + stage);
+      barrier_expect(shared.barriers.full + stage, 2 * kChunkBytes);
+      bulk_load<false>(to, x + start, shared.barriers.full + stage);
+      bulk_load<false>(to + kChunkVectors, dy + start, shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, mean, rstd, mean_low, words, shared);
@@ -228,7 +241,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // Grid (channels): adds the sums of a channel's chunks over all samples, in a fixed order.
 __global__ void __launch_bounds__(1024)
     affine_gradients_of_chunks(const RowSums* sums, int64_t samples, int64_t channels, int64_t sums_per_row,
-                               float* dweight, float* dbias) {
+                               Weight* dweight, Weight* dbias) {
   __shared__ double scratch[kMaxWarps];
   double dy = 0.0;
   double dy_xhat = 0.0;
@@ -241,13 +254,13 @@ __global__ void __launch_bounds__(1024)
   dy = block_reduce(dy, 0.0, scratch, AddDoubles());
   dy_xhat = block_reduce(dy_xhat, 0.0, scratch, AddDoubles());
   if (threadIdx.x != 0) return;
-  if (dbias != nullptr) dbias[blockIdx.x] = static_cast<float>(dy);
-  if (dweight != nullptr) dweight[blockIdx.x] = static_cast<float>(dy_xhat);
+  if (dbias != nullptr) put(dbias + blockIdx.x, static_cast<float>(dy));
+  if (dweight != nullptr) put(dweight + blockIdx.x, static_cast<float>(dy_xhat));
 }
 
 }  // namespace streamed_backward
 
-LaunchStatus launch_streamed_backward(const float* dy, const float* x, const float* weight, const float* mean,
+LaunchStatus launch_streamed_backward(const Element* dy, const Element* x, const Weight* weight, const float* mean,
                                       const float* rstd, const Shape& shape, const Gradients& gradients,
                                       ulonglong2* words, RowSums* sums, int blocks, cudaStream_t stream) {
   using namespace streamed_backward;

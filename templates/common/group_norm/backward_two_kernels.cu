@@ -8,8 +8,9 @@ struct GroupMeans {
 // Grid (rows * parts).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    row_part_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
-                  int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts, RowSums* part_sums) {
+    row_part_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+                  int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts,
+                  RowSums* part_sums) {
   __shared__ RowSums scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
     const int64_t row = item / parts.count;
@@ -27,8 +28,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_sums(const float* dy, const float* x, Shift shift, const float* mean, const float* rstd, int64_t rows,
-                   int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
+    short_row_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+                   int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const int64_t group = row / channels_per_group;
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Grid (groups): adds each row's parts in order, and the rows of the group into its means.
 __global__ void __launch_bounds__(kThreads)
-    group_means(const RowSums* part_sums, const float* weight, int64_t groups, int64_t channels,
+    group_means(const RowSums* part_sums, const Weight* weight, int64_t groups, int64_t channels,
                 int64_t channels_per_group, int64_t spatial, int64_t parts, RowSums* row_sums, GroupMeans* means) {
   __shared__ double scratch[kMaxWarps];
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
         row_dy_xhat += sums.dy_xhat;
       }
       row_sums[row] = {static_cast<float>(row_dy), static_cast<float>(row_dy_xhat)};
-      const double row_weight = weight[row % channels];
+      const double row_weight = as_float(weight[row % channels]);
       group_dy += row_weight * row_dy;
       group_dy_xhat += row_weight * row_dy_xhat;
     }
@@ -71,9 +72,9 @@ __global__ void __launch_bounds__(kThreads)
 // Grid (rows * tiles). `dx_sums`: of each tile, where x is shifted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_rows(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+    input_gradient_rows(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
                         const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
-                        int64_t channels_per_group, int64_t spatial, Parts tiles, float* dx, float* dx_sums) {
+                        int64_t channels_per_group, int64_t spatial, Parts tiles, Element* dx, float* dx_sums) {
   __shared__ double scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
@@ -82,8 +83,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {
-        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
+    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+                                    as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
     const int64_t offset = row * spatial + begin;
     differentiate<kWidth>(dy + offset, x + offset, dx + offset, length, gradient, scratch, dx_sums, item);
   }
@@ -91,17 +92,17 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_elements(const float* dy, const float* x, Shift shift, const float* weight, const float* mean,
+    input_gradient_elements(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
                             const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
-                            int64_t channels_per_group, int64_t spatial, float* dx) {
+                            int64_t channels_per_group, int64_t spatial, Element* dx) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * spatial; i += stride) {
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {
-        activate_of(shift, channel), mean[group], rstd[group], weight[channel], means[group].dy, means[group].dy_xhat};
-    dx[i] = gradient(dy[i], x[i]);
+    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+                                    as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
+    put(dx + i, gradient(as_float(dy[i]), as_float(x[i])));
   }
 }
 
@@ -112,8 +113,8 @@ int64_t backward_scratch(const Shape& shape) {
   return floats_per_pair * pairs + (kShifted ? rows * tiles_of(shape.spatial).count : 0);
 }
 
-LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift, const float* mean, const float* rstd,
-                             const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
+LaunchStatus launch_row_sums(const Element* dy, const Element* x, const Shift& shift, const float* mean,
+                             const float* rstd, const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -125,7 +126,7 @@ LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift
   const Parts parts = row_parts(shape.spatial);
   const unsigned blocks = grid_for(rows * parts.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial)) {
+  if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial)) {
     row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels,
                                                                 channels_per_group, shape.spatial, parts, part_sums);
   } else {
@@ -135,9 +136,9 @@ LaunchStatus launch_row_sums(const float* dy, const float* x, const Shift& shift
   return launched("row_part_sums");
 }
 
-LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                                    const float* mean, const float* rstd, const GroupMeans* means, const Shape& shape,
-                                   float* dx, float* dx_sums, cudaStream_t stream) {
+                                   Element* dx, float* dx_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
@@ -149,7 +150,8 @@ LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift&
   const Parts tiles = tiles_of(shape.spatial);
   const unsigned blocks = grid_for(rows * tiles.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
-  if (reads_as_float4(dy, shape.spatial) && reads_as_float4(x, shape.spatial) && reads_as_float4(dx, shape.spatial)) {
+  if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+      reads_as_vectors(dx, shape.spatial)) {
     input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
                                                                       shape.channels, channels_per_group, shape.spatial,
                                                                       tiles, dx, dx_sums);
@@ -161,7 +163,7 @@ LaunchStatus launch_input_gradient(const float* dy, const float* x, const Shift&
   return launched("input_gradient_rows");
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
@@ -187,10 +189,8 @@ LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift
     }
   }
   if (gradients.shift != nullptr) {
-    const bool is_short = shape.spatial < kShortRow;  // then dx itself is summed
     const LaunchStatus status =
-        launch_shift_gradient(is_short ? gradients.x : dx_sums, shape,
-                              is_short ? shape.spatial : tiles_of(shape.spatial).count, gradients.shift, stream);
+        launch_shift_gradient(gradients.x, dx_sums, shape, tiles_of(shape.spatial).count, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);

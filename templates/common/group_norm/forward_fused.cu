@@ -4,14 +4,14 @@
 // Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_groups(const float* x, Shift shift, const float* weight, const float* bias, Shape shape, float eps,
-                     float* y, float* mean, float* rstd) {
+    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape, float eps,
+                     Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
-    const float* group_x = x + group * group_length;
-    float* group_y = y + group * group_length;
+    const Element* group_x = x + group * group_length;
+    Element* group_y = y + group * group_length;
     const Moments moments =
         moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
@@ -23,16 +23,16 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                     bias[channel]};
-        group_y[i] = normalise(group_x[i]);
+        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+                                     as_float(bias[channel])};
+        put(group_y + i, normalise(as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * weight[channel],
-                                   bias[channel]};
+      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+                                   as_float(bias[channel])};
       transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
                            normalise);
     }
@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t forward_scratch(const Shape&) { return 0; }
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* /*scratch*/,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* /*scratch*/,
                             int device, void* stream_handle) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
@@ -50,10 +50,10 @@ LaunchStatus launch_forward(const float* x, const Shift& shift, const float* wei
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const unsigned blocks = grid_for(shape.samples * shape.groups);
   const unsigned threads = threads_for(group_length, kThreads);
-  if (reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial)) {
+  if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_groups<kVectorWidth, kVectorWidth>
         <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
-  } else if (reads_as_float4(x, group_length)) {
+  } else if (reads_as_vectors(x, group_length)) {
     normalise_groups<kVectorWidth, 1>
         <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
   } else {

@@ -1,9 +1,9 @@
 // Forward behind something that has gathered the moments of what is normalised, each channel of a sample in `parts`:
 // those of a group are merged in order, and then every row is normalised, one block a tile.
 
-LaunchStatus launch_forward_gathered(const float* x, const Shift& shift, const float* moments, int64_t parts,
-                                     const float* weight, const float* bias, const Shape& shape, float eps, float* y,
-                                     float* mean, float* rstd, int device, void* stream_handle) {
+LaunchStatus launch_forward_gathered(const Element* x, const Shift& shift, const float* moments, int64_t parts,
+                                     const Weight* weight, const Weight* bias, const Shape& shape, float eps,
+                                     Element* y, float* mean, float* rstd, int device, void* stream_handle) {
   if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);

@@ -71,9 +71,10 @@ __device__ inline void combine(const Chunks& chunks, int mine, float eps, const 
 }
 
 // Takes the moments of each chunk, each thread of the same places, and tells the other blocks where a group ends.
-__device__ inline void take_moments(const Chunks& chunks, int mine, const float4* ring, Shared& shared,
+__device__ inline void take_moments(const Chunks& chunks, int mine, const Vector* ring, Shared& shared,
                                     ulonglong2* words) {
-  constexpr int kHeld = kChunk / (4 * kSumThreads);
+  constexpr int kHeldVectors = kChunkVectors / kSumThreads;
+  constexpr int kHeld = kHeldVectors * kPerVector;
   const int thread = threadIdx.x - 64;
   const int lane = threadIdx.x % 32;
   const int blocks = gridDim.x;
@@ -81,45 +82,46 @@ __device__ inline void take_moments(const Chunks& chunks, int mine, const float4
   int group = blockIdx.x / chunks.of_group;
   int count = 0;  // chunks of the group so far
   float around = 0.0f;
-  float mean = 0.0f;  // less `around`, the group's first float in this block
+  float mean = 0.0f;  // less `around`, the group's first element in this block
   float m2 = 0.0f;
   for (int i = 0; i < mine; ++i) {
     const int stage = i % kStages;
     const int chunk = blockIdx.x + i * blocks;
     const int group_after = (chunk + blocks) / chunks.of_group;
-    const float4* from = ring + stage * (kChunk / 4);
+    const Vector* from = ring + stage * kChunkVectors;
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
-    if (count == 0) around = from[0].x;
-    float4 held[kHeld];
+    if (count == 0) around = as_float(*reinterpret_cast<const Element*>(from));
+    float held[kHeld];
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j) held[j] = from[j * kSumThreads + thread];
+    for (int j = 0; j < kHeldVectors; ++j) {
+      Format<Element>::unpack(from[j * kSumThreads + thread], held + j * kPerVector);
+    }
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.barriers.empty + stage);
     float own_mean = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      held[j] = {held[j].x - around, held[j].y - around, held[j].z - around, held[j].w - around};
-      own_mean += (held[j].x + held[j].y) + (held[j].z + held[j].w);
-    }
-    own_mean *= 1.0f / (4 * kHeld);
+    for (int j = 0; j < kHeld; ++j) held[j] -= around;
+#pragma unroll
+    for (int j = 0; j < kHeld; j += 4) own_mean += (held[j] + held[j + 1]) + (held[j + 2] + held[j + 3]);
+    own_mean *= 1.0f / kHeld;
     float own_m2 = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      const float a = held[j].x - own_mean;
-      const float b = held[j].y - own_mean;
-      const float c = held[j].z - own_mean;
-      const float d = held[j].w - own_mean;
+    for (int j = 0; j < kHeld; j += 4) {
+      const float a = held[j] - own_mean;
+      const float b = held[j + 1] - own_mean;
+      const float c = held[j + 2] - own_mean;
+      const float d = held[j + 3] - own_mean;
       own_m2 += (a * a + b * b) + (c * c + d * d);
     }
     // Chan, Golub and LeVeque 1979: `count` chunks and one.
     const float share = __frcp_rn(static_cast<float>(count + 1));
     const float distance = own_mean - mean;
     mean = count > 0 ? mean + distance * share : own_mean;
-    m2 = count > 0 ? m2 + own_m2 + distance * distance * (4 * kHeld * count * share) : own_m2;
+    m2 = count > 0 ? m2 + own_m2 + distance * distance * (kHeld * count * share) : own_m2;
     ++count;
     if (i + 1 < mine && group_after == group) continue;
 
-    float half = 2.0f * kHeld * count;  // of the elements of each of two lanes
+    float half = 0.5f * kHeld * count;  // of the elements of each of two lanes
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
       const float apart = __shfl_xor_sync(kAllLanes, mean, offset) - mean;
@@ -152,8 +154,8 @@ __device__ inline void take_moments(const Chunks& chunks, int mine, const float4
 }
 
 // Normalises every kTeams-th chunk of the block.
-__device__ inline void normalise_chunks(const Chunks& chunks, int mine, const float4* ring, Shared& shared,
-                                        const float* weight, const float* bias, float* y) {
+__device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Vector* ring, Shared& shared,
+                                        const Weight* weight, const Weight* bias, Element* y) {
   const int team = (threadIdx.x - 64 - kSumThreads) / kTeam;
   const int thread = (threadIdx.x - 64 - kSumThreads) % kTeam;
   for (int i = team; i < mine; i += kTeams) {
@@ -161,10 +163,10 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const fl
     const int chunk = blockIdx.x + i * gridDim.x;
     const int group = chunk / chunks.of_group;
     const int channel = chunks.channel(group, chunk - group * chunks.of_group);
-    const float row_weight = weight[channel];
-    const float row_bias = bias[channel];
-    const float4* from = ring + stage * (kChunk / 4);
-    float4 held[kVectors];
+    const float row_weight = as_float(weight[channel]);
+    const float row_bias = as_float(bias[channel]);
+    const Vector* from = ring + stage * kChunkVectors;
+    Vector held[kVectors];
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) held[j] = from[j * kTeam + thread];
@@ -174,23 +176,26 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const fl
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Statistics found = shared.statistics[local % kRing];
     const float scale = found.rstd * row_weight;
-    float4* to = reinterpret_cast<float4*>(y + static_cast<int64_t>(chunk) * kChunk) + thread;
+    Vector* to = reinterpret_cast<Vector*>(y + static_cast<int64_t>(chunk) * kChunk) + thread;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
-      __stcs(to + j * kTeam, {fmaf((held[j].x - found.mean) - found.mean_low, scale, row_bias),
-                              fmaf((held[j].y - found.mean) - found.mean_low, scale, row_bias),
-                              fmaf((held[j].z - found.mean) - found.mean_low, scale, row_bias),
-                              fmaf((held[j].w - found.mean) - found.mean_low, scale, row_bias)});
+      float values[kPerVector];
+      Format<Element>::unpack(held[j], values);
+#pragma unroll
+      for (int k = 0; k < kPerVector; ++k) {
+        values[k] = fmaf((values[k] - found.mean) - found.mean_low, scale, row_bias);
+      }
+      __stcs(to + j * kTeam, Format<Element>::packed(values));
     }
   }
 }
 
 // Grid: a block a multiprocessor. `words`: kUnset, for each group as many as blocks have chunks of it.
 __global__ void __launch_bounds__(kThreads, 1)
-    stream_forward(Chunks chunks, const float* x, const float* weight, const float* bias, float eps, float* y,
+    stream_forward(Chunks chunks, const Element* x, const Weight* weight, const Weight* bias, float eps, Element* y,
                    float* mean, float* rstd, float* mean_low, ulonglong2* words) {
 #if __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) float4 ring[];
+  extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;
   const int mine = (chunks.groups * chunks.of_group - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
@@ -202,9 +207,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < mine; ++i) {
       const int stage = i % kStages;
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
-      barrier_expect(shared.barriers.full + stage, kChunk * 4);
-      bulk_load<true>(ring + stage * (kChunk / 4), x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
-                      kChunk * 4, shared.barriers.full + stage);
+      barrier_expect(shared.barriers.full + stage, kChunkBytes);
+      bulk_load<true>(ring + stage * kChunkVectors, x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
+                      shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, eps, words, shared, mean, rstd, mean_low);
@@ -220,8 +225,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace streamed_forward
 
-LaunchStatus launch_streamed_forward(const float* x, const float* weight, const float* bias, const Shape& shape,
-                                     float eps, float* y, float* mean, float* rstd, ulonglong2* words, int blocks,
+LaunchStatus launch_streamed_forward(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape,
+                                     float eps, Element* y, float* mean, float* rstd, ulonglong2* words, int blocks,
                                      cudaStream_t stream) {
   using namespace streamed_forward;
   Chunks chunks = chunks_of(shape);

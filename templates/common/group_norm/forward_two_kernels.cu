@@ -1,8 +1,8 @@
 // Forward: a group is cut into parts, one block a part, so that even one long group fills the device;
 // its parts' moments are merged in order, and then every row is normalised, one block a tile.
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream_handle) {
   if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);

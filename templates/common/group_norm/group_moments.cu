@@ -3,7 +3,7 @@
 // Grid (groups * parts): the moments of one part, or at once mean and rstd where a group is a single part.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_moments(const float* x, Shift shift, int64_t groups, int64_t group_length, Parts parts, float eps,
+    group_moments(const Element* x, Shift shift, int64_t groups, int64_t group_length, Parts parts, float eps,
                   Moments* moments, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < groups * parts.count; item += gridDim.x) {
@@ -28,14 +28,14 @@ int64_t forward_scratch(const Shape& shape) {
   return parts == 1 ? 0 : shape.samples * shape.groups * parts * floats_per_moment;
 }
 
-LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& shape, float eps, float* mean,
+LaunchStatus launch_statistics(const Element* x, const Shift& shift, const Shape& shape, float eps, float* mean,
                                float* rstd, Moments* moments, cudaStream_t stream) {
   const int64_t groups = shape.samples * shape.groups;
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   const Parts parts = parts_of(group_length);
   const unsigned blocks = grid_for(groups * parts.count);
   const unsigned threads = threads_for(group_length, kThreads);
-  if (reads_as_float4(x, group_length)) {
+  if (reads_as_vectors(x, group_length)) {
     group_moments<kVectorWidth>
         <<<blocks, threads, 0, stream>>>(x, shift, groups, group_length, parts, eps, moments, mean, rstd);
   } else {

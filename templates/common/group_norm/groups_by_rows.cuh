@@ -2,8 +2,8 @@
 
 // The moments of what is normalised of the group that begins at `x`, in every thread of the block.
 template <int kGroupWidth, int kRowWidth>
-__device__ inline Moments moments_of_group(const float* x, int64_t group_length, const Shift& shift, const Shape& shape,
-                                           int64_t group, Moments* scratch) {
+__device__ inline Moments moments_of_group(const Element* x, int64_t group_length, const Shift& shift,
+                                           const Shape& shape, int64_t group, Moments* scratch) {
   const MergeMoments merge;
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t first_channel = group % shape.groups * channels_per_group;
@@ -11,7 +11,7 @@ __device__ inline Moments moments_of_group(const float* x, int64_t group_length,
   if (shape.spatial < kShortRow) {
     for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
       const Activate activate = activate_of(shift, first_channel + i / shape.spatial);
-      running = merge(running, Moments{1.0f, activate(x[i]), 0.0f});
+      running = merge(running, Moments{1.0f, activate(as_float(x[i])), 0.0f});
     }
   } else {
     for (int64_t member = 0; member < channels_per_group; ++member) {

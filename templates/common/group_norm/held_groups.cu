@@ -10,7 +10,8 @@ __device__ __forceinline__ T sum_of_lanes(T value) {
 
 namespace held {
 
-constexpr int kMostHeld = 16;  // floats a thread
+constexpr int kMostHeld = 16;  // elements a thread
+constexpr int kWide = 16 / sizeof(Element);
 constexpr int kMostThreads = 1024;
 constexpr int kWarpsPerBlock = 4;  // where a warp has a group to itself
 
@@ -28,12 +29,12 @@ __device__ inline float sum_of_team(float value, float* scratch) {
   return value;
 }
 
-// Grid (groups), or (groups / kWarpsPerBlock) where a warp is a team. A group has at most kHeld floats a thread; with a
-// kWidth of 4 rows are whole vectors.
+// Grid (groups), or (groups / kWarpsPerBlock) where a warp is a team. A group has at most kHeld elements a thread; with
+// a kWidth of kWide rows are whole vectors.
 template <int kHeld, int kWidth, bool kIsWarp>
 __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostThreads)
-    normalise_held_groups(const float* x, const float* weight, const float* bias, Shape shape, float eps, float* y,
-                          float* mean, float* rstd, float* mean_low) {
+    normalise_held_groups(const Element* x, const Weight* weight, const Weight* bias, Shape shape, float eps,
+                          Element* y, float* mean, float* rstd, float* mean_low) {
   __shared__ float scratch[kMaxWarps];
   const int threads = kIsWarp ? kWarpSize : blockDim.x;
   const int thread = kIsWarp ? threadIdx.x % kWarpSize : threadIdx.x;
@@ -44,9 +45,9 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
   const unsigned spatial = static_cast<unsigned>(shape.spatial);
   const int length = channels_per_group * static_cast<int>(spatial);
   for (int64_t group = first; group < shape.samples * shape.groups; group += teams) {
-    const float* group_x = x + group * length;
-    // Less the first float: sums of small numbers, wherever the mean is.
-    const float around = group_x[0];
+    const Element* group_x = x + group * length;
+    // Less the first element: sums of small numbers, wherever the mean is.
+    const float around = as_float(group_x[0]);
     float held[kHeld];
     float sum = 0.0f;
 #pragma unroll
@@ -82,8 +83,8 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
       const int position = (i / kWidth * threads + thread) * kWidth;
       if (position >= length) continue;
       const int64_t channel = first_channel + static_cast<unsigned>(position) / spatial;
-      const float scale = group_rstd * weight[channel];
-      const float row_bias = bias[channel];
+      const float scale = group_rstd * as_float(weight[channel]);
+      const float row_bias = as_float(bias[channel]);
 #pragma unroll
       for (int j = i; j < i + kWidth; ++j) held[j] = fmaf(held[j], scale, row_bias);
       store_vector<kWidth>(y + group * length + position, held + i);
@@ -92,8 +93,8 @@ __global__ void __launch_bounds__(kIsWarp ? kWarpsPerBlock * kWarpSize : kMostTh
 }
 
 template <int kHeld, int kWidth>
-LaunchStatus launch(const float* x, const float* weight, const float* bias, const Shape& shape, float eps, float* y,
-                    float* mean, float* rstd, cudaStream_t stream) {
+LaunchStatus launch(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape, float eps,
+                    Element* y, float* mean, float* rstd, cudaStream_t stream) {
   const int64_t groups = shape.samples * shape.groups;
   float* mean_low = rstd + groups;
   const int64_t length = shape.channels / shape.groups * shape.spatial;
@@ -109,17 +110,17 @@ LaunchStatus launch(const float* x, const float* weight, const float* bias, cons
   return launched("normalise_held_groups");
 }
 
-LaunchStatus launch_forward(const float* x, const float* weight, const float* bias, const Shape& shape, float eps,
-                            float* y, float* mean, float* rstd, cudaStream_t stream) {
+LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape, float eps,
+                            Element* y, float* mean, float* rstd, cudaStream_t stream) {
   const int64_t length = shape.channels / shape.groups * shape.spatial;
   if (shape.samples == 0 || length == 0) return {nullptr, nullptr};
-  const bool is_wide = reads_as_float4(x, shape.spatial) && reads_as_float4(y, shape.spatial);
-  // Few floats a thread where there are threads enough: more of them wait for memory at the same time.
+  const bool is_wide = reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial);
+  // Few elements a thread where there are threads enough: more of them wait for memory at the same time.
   if (length <= 4 * kMostThreads) {
-    return is_wide ? launch<4, 4>(x, weight, bias, shape, eps, y, mean, rstd, stream)
+    return is_wide ? launch<kWide, kWide>(x, weight, bias, shape, eps, y, mean, rstd, stream)
                    : launch<4, 1>(x, weight, bias, shape, eps, y, mean, rstd, stream);
   }
-  return is_wide ? launch<kMostHeld, 4>(x, weight, bias, shape, eps, y, mean, rstd, stream)
+  return is_wide ? launch<kMostHeld, kWide>(x, weight, bias, shape, eps, y, mean, rstd, stream)
                  : launch<kMostHeld, 1>(x, weight, bias, shape, eps, y, mean, rstd, stream);
 }
 

@@ -8,9 +8,9 @@ struct Shape {
 
 // Where gradients go; null where one is not wanted.
 struct Gradients {
-  float* x;       // like x
-  float* weight;  // (channels)
-  float* bias;    // (channels)
+  Element* x;       // like x
+  Weight* weight;  // (channels)
+  Weight* bias;    // (channels)
   float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
 };
 
@@ -18,6 +18,6 @@ struct Gradients {
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);

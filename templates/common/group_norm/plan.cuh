@@ -11,24 +11,25 @@ struct Choice {
   int blocks;  // of a launch that streams
 };
 
-// How a launch streams: floats that are copied at once, chunks in shared memory, warps that take sums.
-constexpr int kChunk = 4096;
+// How a launch streams: elements that are copied at once, chunks in shared memory, warps that take sums.
+constexpr int kChunkBytes = 16 << 10;
+constexpr int kChunk = kChunkBytes / sizeof(Element);
 constexpr int kTeams = 4;  // of four warps; each holds one chunk in registers
 constexpr int kForwardStages = 13;
 constexpr int kForwardSumWarps = 8;
-constexpr int kForwardShared = kForwardStages * kChunk * 4;
+constexpr int kForwardShared = kForwardStages * kChunkBytes;
 constexpr int kBackwardStages = 7;  // of x and dy each
-constexpr int kBackwardSumWarps = 2;
-constexpr int kBackwardShared = 2 * kBackwardStages * kChunk * 4;
+constexpr int kBackwardSumWarps = sizeof(Element) == 2 ? 4 : 2;  // as many bytes of halves are twice the work
+constexpr int kBackwardShared = 2 * kBackwardStages * kChunkBytes;
 constexpr int kMaxBlocks = 160;
 constexpr int kBesideRing = 3 << 10;  // bytes of shared memory for barriers and statistics
 
-// Forward: groups up to this many floats fit the registers of a block.
+// Forward: groups up to this many elements fit the registers of a block.
 constexpr int64_t kForwardSmall = 16384;
-// Backward: a block that walks twice over its group is as fast as several launches up to about this many floats.
+// Backward: a block that walks twice over its group is as fast as several launches up to about this many elements.
 constexpr int64_t kBackwardSmall = 1024;
-// Below this many floats everything stays in L2 between two launches, and blocks that wait for each other cost more.
-constexpr int64_t kStreamedLength = int64_t{1} << 21;
+// Below this many bytes everything stays in L2 between two launches, and blocks that wait for each other cost more.
+constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 
 inline int attribute_of(cudaDeviceAttr attribute, int device) {
   int value = 0;
@@ -51,8 +52,8 @@ inline int streaming_blocks(int device, int shared_bytes) {
 #endif
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: floats of a group that is small; `stages`: chunks
-// in a block's ring.
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `stages`:
+// chunks in a block's ring.
 //
 // A block's chunks of a group wait in its ring and registers until the whole group is there. One more than these hold,
 // and nobody could ever go on: such groups are not streamed.
@@ -60,7 +61,8 @@ inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int 
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
-  if (is_cut && shape.samples * shape.channels * shape.spatial >= kStreamedLength) {
+  const int64_t bytes = shape.samples * shape.channels * shape.spatial * static_cast<int64_t>(sizeof(Element));
+  if (is_cut && bytes >= kStreamedBytes) {
     const int blocks = streaming_blocks(device, shared_bytes);
     if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < kTeams + stages) return {Plan::kStreamed, blocks};
   }

@@ -7,8 +7,8 @@ int64_t forward_scratch(const Shape& shape) {
   return of_parts > of_words ? of_parts : of_words;
 }
 
-LaunchStatus launch_forward(const float* x, const Shift& shift, const float* weight, const float* bias,
-                            const Shape& shape, float eps, float* y, float* mean, float* rstd, float* scratch,
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
   const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardStages, kForwardShared, device);
@@ -38,7 +38,7 @@ int64_t backward_scratch(const Shape& shape) {
   return larger > of_stream ? larger : of_stream;
 }
 
-LaunchStatus launch_backward(const float* dy, const float* x, const Shift& shift, const float* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);

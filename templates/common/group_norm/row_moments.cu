@@ -2,8 +2,9 @@
 
 // Grid (rows * parts).
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) row_moments(const float* x, Shift shift, int64_t rows, int64_t channels,
-                                                        int64_t spatial, Parts parts, Moments* moments) {
+__global__ void __launch_bounds__(kThreads)
+    row_moments(const Element* x, Shift shift, int64_t rows, int64_t channels, int64_t spatial, Parts parts,
+                Moments* moments) {
   __shared__ Moments scratch[kMaxWarps];
   for (int64_t item = blockIdx.x; item < rows * parts.count; item += gridDim.x) {
     const int64_t row = item / parts.count;
@@ -18,14 +19,15 @@ __global__ void __launch_bounds__(kThreads) row_moments(const float* x, Shift sh
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_moments(const float* x, Shift shift, int64_t rows, int64_t channels, int64_t spatial, Moments* moments) {
+    short_row_moments(const Element* x, Shift shift, int64_t rows, int64_t channels, int64_t spatial,
+                      Moments* moments) {
   const MergeMoments merge;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const Activate activate = activate_of(shift, row % channels);
     Moments running = {0.0f, 0.0f, 0.0f};
     for (int64_t i = 0; i < spatial; ++i) {
-      running = merge(running, Moments{1.0f, activate(x[row * spatial + i]), 0.0f});
+      running = merge(running, Moments{1.0f, activate(as_float(x[row * spatial + i])), 0.0f});
     }
     moments[row] = running;
   }
@@ -36,7 +38,7 @@ int64_t forward_scratch(const Shape& shape) {
   return shape.samples * shape.channels * row_parts(shape.spatial).count * floats_per_moment;
 }
 
-LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& shape, float eps, float* mean,
+LaunchStatus launch_statistics(const Element* x, const Shift& shift, const Shape& shape, float eps, float* mean,
                                float* rstd, Moments* moments, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const Parts parts = row_parts(shape.spatial);
@@ -48,7 +50,7 @@ LaunchStatus launch_statistics(const float* x, const Shift& shift, const Shape& 
   } else {
     const unsigned blocks = grid_for(rows * parts.count);
     const unsigned threads = threads_for(shape.spatial, kThreads);
-    if (reads_as_float4(x, shape.spatial)) {
+    if (reads_as_vectors(x, shape.spatial)) {
       row_moments<kVectorWidth>
           <<<blocks, threads, 0, stream>>>(x, shift, rows, shape.channels, shape.spatial, parts, moments);
     } else {

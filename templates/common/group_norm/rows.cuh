@@ -1,4 +1,4 @@
-// A row is one channel of one sample: `spatial` neighbouring floats. Row r belongs to channel r % channels and to
+// A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
 // group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
@@ -23,7 +23,7 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                          float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -41,17 +41,19 @@ __device__ inline RowSums block_row_sums(const float* dy, const float* x, int64_
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const float* dy, const float* x, int64_t length, const Activate& activate,
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
                                           float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
-    running = AddRowSums()(running, RowSums{dy[i], dy[i] * ((activate(x[i]) - mean) * rstd)});
+    const float gradient = as_float(dy[i]);
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return running;
 }

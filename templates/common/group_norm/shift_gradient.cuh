@@ -15,7 +15,7 @@ struct SummedInputGradient {
 
 // Writes dx for a stretch of a row, by the whole block, and its sum to sums[row].
 template <int kWidth>
-__device__ inline void differentiate(const float* dy, const float* x, float* dx, int64_t length,
+__device__ inline void differentiate(const Element* dy, const Element* x, Element* dx, int64_t length,
                                      const InputGradient& gradient, double* scratch, float* sums, int64_t row) {
   float share = 0.0f;
   transform<kWidth>(dy, x, dx, length, SummedInputGradient{gradient, &share});
@@ -39,8 +39,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-inline LaunchStatus launch_shift_gradient(const float* sums, const Shape& shape, int64_t parts, float* dshift,
-                                          cudaStream_t stream) {
-  shift_gradient<<<grid_for(shape.channels), kThreads, 0, stream>>>(sums, shape.samples, shape.channels, parts, dshift);
+// `dx_sums`: of each of a row's `parts`; short rows have none, there dx itself is summed.
+inline LaunchStatus launch_shift_gradient(const float* dx, const float* dx_sums, const Shape& shape, int64_t parts,
+                                          float* dshift, cudaStream_t stream) {
+  const bool is_short = shape.spatial < kShortRow;
+  shift_gradient<<<grid_for(shape.channels), kThreads, 0, stream>>>(is_short ? dx : dx_sums, shape.samples,
+                                                                    shape.channels, is_short ? shape.spatial : parts,
+                                                                    dshift);
   return launched("shift_gradient");
 }

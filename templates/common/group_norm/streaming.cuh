@@ -2,7 +2,7 @@
 // for compute capability 9.0 and above; other code never comes here (see plan.cuh).
 //
 // Every multiprocessor has one block, and every block a share of each group, so that no more than a few groups are in
-// flight. A group is cut into chunks of kChunk floats, and chunk c of the whole input belongs to block c % gridDim.x.
+// flight. A group is cut into chunks of kChunkBytes, and chunk c of the whole input belongs to block c % gridDim.x.
 // One warp of a block copies its chunks, in order, into a ring of shared memory; some warps take sums of what arrives;
 // teams of four warps take chunks into registers and wait there for what the whole group came to, then write. Blocks
 // tell each other by one 16-byte word a block and group, which is its own flag: both halves of an unwritten one are
@@ -14,7 +14,10 @@
 
 constexpr int kTeam = 128;                      // threads that write a chunk
 constexpr int kWordsPerLane = kMaxBlocks / 32;  // of a group, read by a warp
-constexpr int kVectors = kChunk / (4 * kTeam);  // float4 of a chunk that a thread of a team holds
+constexpr int kVectorBytes = 16;
+constexpr int kPerVector = kVectorBytes / sizeof(Element);
+constexpr int kChunkVectors = kChunkBytes / kVectorBytes;
+constexpr int kVectors = kChunkVectors / kTeam;  // of a chunk, that a thread of a team holds
 constexpr unsigned long long kUnset = ~0ull;
 
 // A power of two above what of one block may be in flight.
@@ -24,7 +27,9 @@ constexpr int ring_of(int in_flight) {
   return size;
 }
 
-// How the input is cut; all chunks have kChunk floats.
+using Vector = Format<Element>::Vector;
+
+// How the input is cut; all chunks have kChunk elements.
 struct Chunks {
   int groups;             // over all samples
   int of_group;
@@ -69,21 +74,21 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   }
 }
 
-// Copies kChunk floats into shared memory; they count at the barrier. With kEvictFirst they leave L2 first.
+// Copies a chunk into shared memory; its bytes count at the barrier. With kEvictFirst they leave L2 first.
 template <bool kEvictFirst>
-__device__ __forceinline__ void bulk_load(void* to, const float* from, uint32_t bytes, uint64_t* barrier) {
+__device__ __forceinline__ void bulk_load(void* to, const Element* from, uint64_t* barrier) {
   if constexpr (kEvictFirst) {
     uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
             "r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+        "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier)), "l"(policy)
         : "memory");
   } else {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier))
                  : "memory");
   }
 }

@@ -222,8 +222,8 @@ LaunchStatus launch_product(const Product& product, const Epilogue& epilogue, fl
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const unsigned tiles = grid_for(ceil_div(product.m, kBlockM) * ceil_div(product.n, kBlockN));
-  if (reads_as_float4(product.left, kLeftRuns ? product.k : product.m) &&
-      reads_as_float4(product.right, kRightRuns ? product.k : product.n) && reads_as_float4(target, product.n)) {
+  if (reads_as_vectors(product.left, kLeftRuns ? product.k : product.m) &&
+      reads_as_vectors(product.right, kRightRuns ? product.k : product.n) && reads_as_vectors(target, product.n)) {
     multiply_tiles<kLeftRuns, kRightRuns, 4><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
   } else {
     multiply_tiles<kLeftRuns, kRightRuns, 1><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);

@@ -295,7 +295,7 @@ int64_t moments_of_channel(const Convolution& convolution) {
 LaunchStatus launch_to_fine(const float* coarse, const float* taps, const float* bias, const Convolution& convolution,
                             float* fine, float* moments, int device, void* stream) {
   const bool in_fours =
-      convolution.y.stride == 1 && convolution.x.stride == 1 && reads_as_float4(fine, convolution.fine_plane);
+      convolution.y.stride == 1 && convolution.x.stride == 1 && reads_as_vectors(fine, convolution.fine_plane);
   return launch_convolve<true>(coarse, taps, bias, convolution, in_fours, fine, reinterpret_cast<Moments*>(moments),
                                device, stream);
 }
