@@ -98,7 +98,7 @@ def written(folder: Path, share: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def utilisation(device: str) -> Iterator[list[float]]:
-    """Shares of time in which the GPU was at work, one each 0.2 s, by NVML; none on the CPU or without it."""
+    """Shares of time in which the (first) GPU was at work, one each 0.2 s, by NVML; none on the CPU or without it."""
     found: list[float] = []
     is_over = threading.Event()
 
@@ -107,7 +107,8 @@ def utilisation(device: str) -> Iterator[list[float]]:
             import pynvml
 
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
+            first = device.partition(":")[2].partition(",")[0]
+            handle = pynvml.nvmlDeviceGetHandleByIndex(int(first or 0))
             while not is_over.wait(0.2):
                 found.append(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
 
