@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -115,7 +116,10 @@ def filter_calls(trusted: Sequence[int], on_gpu: bool) -> None:
 def _rules(trusted: Sequence[int], on_gpu: bool) -> list[_Rule]:
     """The calls that are neither allowed nor refused altogether; all rules of a call must let it through."""
     own = (0, os.getpid())
-    groups = [-os.getpgid(process) for process in trusted]
+    groups = []
+    for process in trusted:
+        with contextlib.suppress(ProcessLookupError):  # it has ended: a zygote may, whose workers live on
+            groups.append(-os.getpgid(process))
     to_trusted = tuple(dict.fromkeys((*trusted, *(-process for process in trusted), *groups, -1)))
     unix = [_Rule("socketpair", 0, (_AF_UNIX,)), _Rule("socketpair", 1, (_STREAM, _SEQPACKET), _SOCKET_TYPE)]
     if on_gpu:
