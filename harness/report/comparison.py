@@ -77,6 +77,11 @@ class Group:
                     )
 
 
+def machines(records: Iterable[EvaluationRecord]) -> str:
+    """The devices of records, each once."""
+    return " and ".join(dict.fromkeys(machine(record) for record in records))
+
+
 def machine(record: EvaluationRecord) -> str:
     """The device that a record was measured on, in words: the GPU's name, or the emulator."""
     return record.environment.get("gpu", record.device) if record.device != "cpu" else "CPU emulator"
@@ -97,6 +102,8 @@ def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
     if differences and not force:
         words = "; ".join(differences)
         raise UsageError(f"{title}: {words}: that is no fair comparison; --force makes it nevertheless")
+    if len({machine(record) for _, record in entries}) > 1:
+        entries = [Entry(f"{label} on {machine(record)}", record) for label, record in entries]
     by_speed = sorted(entries, key=lambda entry: _order(entry.record))
     leads = {}
     for direction in DIRECTIONS:
@@ -224,10 +231,15 @@ def _differences(entries: Sequence[Entry]) -> Iterable[str]:
 
 
 def _software(entries: Sequence[Entry]) -> Iterable[str]:
-    for name in ("torch", "compiler", "harness", "harness_code", "cuda", "driver"):
+    for name in ("torch", "compiler", "harness", "harness_code", "cuda", "driver", "processor"):
         found = dict.fromkeys(record.environment.get(name, "unknown") for _, record in entries)
         if len(found) > 1:
-            yield f"measured under different versions of {name}: {', '.join(found)}"
+            what = (
+                "on machines with different processors"
+                if name == "processor"
+                else f"under different versions of {name}"
+            )
+            yield f"measured {what}: {', '.join(found)}"
 
 
 def _order(record: EvaluationRecord) -> tuple[int, float]:
