@@ -301,7 +301,8 @@ class EvaluationRecord:
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
             ``timing`` (False, on a GPU), ``require_confinement``, ``trials``, ``baselines``, ``precision``
-            (``relaxed``) and ``refused`` (rules that are only reported otherwise) where they were asked for.
+            (``relaxed``) and ``rules`` (integrity rules with another mode than by default: ``off``, ``report``,
+            ``enforce``) where they were asked for.
         solution_path: Where the solution file lay.
         problem_path: Where the problem file lay.
         record: The record's own name in the store, 12 hex digits.

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from harness import baselines
 from harness.commands.lines import Lines
+from harness.commands.rules import LISTED, print_rules
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import (
@@ -32,10 +33,11 @@ from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, Job, Planner
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
+from harness.judge.integrity import switched
 from harness.paths import harness_home, project_root
 from harness.problems import parse_settings
 from harness.records import EvaluationRecord, Status
-from harness.rules import REPORTED, refused
+from harness.rules import Mode
 from harness.settings import option
 from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
@@ -96,13 +98,8 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     show_default=True,
     help="How exact results must be: as the problem's precision class demands, or to 1e-4 (half precision: 1e-2).",
 )
-@click.option(
-    "--refuse",
-    "refusals",
-    multiple=True,
-    metavar="RULE",
-    help=f"Enforce a rule that is only reported: {', '.join(REPORTED)}; repeatable.",
-)
+@option("rules")
+@click.option("--refuse", "refusals", multiple=True, metavar="RULE", help="The same as --rules RULE=enforce.")
 @click.option(
     "--check",
     is_flag=True,
@@ -135,6 +132,7 @@ def command(
     no_timing: bool,
     require_confinement: bool,
     precision: str,
+    rules: tuple[str, ...],
     refusals: tuple[str, ...],
     check: bool,
     arch: str | None,
@@ -154,10 +152,16 @@ def command(
       python -m harness evaluate answer.py --problem group_norm --set batch_size=2 --json
       python -m harness evaluate --device cuda:0 --fail-below 1.2 --fresh
       python -m harness evaluate group_norm --check
+      python -m harness evaluate --rules
+      python -m harness evaluate group_norm --rules library-operators=enforce,flags=off
       generate | python -m harness evaluate - --problem group_norm --json
 
     Every finished evaluation is in the store before it is shown; the same one asked again is answered from there.
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    changed_rules = switched([text for text in rules if text != LISTED], refusals)
+    if LISTED in rules:
+        print_rules(changed_rules, as_json)
+        return EXIT_PASSED
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
@@ -191,7 +195,7 @@ def command(
         is_timed=not no_timing,
         require_confinement=require_confinement,
         is_relaxed=precision == "relaxed",
-        refused=refused(refusals),
+        rules=changed_rules,
         check=(arch or architectures.DEFAULT) if check else "",
         baselines=rivals,
         seed=seed,
@@ -233,7 +237,7 @@ class Order:
         is_timed: Whether speed is measured on a GPU.
         require_confinement: Run nothing that is not confined in full.
         is_relaxed: Accept errors up to the tolerances of torch's own tests.
-        refused: Rules to enforce that are only reported.
+        rules: The integrity rules that have another mode than by default.
         check: The architecture to check kernels for; empty for no checks.
         baselines: Baselines beside eager.
         seed: The secret that the user named.
@@ -254,7 +258,7 @@ class Order:
     is_timed: bool
     require_confinement: bool
     is_relaxed: bool
-    refused: tuple[str, ...]
+    rules: dict[str, Mode]
     check: str
     baselines: tuple[str, ...]
     seed: str | None
@@ -293,7 +297,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.require_confinement,
             baselines.chosen(order.baselines),
             order.is_relaxed,
-            order.refused,
+            order.rules,
             order.check,
             order.is_timed,
         )

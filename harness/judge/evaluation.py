@@ -30,6 +30,7 @@ from harness.judge.fitting import free_memory, shortage
 from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
+from harness.judge.integrity import Integrity
 from harness.judge.kinks import Kinks
 from harness.judge.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
@@ -117,6 +118,7 @@ class CandidateJudge:
         self._is_upset = self._was_upset = False
         self._stages = Stages()
         self._faults = Faults()
+        self._integrity = Integrity(policy.rules)
         self._never_loads: CandidateStopped | None = None
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
@@ -151,10 +153,11 @@ class CandidateJudge:
         record = self.blank(case, constants)
         self._stages = Stages()
         self._faults = Faults(bool(self._policy.check))
+        self._integrity = Integrity(self._policy.rules)
         if trials != TRIALS:
             record = replace(record, policy={**record.policy, "trials": trials})
         try:
-            record = self._refused(replace(record, **self._judge(case, constants, trials, clock)))
+            record = replace(record, **self._judge(case, constants, trials, clock))
         except CandidateStopped as stop:
             record = self._stopped(record, stop)
         except (torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -173,7 +176,7 @@ class CandidateJudge:
         self._was_upset = record.status is not Status.PASSED or self._is_upset
         if self._was_upset:
             self.close()
-        return replace(
+        record = replace(
             record,
             build_s=clock.build_s - build_before,
             run_s=clock.run_s,
@@ -181,18 +184,9 @@ class CandidateJudge:
             stages_s=self._stages.leave(),
             log=log,
             confinement=confinement,
-            findings=(*record.findings, *self._scanned),
+            findings=(*record.findings, *self._integrity.found, *self._scanned),
         )
-
-    def _refused(self, record: EvaluationRecord) -> EvaluationRecord:
-        """The record, ``CHEATED`` where it passed and a rule is broken that the user wants enforced."""
-        if record.status is Status.PASSED:
-            for finding in record.findings:
-                if finding.kind in self._policy.refused:
-                    message = f"{finding.message} (refused by --refuse {finding.kind})"
-                    told = "\n".join(filter(None, (message, record.message)))
-                    return replace(record, status=Status.CHEATED, rule=finding.kind, message=told)
-        return record
+        return self._integrity.decided(record)
 
     def _with_gpu_build(self, record: EvaluationRecord, built: bool) -> EvaluationRecord:
         """The record with what nvcc makes of the sources: ``BUILD_ERROR`` where it passed and they do not compile.
@@ -255,7 +249,7 @@ class CandidateJudge:
         exchange = Exchange(
             args, first.inputs, first.state, outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
-            input_names(first), self._device,
+            input_names(first), self._device, self._integrity,
         )  # fmt: skip
         with contextlib.closing(exchange):
             self._stages.enter("worker")
@@ -364,23 +358,27 @@ class CandidateJudge:
                 fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
                 try:
                     fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
-                except BaselineError as error:
-                    note = f"note: short calls were not measured in other ways: {error.words}"
+                except (BaselineError, CandidateStopped) as error:
+                    if isinstance(error, CandidateStopped) and not self._integrity.tolerates(error):
+                        raise
+                    words = error.words if isinstance(error, BaselineError) else error.message
+                    note = f"note: short calls were not measured in other ways: {words}"
                     fields["message"] = "\n".join(filter(None, (fields["message"], note)))
                 self._is_upset = timing.is_upset
                 return fields
         self._stages.enter("kernels")  # once its rivals have given their memory back
         return untimed | traced(contest.setting, worker, evidence_clock)
 
-    @staticmethod
-    def _untimed(error: Exception) -> dict[str, Any]:
+    def _untimed(self, error: Exception) -> dict[str, Any]:
         """What is said of a candidate that passed and could not be timed.
 
         Raises:
             CandidateStopped: That was its own fault; memory that is short beside rivals is not.
         """
         if isinstance(error, CandidateStopped) and error.status is not Status.OUT_OF_MEMORY:
-            raise error
+            if not self._integrity.tolerates(error):
+                raise error
+            return {"message": f"speed was not measured: {error.message}"}
         words = error.words if isinstance(error, BaselineError) else f"memory is short beside its rivals: {error}"
         return {"message": f"speed was not measured: {words}"}
 
@@ -503,7 +501,11 @@ class CandidateJudge:
                 **({"require_confinement": True} if self._policy.require_confinement else {}),
                 **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
                 **({"precision": "relaxed"} if self._policy.is_relaxed else {}),
-                **({"refused": list(self._policy.refused)} if self._policy.refused else {}),
+                **(
+                    {"rules": {name: str(mode) for name, mode in self._policy.rules.items()}}
+                    if self._policy.rules
+                    else {}
+                ),
                 **({"check": self._policy.check, "nvcc": nvcc_release()[0]} if self._policy.check else {}),
             },
             solution_path=str(self._candidate.solution.path),

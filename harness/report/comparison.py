@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from harness.errors import UsageError
 from harness.records import EvaluationRecord, Status, plain
+from harness.rules import rules_text, weakened
 from harness.text import one_line
 from harness.timing.statistics import Interval, Verdict, measured, paired_ratios, ratio_of_medians
 
@@ -228,6 +229,9 @@ def _differences(entries: Sequence[Entry]) -> Iterable[str]:
         yield "different constants of the case"
     if len({bool(record.policy.get("forward_only")) for _, record in entries}) > 1:
         yield "some were judged forward only"
+    weak = dict.fromkeys(rules_text(weakened(record.policy)) for _, record in entries)
+    if len(weak) > 1:
+        yield f"some were judged under weaker integrity rules ({'; '.join(filter(None, weak))})"
 
 
 def _software(entries: Sequence[Entry]) -> Iterable[str]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from harness.problems import CUSTOM_CASE
 from harness.records import EvaluationRecord, TensorReport
 from harness.report.compilation import compilation_lines
+from harness.report.rules import rule_lines
 from harness.report.speed import speed_lines
+from harness.rules import changed_rules, rules_text
 from harness.text import one_line, printable
 
 
@@ -59,8 +61,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words += ["--precision", str(record.policy["precision"])]
     if record.policy.get("check"):
         words += ["--check", "--arch", str(record.policy["check"])]
-    for name in record.policy.get("refused", ()):
-        words += ["--refuse", str(name)]
+    if changed := changed_rules(record.policy):
+        words += ["--rules", rules_text(changed)]
     for name in record.policy.get("baselines", ()):
         words += ["--baseline", str(name)]
     for name, option in (("timeout_s", "--timeout"), ("build_timeout_s", "--build-timeout")):
@@ -89,6 +91,7 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
     relaxed = " (relaxed)" if record.policy.get("precision") == "relaxed" else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{relaxed}{pieces}"
+    yield from rule_lines([record])
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
     if record.stages_s:
         yield "of that " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in record.stages_s.items())
