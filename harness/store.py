@@ -32,7 +32,7 @@ APPLICATION_ID = 0x4B487374
 #: Seconds to wait for another program that writes.
 BUSY_TIMEOUT_S = 30.0
 #: What of a record's environment says which software and machine it holds for.
-_IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
+IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
 
 _FIRST_LAYOUT = """
 CREATE TABLE sources (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
@@ -91,7 +91,7 @@ def identity(record: EvaluationRecord) -> str:
         "constants": record.constants,
         "device": record.device.partition(":")[0],
         "policy": record.policy,
-        "environment": {name: record.environment.get(name) for name in _IDENTIFYING},
+        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
     }
     return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
 

@@ -17,6 +17,8 @@ from tqdm import tqdm
 
 from harness import baselines
 from harness.commands.lines import Lines
+from harness.commands.replay import Wish
+from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
@@ -111,6 +113,11 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     help=f"Whose limits --check holds launches to, and what it compiles for. [default: {architectures.DEFAULT}]",
 )
 @click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
+@click.option(
+    "--replay",
+    metavar="RECORD",
+    help="Repeat this record's evaluation (its name, as `show` takes it) and say whether it came out the same.",
+)
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
 def command(
@@ -136,6 +143,7 @@ def command(
     refusals: tuple[str, ...],
     check: bool,
     arch: str | None,
+    replay: str | None,
     seed: str | None,
     as_json: bool,
 ) -> int:
@@ -152,6 +160,7 @@ def command(
       python -m harness evaluate answer.py --problem group_norm --set batch_size=2 --json
       python -m harness evaluate --device cuda:0 --fail-below 1.2 --fresh
       python -m harness evaluate group_norm --check
+      python -m harness evaluate --replay 95f4c68cadf7
       python -m harness evaluate --rules
       python -m harness evaluate group_norm --rules library-operators=enforce,flags=off
       generate | python -m harness evaluate - --problem group_norm --json
@@ -162,6 +171,8 @@ def command(
     if LISTED in rules:
         print_rules(changed_rules, as_json)
         return EXIT_PASSED
+    if replay is not None:
+        return replayed(Wish(replay, problem, device, root, home, as_json))
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):

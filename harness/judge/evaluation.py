@@ -35,12 +35,14 @@ from harness.judge.kinks import Kinks
 from harness.judge.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
+from harness.judge.repeats import spread
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
 from harness.judge.tracing import traced
 from harness.judge.trial import Setting
 from harness.judge.trials import budgets, run_trials, summary
 from harness.judge.watching import Watcher, Watching
+from harness.problems import CUSTOM_CASE
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
@@ -315,6 +317,8 @@ class CandidateJudge:
                 fields |= traced(setting, worker, Clock(*self._policy.granted))  # evidence has a clock of its own
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
+            if self._policy.is_replay:
+                fields["replay"] = {"spread": self._spread(setting, worker, source, seeds[0])}
             return {
                 **fields, "status": status, "message": message, "findings": findings, "further_draws": further.ends
             }  # fmt: skip
@@ -333,6 +337,17 @@ class CandidateJudge:
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
         return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.structure
+
+    def _spread(self, setting: Setting, worker: WorkerHandle, source: Source, seed: int) -> dict[str, Any]:
+        """How far the candidate's results on the first trial's inputs lie apart."""
+        if worker.is_closed:
+            return {"failure": "its process has ended"}
+        self._stages.enter("repeats")
+        self._progress("running again on the same inputs")
+        drawn = draw(source.problem, source.module, source.args, seed, source.device)
+        found = spread(setting, worker, Clock(*self._policy.granted), drawn)
+        self._is_upset = self._is_upset or "failure" in found
+        return found
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
@@ -492,6 +507,7 @@ class CandidateJudge:
             problem_digest=self._candidate.problem.digest,
             precision_class=self._candidate.problem.precision,
             constants=constants,
+            settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
             environment=self._surroundings.environment,
             policy={
                 "forward_only": self._policy.forward_only,
@@ -506,6 +522,7 @@ class CandidateJudge:
                     if self._policy.rules
                     else {}
                 ),
+                **({"replay": True} if self._policy.is_replay else {}),
                 **({"check": self._policy.check, "nvcc": nvcc_release()[0]} if self._policy.check else {}),
             },
             solution_path=str(self._candidate.solution.path),

@@ -240,7 +240,7 @@ class Exchange:
         return region
 
 
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's elements as a vector of bytes that begins at a multiple of eight."""
     if not tensor.is_contiguous() or tensor.storage_offset() * tensor.element_size() % 8:
         tensor = tensor.clone(memory_format=torch.contiguous_format)
@@ -249,7 +249,7 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Bit for bit, so that NaN equals itself and -0 differs from 0."""
-    mine, theirs = (_as_bytes(tensor.detach()) for tensor in (first, second))
+    mine, theirs = (as_bytes(tensor.detach()) for tensor in (first, second))
     whole = mine.numel() // 8 * 8  # compared as words: an eighth of the elements
     words = torch.equal(mine[:whole].view(torch.int64), theirs[:whole].view(torch.int64))
     return words and torch.equal(mine[whole:], theirs[whole:])

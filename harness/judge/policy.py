@@ -34,6 +34,8 @@ class Policy:
         rules: The integrity rules that have another mode than by default (see ``judge.integrity``).
         check: The architecture under whose limits the emulator checks every access of the kernels; empty for no checks.
         is_timed: Whether speed is measured on a GPU.
+        is_replay: Whether an earlier evaluation is repeated: the candidate then also runs several times on the same
+            inputs.
     """
 
     device: str
@@ -46,6 +48,7 @@ class Policy:
     rules: Mapping[str, Mode] = field(default_factory=dict)
     check: str = ""
     is_timed: bool = True
+    is_replay: bool = False
 
     @property
     def granted(self) -> Limits:

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.problems import CUSTOM_CASE
 from harness.records import EvaluationRecord, TensorReport
 from harness.report.compilation import compilation_lines
+from harness.report.replay import replay_lines
 from harness.report.rules import rule_lines
 from harness.report.speed import speed_lines
 from harness.rules import changed_rules, rules_text
@@ -24,6 +25,8 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
     if record.samples:
         yield "\n".join(["speed", *(f"  {line}" for line in speed_lines(record))])
+    if record.replay:
+        yield "\n".join(replay_lines(record))
     if record.further_draws:
         ends = (f"  {name}: {printable(end)}" for name, end in record.further_draws.items())
         yield "\n".join(["further draws (evidence, no verdict)", *ends])
@@ -47,8 +50,8 @@ def repeat_command(record: EvaluationRecord) -> str:
     words = ["python", "-m", "harness", "evaluate", record.solution_path, "--problem", record.problem_path]
     words += ["--device", record.device, "--seed", record.seed]
     if record.case == CUSTOM_CASE:
-        for name, value in record.constants.items():
-            words += ["--set", f"{name}={value!r}"]
+        for setting in record.settings or [f"{name}={value!r}" for name, value in record.constants.items()]:
+            words += ["--set", setting]
     else:
         words += ["--case", record.case]
     if record.policy.get("forward_only"):

@@ -89,9 +89,10 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
 
 
 def _policy_text(record: EvaluationRecord) -> str:
-    """What a status rests on beside the usual: `` relaxed``, `` checked``, `` weakened``."""
+    """What a status rests on beside the usual: `` relaxed``, `` checked``, `` weakened``, `` replay``."""
     said = {"relaxed": "precision" in record.policy, "checked": "check" in record.policy}
     said["weakened"] = bool(weakened(record.policy))
+    said["replay"] = bool(record.replay)
     said["not timed"] = not record.policy.get("timing", True)
     return "".join(f" {word}" for word, holds in said.items() if holds)
 
