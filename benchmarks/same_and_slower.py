@@ -380,8 +380,6 @@ def series_of(
             say(f"{problem.name}, {name_of(share)}: {record.status}: {record.message}")
         elif record.message:
             say(f"{problem.name}, {name_of(share)}: {record.message}")
-        if number + 1 < wanted.repeats:
-            session.workers.start_ahead()
     return found, failed
 
 

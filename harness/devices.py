@@ -20,7 +20,7 @@ def guess(wanted: str) -> str:
     """
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", wanted)
     if match is None:
-        raise UsageError(f"--device {wanted!r}: it must be auto, cpu, cuda or cuda:N")
+        raise UsageError(f"--device {wanted!r}: it must be auto, cpu, cuda, cuda:N, cuda:N,M or all")
     if wanted == "cpu" or (wanted == "auto" and not Path("/dev/nvidiactl").exists()):
         return "cpu"
     return f"cuda:{match[1] or 0}"
@@ -53,6 +53,45 @@ def choose(wanted: str) -> torch.device:
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device
+
+
+def several(wanted: str, lanes: int) -> list[str]:
+    """The devices that ``--device`` and ``--lanes`` mean, as ``choose`` knows them; the CPU once for each lane.
+
+    Args:
+        wanted: As for ``choose``, or ``all`` GPUs, or some of them: ``cuda:0,2``.
+        lanes: How many candidates are judged side by side on the CPU.
+
+    Raises:
+        UsageError: It is no device, or a GPU is to have more than one lane.
+        DeviceError: There is no GPU.
+    """
+    if wanted == "all":
+        import torch
+
+        found = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        if not found:
+            choose("cuda")
+    elif re.fullmatch(r"cuda:\d+(,\d+)+", wanted):
+        found = list(dict.fromkeys(f"cuda:{int(index)}" for index in wanted.removeprefix("cuda:").split(",")))
+    else:
+        found = [wanted]
+    if lanes == 1:
+        return found
+    if found != ["cpu"] and guess(found[0]) != "cpu":
+        raise UsageError(
+            "--lanes: a GPU has one lane, since candidates that run side by side slow each other; leave it out"
+        )
+    return ["cpu"] * lanes
+
+
+def capability(name: str) -> tuple[int, int] | None:
+    """The compute capability of ``cuda:N``; None of ``cpu``."""
+    if name == "cpu":
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability(torch.device(name))
 
 
 def check_device(name: str) -> None:

@@ -171,7 +171,7 @@ def check_confinement() -> Check:
         "import json, os, pathlib, sys, tempfile\n"
         "from harness.worker.confinement import confine\n"
         "folder = pathlib.Path(sys.argv[1])\n"
-        "print(json.dumps(confine(folder, json.loads(sys.argv[2]), os.getppid(), False)), flush=True)\n"
+        "print(json.dumps(confine(folder, json.loads(sys.argv[2]), (os.getppid(),), False)), flush=True)\n"
     )
     package = str(Path(harness.__file__).resolve().parent.parent)
     with tempfile.TemporaryDirectory() as folder:

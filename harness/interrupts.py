@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -70,7 +71,10 @@ def unwinding() -> Iterator[None]:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """A short block that is run whole: an interrupt is raised at its end."""
+    """A short block that is run whole: an interrupt is raised at its end (other threads than the main one see none)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     _state.shields += 1
     try:
         yield

@@ -29,7 +29,7 @@ CUSTOM_CASE = "custom"
 SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 #: Names that say something about the file; no constants that a case sets.
-_DECLARATIONS = ("CASES", "PRECISION", "DRAWS")
+_DECLARATIONS = ("CASES", "PRECISION", "DRAWS", "TIMEOUT_S", "BUILD_TIMEOUT_S")
 _OVERRIDES = "__case_constants__"
 #: What the parser raises: the last two for text that is nested too deeply.
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -48,6 +48,8 @@ class Problem:
         cases: Settings of those constants by case name; ``full`` with no settings where the file declares none.
         precision: The precision class that the file allows.
         draws: The further draws that its inputs allow, each once.
+        timeout_s: Seconds that a candidate may run on a case, where the file says.
+        build_timeout_s: Seconds that a candidate's builds may take, where the file says.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Problem:
     cases: dict[str, dict[str, Any]]
     precision: PrecisionClass
     draws: tuple[FurtherDraw, ...] = ()
+    timeout_s: float | None = None
+    build_timeout_s: float | None = None
 
     def case(self, name: str) -> dict[str, Any]:
         """The settings of a case.
@@ -134,7 +138,17 @@ def read_problem(path: Path) -> Problem:
         known = ", ".join(PrecisionClass)
         raise ProblemError(f"{path}: PRECISION is {precision!r}; it must be one of {known}") from None
     draws = _checked_draws(problem, declared.get("DRAWS", []))
-    return replace(problem, cases=cases, precision=allowed, draws=draws)
+    timeout_s, build_timeout_s = (
+        _checked_seconds(problem, name, declared) for name in ("TIMEOUT_S", "BUILD_TIMEOUT_S")
+    )
+    return replace(
+        problem,
+        cases=cases,
+        precision=allowed,
+        draws=draws,
+        timeout_s=timeout_s,
+        build_timeout_s=build_timeout_s,
+    )
 
 
 def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
@@ -320,6 +334,15 @@ def _checked_draws(problem: Problem, draws: Any) -> tuple[FurtherDraw, ...]:
         if name not in known:
             raise ProblemError(f"{form}; there is no {name!r}.{suggestion(name, known)}")
     return tuple(FurtherDraw(name) for name in dict.fromkeys(draws))
+
+
+def _checked_seconds(problem: Problem, name: str, declared: dict[str, Any]) -> float | None:
+    value = declared.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ProblemError(f"{problem.path}: {name} is {value!r}; it must be a number of seconds above 0")
+    return float(value)
 
 
 def _assigned_names(tree: ast.Module) -> set[str]:

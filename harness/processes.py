@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 #: A process has fewer ancestors than this.
 _MOST_GENERATIONS = 1000
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
 def adopt_orphans() -> None:
@@ -39,3 +42,43 @@ def adopts_orphans() -> bool:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
     return bool(answer.value)
+
+
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel end this process when its parent ends (Linux); nothing elsewhere.
+
+    Args:
+        parent: The parent's process id; if it is gone already, this process ends at once.
+        number: The signal that ends it.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def hide_memory() -> str:
+    """Have the kernel keep this process's memory from others of its user (Linux); why it cannot, empty where it does.
+
+    It can then not be debugged or profiled from outside either, and leaves no core dump. What it forks is hidden, too;
+    what it starts is not.
+    """
+    return _set_dumpable(0)
+
+
+def show_memory() -> str:
+    """Undo ``hide_memory``, in what was forked; why it cannot, empty where it does."""
+    return _set_dumpable(1)
+
+
+def _set_dumpable(value: int) -> str:
+    if sys.platform != "linux":
+        return "needs Linux"
+    failed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, value, 0, 0, 0)
+    return os.strerror(ctypes.get_errno()) if failed else ""
+
+
+def threads_of_this_process() -> int:
+    """How many threads this process has, those of libraries among them (Linux)."""
+    return len(list(Path("/proc/self/task").iterdir()))

@@ -285,6 +285,7 @@ class EvaluationRecord:
             ``after`` timing, and ``flags``, what is unstable about it, each with what to do. Empty where NVML is not
             there.
         reference_pieces: In how many pieces of the batch the reference was evaluated, to fit the memory.
+        shared_draws: Of how many draws it was known, from another candidate of the run, by how much eager errs.
         seed: The secret that all draws derive from, in hex.
         digest: sha256 of the solution file.
         problem_digest: sha256 of the problem file.
@@ -357,6 +358,7 @@ class EvaluationRecord:
     modes: dict[str, Any] = field(default_factory=dict)
     device_state: dict[str, Any] = field(default_factory=dict)
     reference_pieces: int = 1
+    shared_draws: int = 0
     environment: dict[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     build_s: float = 0.0

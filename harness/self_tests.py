@@ -19,6 +19,7 @@ from typing import Any
 import harness
 from harness.build.errors import BuildError
 from harness.errors import DeviceError, HarnessError
+from harness.processes import die_with_parent
 
 _ARENA_BYTES = 1 << 20
 _BLOCKS, _THREADS = 3, 128
@@ -144,10 +145,8 @@ def probe_exchange(index: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one probe, in the process that ``self_test`` starts; what goes wrong is said on stdout."""
-    from harness.worker import limits
-
     settings = json.loads(arguments[0])
-    limits.die_with_parent(settings["parent"])
+    die_with_parent(settings["parent"])
     try:
         if settings["probe"] == "exchange":
             probe_exchange(int(settings["device"].partition(":")[2]))

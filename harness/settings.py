@@ -64,7 +64,12 @@ SETTINGS = {
             "Folder of the store and the build cache. [default: kernel-harness in the platform's cache folder]",
             is_path=True,
         ),
-        Setting("device", click.STRING, "auto", "auto, cpu (the CUDA emulator), cuda or cuda:N."),
+        Setting(
+            "device",
+            click.STRING,
+            "auto",
+            "auto, cpu (the CUDA emulator), cuda, cuda:N, several GPUs as cuda:0,2, or all.",
+        ),
         Setting(
             "timeout",
             click.FloatRange(min=0, min_open=True),

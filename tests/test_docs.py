@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,3 +68,19 @@ def test_the_readme_shows_the_same_commands() -> None:
         if words == ["evaluate", "my_op/my_op"]:
             continue  # the README evaluates all of my_op at once
         assert PREFIX + shlex.join(words) in readme
+
+
+def test_the_library_does_what_its_page_says(home: Path, tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / "docs" / "library.md").read_text(), re.M | re.S)
+    (tmp_path / "ask.py").write_text(code)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "ask.py"],
+        cwd=tmp_path,
+        env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    first, *others = ran.stdout.splitlines()
+    assert first == "PASSED True"
+    assert sorted(line.split(" ")[:2] for line in others) == [[str(number), "WRONG_OUTPUT"] for number in range(3)]

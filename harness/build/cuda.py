@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,8 +26,12 @@ from torch.utils import cpp_extension
 from harness import __version__
 from harness.build.errors import BuildFailed
 from harness.build.functions import check_functions, undeclared_functions
+from harness.build.lean_cuda import lean_arguments
 from harness.build.nvcc import cuda_home, missing_nvcc
+from harness.build.torch_headers import lean_files
 
+#: How torch says that no code of a library has run yet: it was not built, or lacks what the stand-ins do not define.
+_NOT_LOADED = ("Error building extension", "undefined symbol")
 #: Arguments of ``load_inline`` that decide what is bound for Python.
 _BINDING = ("functions", "cpp_sources", "cuda_sources")
 
@@ -40,9 +45,11 @@ class CudaLoader:
         out_dir: Where new libraries are put, and built.
         on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
         capability: The GPU's compute capability; code is generated for it alone.
+        refused: Message and log of what a compiler has refused already, by build key.
 
     Attributes:
         built: The libraries that this loader has built, by build key.
+        plain: Why a library was not built with stand-ins for torch's headers, by build key; empty where it was.
         loaded: All libraries that the solution loaded, built now or before.
     """
 
@@ -53,14 +60,17 @@ class CudaLoader:
         out_dir: Path,
         on_build: Callable[[str, str], None],
         capability: tuple[int, int],
+        refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ):
         self.built: dict[str, Path] = {}
+        self.plain: dict[str, str] = {}
         self.loaded: list[Path] = []
         self._solution = solution
         self._cached = cached
         self._out_dir = out_dir
         self._on_build = on_build
         self._capability = capability
+        self._refused = refused
         self._torch_load_inline = cpp_extension.load_inline
         self._torch_load = cpp_extension.load
 
@@ -85,25 +95,57 @@ class CudaLoader:
         if known is not None and known.is_file():  # the cache may have been emptied meanwhile
             self.loaded.append(known)
             return _open(name, known, is_module)
+        if key in self._refused:
+            raise BuildFailed(*self._refused[key], key)
         folder = self._out_dir / key[:16]
         folder.mkdir(parents=True, exist_ok=True)
         self._prepare_environment(name)
         arguments.update(build_directory=str(folder), verbose=False)
+        lean = folder / "lean"
         why = undeclared_functions(*map(arguments.get, _BINDING))  # now: torch adds its bindings to a list of sources
         self._on_build("begin", name)
         try:
-            result = build(**arguments)
+            result, self.plain[key] = self._built_lean(build, arguments, lean)
+            if self.plain[key]:
+                result = build(**arguments)
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            raise self._failed(name, error, folder, why) from error
+            raise self._failed(name, error, folder, why, key) from error
         finally:
             self._on_build("end", name)
-        library = next(folder.glob("*.so"), None)
+        library = next((folder if self.plain[key] else lean).glob("*.so"), None)
         if library is not None:
             kept = self._out_dir / f"{key}.so"
             shutil.copyfile(library, kept)
             self.built[key] = kept
             self.loaded.append(kept)
         return result
+
+    def _built_lean(self, build: Callable[..., Any], arguments: dict[str, Any], folder: Path) -> tuple[Any, str]:
+        """What a build with stand-ins for torch's headers gives, and why it gives nothing.
+
+        Where it fails, torch is left as if it had not been tried: the plain build gets the same name, and its errors
+        are what the author sees.
+        """
+        if build is not self._torch_load_inline:
+            return None, "its files may include others"
+        try:
+            folder.mkdir()
+            chosen, why = lean_arguments(arguments, folder)
+        except OSError as error:
+            return None, str(error)
+        if chosen is None:
+            return None, why
+        versions: dict[str, Any] = cpp_extension.JIT_EXTENSION_VERSIONER.entries
+        before = versions.get(arguments["name"])
+        try:
+            return build(**chosen), ""
+        except (RuntimeError, OSError, ImportError) as error:
+            if not any(words in str(error) for words in _NOT_LOADED):
+                raise
+            versions.pop(arguments["name"], None)
+            if before is not None:
+                versions[arguments["name"]] = before
+            return None, "with stand-ins it does not build"
 
     def _prepare_environment(self, name: str) -> None:
         """Point torch at nvcc and at the GPU's own architecture."""
@@ -136,19 +178,20 @@ class CudaLoader:
         told = {
             "arguments": {key: repr(value) for key, value in sorted(arguments.items()) if key != "verbose"},
             "versions": [__version__, torch.__version__, torch.version.cuda, str(cuda_home())],
+            "stand-ins": [hashlib.sha256(file.read_bytes()).hexdigest() for file in lean_files()],
             "device": list(self._capability),
             "mode": "cuda",
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
-    def _failed(self, name: str, error: Exception, folder: Path, why: str) -> BuildFailed:
+    def _failed(self, name: str, error: Exception, folder: Path, why: str, key: str) -> BuildFailed:
         output = getattr(error.__cause__, "stdout", None)  # of the compiler that torch ran
         log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
         telling = "\n".join(placed) or str(error).strip()[:2000]
-        return BuildFailed("\n".join(filter(None, [why, f"{name} does not build:", telling])), log)
+        return BuildFailed("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
 
 
 def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:

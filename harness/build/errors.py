@@ -13,12 +13,14 @@ class BuildFailed(BuildError):
     Attributes:
         message: The first errors, each as ``file:line: error: …`` with its source line.
         log: Everything the compiler printed.
+        key: The build key of what it refused; empty where it came to no compiler.
     """
 
-    def __init__(self, message: str, log: str = ""):
+    def __init__(self, message: str, log: str = "", key: str = ""):
         super().__init__(message)
         self.message = message
         self.log = log
+        self.key = key
 
 
 class Unsupported(BuildError):

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from harness import baselines
 from harness.commands.evaluate import exit_code, selected
-from harness.errors import EXIT_USAGE, DeviceError, ProblemError, UsageError
+from harness.errors import EXIT_USAGE, DeviceError, UsageError
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, plan
 from harness.files import is_there
@@ -120,9 +120,9 @@ def command(
         with tqdm(total=sum(len(job.cases) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
             for outcome in local.run(jobs, policy, session, ledger, bar.set_description_str, confirms=True):
                 bar.update()
-                if isinstance(outcome, ProblemError):
+                if isinstance(outcome, local.Fault):
                     bad_problem = True
-                    tqdm.write(f"error: {printable(str(outcome))}", file=sys.stderr)
+                    tqdm.write(f"error: {printable(str(outcome.error))}", file=sys.stderr)
                 else:
                     report.records.append(outcome.record)
     return exit_code((record.status for record in report.records), bad_problem or has_bad_files)

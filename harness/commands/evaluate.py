@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
 from harness import baselines
-from harness.commands.lines import Lines
+from harness.commands.lines import LineReader, Lines
 from harness.commands.replay import Wish
 from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
+from harness.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import (
@@ -32,7 +35,7 @@ from harness.errors import (
     UsageError,
 )
 from harness.executors.ledger import Ledger
-from harness.executors.plan import Choice, Job, Planner
+from harness.executors.plan import Choice, Job, Planner, Time
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.judge.integrity import switched
@@ -45,6 +48,10 @@ from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
 from harness.streams import results_alone
 from harness.text import one_line, printable
+
+if TYPE_CHECKING:
+    from harness.executors.lanes import Lanes
+    from harness.executors.session import Session
 
 CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, and judge their outputs there.
 
@@ -80,6 +87,32 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     multiple=True,
     metavar="NAME",
     help=f"Time against this one, too: {', '.join(baselines.BASELINES)}; repeatable. [default: eager]",
+)
+@click.option(
+    "--ahead",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Build so many candidates before it is their turn. [default: two for each builder, as cores and memory allow; "
+    "none from standard input, where a generator may wait for each result]",
+)
+@click.option(
+    "--lanes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Judge so many candidates side by side on the CPU; GPUs have one lane each. [default: 1; on a cluster one for "
+    "two processors]",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help='Where to judge: on this machine, or on a Ray cluster (pip install "kernel-harness[ray]").',
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="The Ray cluster. [default: RAY_ADDRESS, else one that is started on this machine for the command]",
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first that does not pass.")
 @click.option(
@@ -131,6 +164,10 @@ def command(
     fail_below: float | None,
     rivals: tuple[str, ...],
     fail_fast: bool,
+    ahead: int | None,
+    lanes: int | None,
+    executor: str,
+    address: str | None,
     max_hours: float | None,
     fresh: bool,
     root: str | None,
@@ -186,6 +223,8 @@ def command(
             if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise UsageError(f"{option_name} and --no-timing exclude each other: it is about speed")
         fail_below = None  # one from the settings is not meant
+    if address is not None and executor != "ray":
+        raise UsageError("--address goes with --executor ray: it is a Ray cluster's")
     constants = parse_settings(settings)
     baselines.chosen(rivals)
     candidates, has_bad_files = None, False
@@ -200,7 +239,7 @@ def command(
         root=root,
         problem=problem,
         choice=Choice(cases, constants),
-        limits=Limits(timeout, build_timeout),
+        time=Time(Limits(timeout, build_timeout), _set_by_user({"timeout": "run_s", "build_timeout": "build_s"})),
         home=harness_home(home),
         forward_only=forward_only,
         is_timed=not no_timing,
@@ -211,6 +250,10 @@ def command(
         baselines=rivals,
         seed=seed,
         fresh=fresh,
+        ahead=ahead,
+        lanes=lanes,
+        executor=executor,
+        address=address,
         fails_fast=fail_fast,
         max_hours=max_hours,
         fail_below=fail_below,
@@ -218,6 +261,16 @@ def command(
     )
     code = _evaluate(order, "cpu" if check else device)
     return EXIT_USAGE if has_bad_files else code
+
+
+def _set_by_user(names: Mapping[str, str]) -> frozenset[str]:
+    """Which of some arguments have been set, by flag, variable or table; told by other names."""
+    context = click.get_current_context()
+    above = context.parent or context  # `check` calls this command with its own arguments
+    sources = {
+        told: context.get_parameter_source(name) or above.get_parameter_source(name) for name, told in names.items()
+    }
+    return frozenset(told for told, source in sources.items() if source is not ParameterSource.DEFAULT)
 
 
 def selected(root: str | None, selectors: Sequence[str], problem: str | None) -> tuple[list[Candidate], bool]:
@@ -242,7 +295,7 @@ class Order:
         root: Folder that holds ``problems`` and ``solutions``, where the user named one.
         problem: The problem of what stdin gives, where a line names none.
         choice: On which cases.
-        limits: Seconds that a candidate may run and build.
+        time: Seconds that a candidate may run and build.
         home: ``HARNESS_HOME``.
         forward_only: Judge outputs alone.
         is_timed: Whether speed is measured on a GPU.
@@ -253,6 +306,10 @@ class Order:
         baselines: Baselines beside eager.
         seed: The secret that the user named.
         fresh: Judge again what is in the store.
+        ahead: How many candidates may be built before it is their turn; None for the program to decide.
+        lanes: How many are judged side by side on the CPU; None where that is open.
+        executor: ``local`` or ``ray``.
+        address: The Ray cluster; None where that is open.
         fails_fast: Stop at the first that does not pass.
         max_hours: When to begin nothing more.
         fail_below: A speedup that is not enough.
@@ -263,7 +320,7 @@ class Order:
     root: str | None
     problem: str | None
     choice: Choice
-    limits: Limits
+    time: Time
     home: Path
     forward_only: bool
     is_timed: bool
@@ -274,6 +331,10 @@ class Order:
     baselines: tuple[str, ...]
     seed: str | None
     fresh: bool
+    ahead: int | None
+    lanes: int | None
+    executor: str
+    address: str | None
     fails_fast: bool
     max_hours: float | None
     fail_below: float | None
@@ -281,29 +342,27 @@ class Order:
 
 
 def _evaluate(order: Order, wanted_device: str) -> int:
-    from harness.executors.session import opened
-
     found = _Found(order)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
         is_new = order.fresh or not known
-        session = stack.enter_context(opened(wanted_device, order.home, is_new, order.is_timed))
+        place = _opened(order, wanted_device, is_new, stack)
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
         from harness.judge.draws import new_secret
         from harness.judge.policy import Policy
         from harness.report.table import print_table
 
-        if session.device == "cpu" and order.fail_below is not None:
+        if place.device == "cpu" and order.fail_below is not None:
             raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
-        if session.device == "cpu" and order.baselines:
+        if place.device == "cpu" and order.baselines:
             raise UsageError("--baseline: speed is not measured on the CPU emulator; leave it out, or use a GPU")
         secret = order.seed or new_secret()
         policy = Policy(
-            session.device,
+            place.device,
             secret,
-            order.limits,
+            order.time.limits,
             order.forward_only,
             order.require_confinement,
             baselines.chosen(order.baselines),
@@ -313,33 +372,43 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.is_timed,
         )
         ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
-        verdicts: list[local.Verdict] = []
+        verdicts: list[tuple[EvaluationRecord, bool]] = []
         if not order.as_json:
             stack.callback(print_table, verdicts)  # also of what is finished when the run is interrupted
         results = stack.enter_context(results_alone())
         stack.enter_context(unwinding())
+        run = functools.partial(local.run, ahead=order.ahead)
         jobs: Iterable[Job]
-        planner = Planner(order.choice, session.device == "cpu")
+        planner = Planner(order.choice, place.device == "cpu", order.time)
         if order.candidates is None:
-            lines = stack.enter_context(_lines(order, found))
-            tags, jobs, total = lines.tags, _line_jobs(lines, planner, found), None
+            if sys.stdin is None:
+                raise UsageError("-: there is no standard input")
+            reader = LineReader(sys.stdin.fileno())
+            lines = stack.enter_context(_lines(reader, order, found))
+            jobs, total = _line_jobs(lines, planner, found), None
+            run = functools.partial(
+                local.run,
+                ahead=order.ahead or 0,
+                source=reader,
+                done=lambda job: lines.forget(job.candidate),
+            )
         else:
-            tags, jobs = {}, [job for one in order.candidates if (job := planner.job(one)) is not None]
+            jobs = [job for one in order.candidates if (job := planner.job(one)) is not None]
             total = sum(len(job.cases) for job in jobs)
         bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
-        outcomes = local.run(jobs, policy, session, ledger, bar.set_description_str)
+        outcomes = run(jobs, policy, place, ledger, bar.set_description_str)
         stack.enter_context(contextlib.closing(outcomes))
         for done, outcome in enumerate(outcomes, start=1):
             bar.update()
-            if isinstance(outcome, ProblemError):
-                found.add_bad_problem(outcome)
+            if isinstance(outcome, local.Fault):
+                found.add_bad_problem(outcome.error)
             else:
                 found.add(outcome.record)
                 if order.as_json:  # of thousands none is kept
-                    more = {"tag": tag} if (tag := tags.get(Path(outcome.record.solution_path))) is not None else {}
+                    more = {} if outcome.tag is None else {"tag": outcome.tag}
                     print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
                 else:
-                    verdicts.append(outcome)
+                    verdicts.append((outcome.record, outcome.stored))
             if done != total and (why := found.why_stop()):
                 tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
                 break
@@ -349,27 +418,40 @@ def _evaluate(order: Order, wanted_device: str) -> int:
     return found.code
 
 
-@contextlib.contextmanager
-def _lines(order: Order, found: _Found) -> Iterator[Lines]:
-    """The candidates of stdin.
+def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Session | Lanes:
+    """Where to judge: one device in this process, a process for each of several, or a cluster."""
+    if order.executor == "ray":
+        from harness.executors.cluster import Cluster, lanes_on_cluster
 
-    Raises:
-        UsageError: The program was started without one.
-    """
-    if sys.stdin is None:
-        raise UsageError("-: there is no standard input")
+        cluster = Cluster(order.address, order.lanes)
+        return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.is_timed))
+    devices = several_devices(wanted_device, order.lanes or 1)
+    if len(devices) > 1:
+        from harness.executors.lanes import lanes_on
+
+        return stack.enter_context(lanes_on(devices, order.home, order.is_timed))
+    from harness.executors.session import opened
+
+    return stack.enter_context(opened(devices[0], order.home, is_new, order.is_timed))
+
+
+@contextlib.contextmanager
+def _lines(reader: LineReader, order: Order, found: _Found) -> Iterator[Lines]:
+    """The candidates of stdin."""
     with tempfile.TemporaryDirectory(prefix="harness-lines-") as folder:
-        yield Lines(sys.stdin.buffer, project_root(order.root), order.problem, Path(folder), found.add_bad_line)
+        yield Lines(reader, project_root(order.root), order.problem, Path(folder), found.add_bad_line)
 
 
 def _line_jobs(lines: Lines, planner: Planner, found: _Found) -> Iterator[Job]:
-    for candidate in lines:
+    for candidate, tag in lines:
         try:
-            job = planner.job(candidate)
+            job = planner.job(candidate, tag)
         except UsageError as error:  # a case that this problem does not have: another line's may have it
             found.add_bad_line(error)
-            continue
-        if job is not None:
+            job = None
+        if job is None:
+            lines.forget(candidate)
+        else:
             yield job
 
 

@@ -95,16 +95,18 @@ def command(
     # A name such as group_norm, without .py, would select a problem.
     selector = str(path) if path.is_absolute() else os.path.join(".", path)  # noqa: PTH118 - Path would drop the dot
     told = {"selectors": (selector,), "problem": problem, "root": root, "as_json": as_json}
-    return _evaluate(**told, fail_fast=False, max_hours=None, **judging)  # one candidate is no queue
+    return _evaluate(context, {**told, **judging})
 
 
 command.params += [parameter for parameter in evaluate.command.params if parameter.name in _JUDGING]
 
 
-def _evaluate(**values: Any) -> int:
+def _evaluate(context: click.Context, values: dict[str, Any]) -> int:
+    """Run ``evaluate``; what is not said is as by default: options about many candidates, which this is not."""
     callback = evaluate.command.callback
     assert callback is not None
-    code: int = callback(**values)
+    unsaid = {option.name: option.get_default(context) for option in evaluate.command.params}
+    code: int = callback(**{**unsaid, **values})
     return code
 
 

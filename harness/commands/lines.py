@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import select as system
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from harness.errors import HarnessError, UsageError, suggestion
 from harness.files import MAX_SOURCE_BYTES
@@ -20,6 +22,46 @@ MAX_LINE_BYTES = 6 * MAX_SOURCE_BYTES
 MAX_TAG_CHARACTERS = 200
 
 
+class LineReader:
+    """Lines of a descriptor, and whether one is there without waiting.
+
+    Args:
+        descriptor: What is read, by nobody else.
+    """
+
+    def __init__(self, descriptor: int):
+        self._descriptor = descriptor
+        self._read = bytearray()
+        self._is_over = False
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def is_ready(self) -> bool:
+        """Whether a line, or the end, is there."""
+        while b"\n" not in self._read and not self._is_over:
+            if not system.select([self._descriptor], [], [], 0)[0]:
+                return False
+            self._read_on()
+        return True
+
+    def readline(self, limit: int) -> bytes:
+        """The next line with its end, as soon as it is there, or as many bytes of it; empty at the end of all."""
+        searched = 0
+        while (end := self._read.find(b"\n", searched, limit)) < 0 and len(self._read) < limit and not self._is_over:
+            searched = len(self._read)
+            self._read_on()
+        taken = bytes(self._read[: limit if end < 0 else end + 1])
+        del self._read[: len(taken)]
+        return taken
+
+    def _read_on(self) -> None:
+        data = os.read(self._descriptor, 1 << 20)
+        self._read += data
+        self._is_over = not data
+
+
 class Lines:
     """The candidates of a stream; an iterable, to be gone through once.
 
@@ -28,33 +70,31 @@ class Lines:
     is told and left out; the next one is read.
 
     Args:
-        stream: Bytes; a line is read when the one before has been judged.
+        stream: Where lines come from; a line is read when its candidate is asked for.
         root: Folder that holds ``problems`` and ``solutions``.
         problem: The problem of lines that name none.
-        folder: An empty folder, for the sources' files while they are judged.
+        folder: An empty folder, for the sources' files until they are forgotten.
         on_bad_line: Called with what is wrong with a line.
 
-    Attributes:
-        tags: What the line said of the file that is being judged.
     """
 
     def __init__(
         self,
-        stream: BinaryIO,
+        stream: LineReader,
         root: Path,
         problem: str | None,
         folder: Path,
         on_bad_line: Callable[[HarnessError], None],
     ):
-        self.tags: dict[Path, str] = {}
         self._stream = stream
         self._root = root
         self._problem = find_problem(root, problem) if problem is not None else None
-        self._folder = folder
+        self._folder = folder.resolve()
         self._on_bad_line = on_bad_line
         self._problems: dict[str, Problem] = {}
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[tuple[Candidate, str]]:
+        """The candidates, each with its tag."""
         number = 0
         while line := self._stream.readline(MAX_LINE_BYTES + 1):
             number += 1
@@ -64,15 +104,19 @@ class Lines:
             if not whole.strip():
                 continue
             try:
-                candidates = self._read(number, whole)
+                candidates, tag = self._read(number, whole)
             except HarnessError as error:
                 self._on_bad_line(type(error)(f"line {number} of standard input: {error}"))
                 continue
-            yield from candidates
-            self.tags.clear()
-            (self._folder / f"line_{number}.py").unlink(missing_ok=True)
+            for candidate in candidates:
+                yield candidate, tag
 
-    def _read(self, number: int, line: bytes) -> list[Candidate]:
+    def forget(self, candidate: Candidate) -> None:
+        """Remove the file of a candidate that has been judged, where it has one by its line alone."""
+        if candidate.solution.path.parent == self._folder:
+            candidate.solution.path.unlink(missing_ok=True)
+
+    def _read(self, number: int, line: bytes) -> tuple[list[Candidate], str]:
         if len(line) > MAX_LINE_BYTES:
             raise UsageError(f"it has more than {MAX_LINE_BYTES:,} bytes; give the file's path instead of its source")
         given = _object(line)
@@ -90,8 +134,7 @@ class Lines:
             file = self._folder / f"line_{number}.py"
             file.write_text(source, encoding="utf-8", errors="surrogatepass")
             candidates = [Candidate(problem, read_solution(file, one_line(tag) or f"line {number}"))]
-        self.tags.update((candidate.solution.path, tag) for candidate in candidates)
-        return candidates
+        return candidates, tag
 
     def _problem_of(self, name: str | None) -> Problem | None:
         if name is None:

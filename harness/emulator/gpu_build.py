@@ -17,12 +17,12 @@ from pathlib import Path
 
 from harness.build.nvcc import cuda_home
 from harness.build.ptxas import compiled_kernels, declared_constants
+from harness.build.torch_headers import LEAN, SELECTION, needs_real_headers, selection, uses_torch_headers
 from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_include, torch_paths
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
 from harness.emulator.processes import Finished, run_together, scratch_folder
 from harness.emulator.sources import InlineSources, Unit, nvcc_units
-from harness.emulator.torch_headers import needs_real_headers, selection, uses_torch_headers
 from harness.records import CompiledKernel
 from harness.wire.messages import Compiled
 
@@ -109,7 +109,7 @@ class _GpuBuild:
         """How nvcc ended on each; what failed on stand-ins for torch's headers is tried on torch's own."""
         for job in jobs:
             job.folder.mkdir()
-        real = [needs_real_headers(job.unit.names) for job in jobs]
+        real = [needs_real_headers(job.unit.text, job.unit.names) for job in jobs]
         results = self._ended(jobs, real)
         again = [at for at, result in enumerate(results) if not real[at] and self._may_be_ours(jobs[at], result)]
         repeated = self._ended([jobs[at] for at in again], [True] * len(again))
@@ -184,10 +184,8 @@ class _GpuBuild:
         if not real and uses_torch_headers(job.unit.text):
             folder = job.folder / "select"
             folder.mkdir(exist_ok=True)
-            (folder / "cuemu_torch_selection.h").write_text(
-                selection(job.unit.names, self._torch.root), encoding="utf-8"
-            )
-            flags += [f"-I{folder}", f"-I{INCLUDE_TORCH / 'light'}"]
+            (folder / SELECTION).write_text(selection(job.unit.names, self._torch.root), encoding="utf-8")
+            flags += [f"-I{folder}", f"-I{LEAN}"]
         if not (self._torch.root / "include" / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h").is_file():
             flags.append(f"-I{INCLUDE_TORCH / 'missing'}")
         for flag in self._torch.include_flags:

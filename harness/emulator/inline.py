@@ -10,7 +10,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from harness.build.errors import BuildFailed
@@ -29,6 +29,7 @@ class InlineLoader:
         out_dir: Where new libraries are put.
         on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
         mode: How kernels will run; part of the build key.
+        refused: Message and log of what a compiler has refused already, by build key.
 
     Attributes:
         built: The libraries that this loader has built, by build key.
@@ -44,6 +45,7 @@ class InlineLoader:
         out_dir: Path,
         on_build: Callable[[str, str], None],
         mode: Mode = "fast",
+        refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ):
         self.built: dict[str, Path] = {}
         self.given: dict[str, InlineSources] = {}
@@ -52,6 +54,7 @@ class InlineLoader:
         self._out_dir = out_dir
         self._on_build = on_build
         self._mode = mode
+        self._refused = refused
 
     def load_inline(
         self,
@@ -153,12 +156,15 @@ class InlineLoader:
         self.given[key] = sources
         library = self._cached.get(key) or self.built.get(key)
         if library is None or not library.is_file():
+            if key in self._refused:
+                raise BuildFailed(*self._refused[key], key)
             self._on_build("begin", sources.name)
             try:
                 library = build_library(sources, self._out_dir, self.locator, key, self._mode)
             except BuildFailed as failure:
                 why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)
-                raise BuildFailed(f"{why}\n{failure.message}", failure.log) if why else failure from None
+                told = f"{why}\n{failure.message}" if why else failure.message
+                raise BuildFailed(told, failure.log, key) from None
             finally:
                 self._on_build("end", sources.name)
             self.built[key] = library

@@ -17,6 +17,14 @@ from pathlib import Path
 
 from harness import __version__ as harness_version
 from harness.build.errors import BuildFailed
+from harness.build.torch_headers import (
+    LEAN,
+    SELECTION,
+    lean_files,
+    needs_real_headers,
+    selection,
+    uses_torch_headers,
+)
 from harness.emulator.compiler import (
     EMULATOR,
     INCLUDE,
@@ -33,7 +41,6 @@ from harness.emulator.diagnostics import Diagnostic, SourceLocator, build_error,
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.processes import Finished, run_together, scratch_folder
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
-from harness.emulator.torch_headers import needs_real_headers, selection, uses_torch_headers
 from harness.errors import ToolchainError
 
 __all__ = [
@@ -186,13 +193,13 @@ def emulator_digest() -> str:
     """A digest of the emulator's own sources: a change in any of them makes every build a new one."""
     suffixes = (".py", ".h", ".cpp", ".S", ".cuh", "")
     files = [path for path in EMULATOR.rglob("*") if path.is_file() and path.suffix in suffixes]
-    return _files_digest(files)
+    return _files_digest([*files, *lean_files()])
 
 
 def _files_digest(files: Iterable[Path]) -> str:
     parts: list[str] = []
     for path in sorted(files):
-        parts.extend([path.relative_to(EMULATOR).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()])
+        parts.extend([path.relative_to(EMULATOR.parent).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()])
     return _digest(*parts)
 
 
@@ -251,7 +258,7 @@ class _Build:
         Returns:
             Their object files.
         """
-        real = [needs_real_headers(unit.names) for unit in compiled]
+        real = [needs_real_headers(unit.text, unit.names) for unit in compiled]
         results = self._run(compiled, real)
         failed = [index for index, result in enumerate(results) if result.status != 0]
         if failed:
@@ -294,8 +301,8 @@ class _Build:
         if not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"
             folder.mkdir(exist_ok=True)
-            (folder / "cuemu_torch_selection.h").write_text(selection(unit.names, self._torch.root), encoding="utf-8")
-            arguments += [f"-I{folder}", f"-I{INCLUDE_TORCH / 'light'}"]
+            (folder / SELECTION).write_text(selection(unit.names, self._torch.root), encoding="utf-8")
+            arguments += [f"-I{folder}", f"-I{LEAN}"]
         arguments += self._torch.include_flags
         if "Python" in unit.names or uses_torch_headers(unit.text) or "pybind11" in unit.names:
             arguments += ["-isystem", str(python_include())]

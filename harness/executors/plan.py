@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ProblemError
+from harness.judge.handle import Limits
 from harness.problems import CUSTOM_CASE, Problem, failure
 from harness.solutions import Candidate
 from harness.text import printable
@@ -39,10 +40,38 @@ def main_case(problem: Problem) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A candidate with the cases it is to be judged on: (name, constants) each."""
+    """A candidate that is to be judged.
+
+    Attributes:
+        candidate: The solution and its problem.
+        cases: On which cases: (name, constants) each.
+        tag: By what its results are known, if by anything.
+        limits: The seconds that it may run and build where they are not everybody's.
+    """
 
     candidate: Candidate
     cases: Cases
+    tag: str | None = None
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True)
+class Time:
+    """The seconds that candidates may run and build, where their problems leave it open.
+
+    Attributes:
+        limits: The seconds.
+        fixed: Names of those limits that count whatever a problem says: the user has set them.
+    """
+
+    limits: Limits
+    fixed: frozenset[str] = frozenset()
+
+    def of(self, problem: Problem) -> Limits:
+        """The seconds for a problem's candidates."""
+        own = {"run_s": problem.timeout_s, "build_s": problem.build_timeout_s}
+        kept = {name: value for name, value in own.items() if value is not None and name not in self.fixed}
+        return self.limits._replace(**kept)
 
 
 class Planner:
@@ -51,19 +80,21 @@ class Planner:
     Args:
         choice: What the user chose.
         on_cpu: Whether only what fits the emulator is meant.
+        time: The seconds that candidates may use; None for what the policy grants, whatever problems say.
 
     Attributes:
         has_bad_problem: Whether a problem turned out bad on the way, or without a case; that was told on stderr.
     """
 
-    def __init__(self, choice: Choice, on_cpu: bool):
+    def __init__(self, choice: Choice, on_cpu: bool, time: Time | None = None):
+        self._time = time
         self.has_bad_problem = False
         self._choice = choice
         self._on_cpu = on_cpu
         self._chosen: dict[Path, Cases] = {}
 
-    def job(self, candidate: Candidate) -> Job | None:
-        """A candidate with its cases; None where its problem has none.
+    def job(self, candidate: Candidate, tag: str | None = None) -> Job | None:
+        """A candidate with its cases, and by what its results are known; None where its problem has none.
 
         Raises:
             UsageError: A case or constant is unknown.
@@ -72,7 +103,8 @@ class Planner:
         if problem.path not in self._chosen:
             self._chosen[problem.path] = self._cases_of(problem)
         cases = self._chosen[problem.path]
-        return Job(candidate, cases) if cases else None
+        limits = self._time.of(problem) if self._time is not None else None
+        return Job(candidate, cases, tag, limits) if cases else None
 
     def _cases_of(self, problem: Problem) -> Cases:
         try:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import ToolchainError
-from harness.executors.tools import Tools, tools_for
-from harness.interrupts import unwinding
+from harness.executors.tools import tools_for
+from harness.interrupts import shielded, unwinding
 from harness.memory import available_memory
 from harness.paths import REFERENCES
 from harness.processes import adopt_orphans
 
 if TYPE_CHECKING:
+    from harness.build.cache import BuildCache
+    from harness.executors.ahead import Builders
     from harness.judge.baseline import Baseline
     from harness.judge.handle import Workers
     from harness.judge.policy import Surroundings
@@ -30,19 +32,37 @@ class Session:
         surroundings: The machine.
         workers: Where candidates' workers come from.
         baseline: Where references run, on a GPU; None where speed is not measured.
+        builders: Where workers come from that only build, and see no GPU.
     """
 
     device: str
     surroundings: Surroundings
     workers: Workers
     baseline: Baseline | None
+    builders: Workers
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What records say of the machine."""
+        return self.surroundings.environment
+
+    @property
+    def cache(self) -> BuildCache:
+        """Where builds are kept."""
+        return self.surroundings.cache
+
+    def building(self, most: int) -> Builders:
+        """What builds ahead, to be entered; the most builders that are of use."""
+        from harness.executors.ahead import LocalBuilders
+
+        return LocalBuilders(self.builders, self.cache, most)
 
 
 @contextlib.contextmanager
 def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = True) -> Iterator[Session]:
     """Make ready for judging on a device.
 
-    Workers import torch while this process does: they start first, on the device that is most likely meant.
+    What workers are forked of imports torch while this process does: it starts first.
 
     Args:
         wanted: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
@@ -65,38 +85,39 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         tools = tools_for(likely, home)
     adopt_orphans()  # of workers that end before what they have started
     with contextlib.ExitStack() as stack, unwinding():
-        workers, rivals = _workers(stack, likely, tools, home, starts_ahead, is_timed)
+        from harness.judge.zygote import Zygote
+
+        zygote = stack.enter_context(contextlib.closing(Zygote()))
+        if starts_ahead:
+            with shielded():
+                zygote.start_ahead()
         device = str(devices.choose(wanted))
         if device != likely:
-            stack.close()
             tools = tools_for(device, home)
-            workers, rivals = _workers(stack, device, tools, home, starts_ahead, is_timed)
         from harness.judge.baseline import Baseline
+        from harness.judge.handle import Workers
         from harness.judge.policy import Surroundings
 
+        workers = Workers(device, tools.libraries, available_memory() // 2, zygote=zygote)
+        stack.enter_context(contextlib.closing(workers))
         baseline = None
-        if rivals is not None:
+        if is_timed and device != "cpu":
+            kept = {
+                "TORCHINDUCTOR_CACHE_DIR": str(home / REFERENCES / "inductor"),
+                "TRITON_CACHE_DIR": str(home / REFERENCES / "triton"),
+            }
+            rivals = Workers(device, tools.libraries, None, confined=False, environment=kept, zygote=zygote)
+            stack.enter_context(contextlib.closing(rivals))
             baseline = Baseline(rivals)
             stack.callback(baseline.close)
-        yield Session(device, Surroundings.of_this_machine(home, tools.compiler, device), workers, baseline)
-
-
-def _workers(
-    stack: contextlib.ExitStack, device: str, tools: Tools, home: Path, starts_ahead: bool, is_timed: bool
-) -> tuple[Workers, Workers | None]:
-    """Where workers come from: candidates' and, on a GPU where speed is measured, those that references run in."""
-    from harness.judge.handle import Workers
-
-    workers = stack.enter_context(contextlib.closing(Workers(device, tools.libraries, available_memory() // 2)))
-    rivals = None
-    if is_timed and device != "cpu":
-        kept = {
-            "TORCHINDUCTOR_CACHE_DIR": str(home / REFERENCES / "inductor"),
-            "TRITON_CACHE_DIR": str(home / REFERENCES / "triton"),
-        }
-        rivals = Workers(device, tools.libraries, None, confined=False, environment=kept)
-        stack.enter_context(contextlib.closing(rivals))
-    for each in (workers, rivals):
-        if each is not None and starts_ahead:
-            each.start_ahead()
-    return workers, rivals
+        builders = Workers(
+            device,
+            tools.libraries,
+            available_memory() // 2,
+            environment={"CUDA_VISIBLE_DEVICES": ""},
+            zygote=zygote,
+            builds_for=devices.capability(device),
+        )
+        stack.enter_context(contextlib.closing(builders))
+        surroundings = Surroundings.of_this_machine(home, tools.compiler, device)
+        yield Session(device, surroundings, workers, baseline, builders)

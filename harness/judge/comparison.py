@@ -1,17 +1,18 @@
 """What a candidate returned in one trial, against the reference: deviations first, then reports.
 
 The exact evaluation comes in pieces where memory is short; deviations are sums over slices of dimension 0, so that
-pieces join without loss.
+pieces join without loss. What the budgets follow (``gauges``) is measured once for each draw; the candidates of a
+batch, which get the same draws, share it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -34,18 +35,17 @@ from harness.judge.equivalence import (
     deviation,
     joined,
     judge,
-    magnitude,
     relative,
 )
+from harness.judge.gauges import OWN_OUTPUT, Deviations, Gauge, Gauges, Parts, real, rows_of
 from harness.judge.kinks import Settled, explained_by, moved_runs
 from harness.judge.operands import WAYS, Rounding, mantissa_bits, operands_floors
 from harness.judge.pattern import Look, look, summary, worst_index
-from harness.judge.reference import Graph, Reference, input_names, unpermuted
+from harness.judge.reference import Graph, Reference, input_names
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
 
-Parts = list[Slices]
 #: Of a form that depends on values.
 FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
 #: A piece is looked at from this share of its budget on: the whole tensor's may be a little tighter.
@@ -102,15 +102,7 @@ class Answer:
     def bytes(self) -> int:
         """What another answer like this one takes."""
         tensors = (*self.cotangent, *(one for one in self.gradients.values() if isinstance(one, torch.Tensor)))
-        return sum(tensor.nbytes for tensor in tensors)
-
-
-#: Kinds of evaluations beside the exact one.
-KINDS = ("eager", "moved", "rounded")
-
-
-def _by_kind() -> dict[str, dict[Any, Any]]:
-    return {kind: {} for kind in KINDS}
+        return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors)
 
 
 @dataclass
@@ -122,9 +114,6 @@ class _Judged:
         dtype: Its dtype.
         scale: Largest magnitude of the exact tensor over the cotangents so far.
         received: The candidate's deviation and looks at what may be wrong in it, by cotangent ("" for an output).
-        others: Deviations of the reference's other evaluations, by kind and cotangent: of eager ones, of exact ones
-            whose elements near a kink lie on its other side, and of exact ones with rounded operands of products, in
-            each of ``operands.WAYS`` (none in the class fp32).
         note: What is wrong with the tensor's form, and under which cotangent.
     """
 
@@ -132,41 +121,7 @@ class _Judged:
     dtype: str
     scale: Slices | None = None
     received: dict[str, tuple[Slices, list[Look]]] = field(default_factory=dict)
-    others: dict[str, dict[str, Parts]] = field(default_factory=_by_kind)
     note: tuple[str, str] | None = None
-
-
-@dataclass
-class _Sums:
-    """Sums by tensor, a list over the pieces each; of others by kind, tensor and run; looks at pieces beyond budget."""
-
-    scale: dict[str, Parts] = field(default_factory=dict)
-    received: dict[str, Parts] = field(default_factory=dict)
-    others: dict[str, dict[tuple[str, int], Parts]] = field(default_factory=_by_kind)
-    looks: dict[str, list[Look]] = field(default_factory=dict)
-
-    def last(self, kind: str, name: str) -> Parts:
-        """Deviations of the piece at hand in other evaluations, a tensor's."""
-        return [parts[-1] for (tensor, _), parts in self.others[kind].items() if tensor == name]
-
-
-@dataclass
-class _Suspect:
-    """A tensor, or a piece of it, that is beyond the least budget, until eager's error there is known.
-
-    Attributes:
-        received: The candidate's, floating.
-        exact: The float64 reference.
-        scale: The magnitude that its errors are relative to.
-        worst: Index of its worst element.
-        eager: Eager's value there.
-    """
-
-    received: torch.Tensor
-    exact: torch.Tensor
-    scale: Slices
-    worst: tuple[int, ...]
-    eager: float | None = None
 
 
 @dataclass
@@ -175,45 +130,68 @@ class _Tally:
 
     Attributes:
         name: The cotangent's name; "" for the outputs.
-        cotangent: One tensor per output; None for the outputs.
         mine: The candidate's tensors by name.
         judged: Where the sums are booked.
-        by_rows: Names of what comes in pieces; all else is a parameter's, and a sum over the pieces.
-        exact: The exact tensors of the piece at hand.
-        suspects: What is beyond the least budget there.
-        sums: Deviations so far.
-        totals: Sums of parameters' gradients over the pieces, by kind and number of the evaluation.
+        reference: The exact evaluation under the candidate's cotangent.
+        gauged: The evaluations that the gauge of this name is made of; None where that is known.
+        received: The candidate's deviations by tensor, a list over the pieces each.
+        looks: Looks at pieces beyond budget, by tensor.
     """
 
     name: str
-    cotangent: Sequence[torch.Tensor] | None
     mine: Mapping[str, torch.Tensor]
     judged: dict[str, _Judged]
-    by_rows: frozenset[str]
-    exact: dict[str, torch.Tensor] = field(default_factory=dict)
-    suspects: dict[str, _Suspect] = field(default_factory=dict)
-    sums: _Sums = field(default_factory=_Sums)
-    totals: dict[tuple[str, int], dict[str, torch.Tensor]] = field(default_factory=dict)
+    reference: Deviations
+    gauged: Deviations | None
+    received: dict[str, Parts] = field(default_factory=dict)
+    looks: dict[str, list[Look]] = field(default_factory=dict)
 
-    def found(
-        self, kind: str, number: int, graph: Graph, piece: slice | None, order: torch.Tensor | None = None
-    ) -> dict[str, torch.Tensor]:
-        """An evaluation's tensors by name, the batch in its own order; sums over the pieces are added to the totals."""
-        if self.cotangent is None:
-            named = dict(zip(paths_of(graph.structure), graph.outputs, strict=True))
-            named |= {PREFIX + name: buffer for name, buffer in graph.buffers.items()}
-            return {name: unpermuted(named[name].detach(), order) for name in self.judged}
-        part = [_rows(one, piece) for one in self.cotangent]
-        totals = self.totals.setdefault((kind, number), {})
-        of_inputs = {}
-        for name, gradient in graph.gradients([_ordered(one, order) for one in part]).items():
-            if gradient is None:
-                continue
-            if name in self.by_rows:
-                of_inputs[name] = unpermuted(gradient, order)
-            elif name in self.judged:
-                totals[name] = totals[name] + gradient if name in totals else gradient
-        return of_inputs
+    @property
+    def gauging(self) -> list[Deviations]:
+        """What the exact evaluation of a piece is to be taken into."""
+        return [self.reference] if self.gauged in (None, self.reference) else [self.reference, self.gauged]
+
+
+class _Measured:
+    """What is known of the reference's other evaluations of one tensor.
+
+    Args:
+        gauges: By the cotangent's name, "" for an output.
+        name: The tensor's.
+
+    Attributes:
+        scale: The exact tensor's magnitude, the largest over the cotangents.
+        explained: What flips at kinks change, by cotangent; empty where there are no kinks.
+        eager: Deviations of the eager runs by cotangent, without what flips change: they must not widen the budget
+            eightfold.
+    """
+
+    def __init__(self, gauges: Mapping[str, Gauge], name: str):
+        self._gauges = {cotangent: gauge for cotangent, gauge in gauges.items() if name in gauge.scale}
+        self._name = name
+        first, *others = (gauge.scale[name] for gauge in self._gauges.values())
+        self.scale = first
+        for other in others:
+            self.scale = self.scale.larger(other)
+        moved = {cotangent: gauge.of("moved", name) for cotangent, gauge in self._gauges.items()}
+        self.explained = {cotangent: explained_by(runs) for cotangent, runs in moved.items() if runs}
+        self.eager = [
+            [_unexplained(run, self.explained.get(cotangent)) for run in runs]
+            for cotangent, gauge in self._gauges.items()
+            if (runs := gauge.of("eager", name))
+        ]
+
+    @functools.cached_property
+    def yardstick(self) -> Errors:
+        """Eager's errors, which the budget is a multiple of."""
+        return _yardstick(self.eager, self.scale)
+
+    def effects(self, cotangent: str) -> list[Errors]:
+        """What rounding the operands of products changes; none in the class fp32."""
+        # Rounding that overflows somewhere allows of nothing, like an eager run that does.
+        gauge = self._gauges.get(cotangent)
+        runs = [] if gauge is None else gauge.of("rounded", self._name)
+        return [_finite(relative(run, self.scale)) for run in runs]
 
 
 class Comparison:
@@ -228,6 +206,7 @@ class Comparison:
         trial: The trial's number, for reports.
         settled: How the draw was kept from kinks, None where the reference has none.
         is_relaxed: Whether no budget is below that of ``--precision relaxed``.
+        gauges: What is known of the reference's other evaluations of this draw; what is measured here is added.
     """
 
     def __init__(
@@ -240,7 +219,9 @@ class Comparison:
         trial: int,
         settled: Settled | None = None,
         is_relaxed: bool = False,
+        gauges: Gauges | None = None,
     ):
+        self._gauges: Gauges = {} if gauges is None else gauges
         self._reference = reference
         self._draw = draw
         self._seed = seed
@@ -277,36 +258,47 @@ class Comparison:
         for place, piece in enumerate(self._exact.pieces):
             graph = self._exact.graph(piece)
             if outputs is not None:
-                _check_forms(graph.outputs, [_rows(tensor, piece) for tensor in outputs])
+                _check_forms(graph.outputs, [rows_of(tensor, piece) for tensor in outputs])
                 if any(output.is_complex() for output in graph.outputs):
                     raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
                 if place == 0:
                     tallies.insert(0, self._tally_of_outputs(paths_of(graph.structure), outputs, buffers))
-            forms = [output.shape for output in graph.outputs]
             for tally in tallies:
-                tally.exact = tally.found("exact", 0, graph, piece)
+                for deviations in tally.gauging:
+                    deviations.begin(graph, piece)
                 self._add(tally, piece)
-            del graph
-            self._suspect(tallies, piece)
-            for kind, number, other, order, mode in self._others(piece):
-                if [output.shape for output in other.outputs] != forms:
-                    raise ProblemError(FORMS_CHANGE)
-                for tally in tallies:
-                    with mode:
-                        found = tally.found(kind, number, other, piece, order)
-                    _add_other(tally, kind, number, found)
-                del other
+            unknown = [tally.gauged for tally in tallies if tally.gauged is not None]
+            if unknown:
+                forms = [output.shape for output in graph.outputs]
+                del graph
+                self._gauge(unknown, piece, forms)
+            else:
+                del graph
             self._examine(tallies, piece)
         for tally in tallies:
-            tally.exact = tally.totals.pop(("exact", 0), {})
+            for deviations in tally.gauging:
+                deviations.begin_totals()
             self._add(tally, None)
-        self._suspect(tallies, None)
-        for tally in tallies:
-            for (kind, number), total in tally.totals.items():
-                _add_other(tally, kind, number, total)
+            if tally.gauged is not None:
+                tally.gauged.add_totals()
         self._examine(tallies, None)
         for tally in tallies:
             self._book(tally)
+
+    def _gauge(self, unknown: Sequence[Deviations], piece: slice | None, forms: Sequence[torch.Size]) -> None:
+        """Take the other evaluations of a piece in.
+
+        Raises:
+            ProblemError: One has another form than the exact one.
+        """
+        for kind, number, other, order, mode in self._others(piece):
+            if [output.shape for output in other.outputs] != forms:
+                raise ProblemError(FORMS_CHANGE)
+            for deviations in unknown:
+                with mode:
+                    found = deviations.found(kind, number, other, order)
+                deviations.book(kind, number, found)
+            del other
 
     def _tally_of_outputs(
         self, names: Sequence[str], outputs: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor]
@@ -314,7 +306,9 @@ class Comparison:
         received = dict(zip(names, outputs, strict=True)) | {PREFIX + name: one for name, one in buffers.items()}
         for name, tensor in received.items():
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
-        return _Tally("", None, received, self._outputs, frozenset(received))
+        known = self._gauges.get("")
+        reference = Deviations(received, frozenset(received), known=known)
+        return _Tally("", received, self._outputs, reference, reference if known is None else None)
 
     def _tally_of_gradients(self, answer: Answer) -> _Tally:
         for name in self._leaves:
@@ -325,7 +319,14 @@ class Comparison:
                 judged.note = (value, answer.name)
         tensors = {name: value for name, value in answer.gradients.items() if isinstance(value, torch.Tensor)}
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
-        return _Tally(answer.name, answer.cotangent, tensors, self._gradients, inputs)
+        known = self._gauges.get(answer.name)
+        is_own = answer.name == OWN_OUTPUT
+        reference = Deviations(self._leaves, inputs, answer.cotangent, known=None if is_own else known)
+        gauged: Deviations | None = None
+        if known is None:
+            dtypes = [one.dtype for one in answer.cotangent]
+            gauged = Deviations(self._leaves, inputs, own_output=dtypes) if is_own else reference
+        return _Tally(answer.name, tensors, self._gradients, reference, gauged)
 
     def result(self, answers: Sequence[Answer] | None = None) -> TrialResult:
         """The reports of everything that was added.
@@ -371,31 +372,30 @@ class Comparison:
         """What rounding the operands of products to lower classes changes, by class, tensor and cotangent."""
         ways = [(other, bits, way) for other in lower if (bits := mantissa_bits(other)) for way, _ in WAYS]
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
-        tallies = [_Tally("", None, {}, self._outputs, frozenset(self._outputs))]
-        tallies += [_Tally(answer.name, answer.cotangent, {}, self._gradients, inputs) for answer in answers]
+        sought = {"": Deviations(self._outputs, frozenset(self._outputs))}
+        sought |= {answer.name: Deviations(self._leaves, inputs, answer.cotangent) for answer in answers}
         for piece in self._exact.pieces:
             graph = self._exact.graph(piece)
-            for tally in tallies:
-                tally.exact = tally.found("exact", 0, graph, piece)
+            for deviations in sought.values():
+                deviations.begin(graph, piece)
             del graph
             for number, (_, bits, to_nearest) in enumerate(ways):
                 mode = Rounding(bits, to_nearest)
                 graph = self._rounded(mode, piece)
-                for tally in tallies:
+                for deviations in sought.values():
                     with mode:
-                        found = tally.found("rounded", number, graph, piece)
-                    _add_other(tally, "rounded", number, found)
+                        found = deviations.found("rounded", number, graph)
+                    deviations.book("rounded", number, found)
                 del graph
         effects: dict[tuple[PrecisionClass, str, str], list[Errors]] = {}
-        for tally in tallies:
-            tally.exact = tally.totals.pop(("exact", 0), {})
-            for (kind, number), total in tally.totals.items():
-                _add_other(tally, kind, number, total)
-            for (name, number), parts in tally.sums.others["rounded"].items():
-                scale = tally.judged[name].scale
-                if scale is not None:
-                    effect = _finite(relative(joined(parts), scale))
-                    effects.setdefault((ways[number][0], name, tally.name), []).append(effect)
+        for cotangent, deviations in sought.items():
+            deviations.begin_totals()
+            deviations.add_totals()
+            for name, runs in deviations.whole.runs["rounded"].items():
+                scale = (self._gradients if cotangent else self._outputs)[name].scale
+                for (other, _, _), run in zip(ways, runs, strict=True):
+                    if scale is not None:
+                        effects.setdefault((other, name, cotangent), []).append(_finite(relative(run, scale)))
         return effects
 
     def of_other_outputs(self, outputs: Sequence[torch.Tensor]) -> list[TensorReport]:
@@ -408,9 +408,10 @@ class Comparison:
             ProblemError: The reference does not run.
         """
         judged = {name: replace(one, received={}) for name, one in self._outputs.items()}
-        tally = _Tally("", None, dict(zip(judged, outputs, strict=True)), judged, frozenset(judged))
+        reference = Deviations(judged, frozenset(judged))
+        tally = _Tally("", dict(zip(judged, outputs, strict=True)), judged, reference, None)
         for piece in self._exact.pieces:
-            tally.exact = tally.found("exact", 0, self._exact.graph(piece), piece)
+            reference.begin(self._exact.graph(piece), piece)
             self._add(tally, piece)
         self._book(tally)
         return [self._report(name, one) for name, one in judged.items()]
@@ -441,61 +442,86 @@ class Comparison:
             return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
 
     def _add(self, tally: _Tally, piece: slice | None) -> None:
-        """Add a piece's magnitudes and the candidate's deviations from it."""
-        for name, expected in tally.exact.items():
-            wanted = expected.to(torch.float64)
-            tally.sums.scale.setdefault(name, []).append(magnitude(wanted))
+        """Add the candidate's deviations from a piece."""
+        for name, expected in tally.reference.exact.items():
             if name in tally.mine:
-                mine = _rows(tally.mine[name], piece)
+                mine = rows_of(tally.mine[name], piece)
                 is_floating = expected.is_floating_point()
-                part = deviation(_real(mine), wanted) if is_floating else _inequality(mine, expected)
-                tally.sums.received.setdefault(name, []).append(part)
-
-    def _suspect(self, tallies: Sequence[_Tally], piece: slice | None) -> None:
-        """Note what is beyond the least budget, and its worst element: eager's value there is picked up later."""
-        least = self._floors("float32", [])
-        for tally in tallies:
-            for name in tally.exact.keys() & tally.mine.keys():
-                error, scale = tally.sums.received[name][-1], _scale(tally, tallies, name, piece)
-                if judge(relative(error, scale), NO_ERROR, *least).ok:
-                    continue
-                received = _real(_rows(tally.mine[name], piece))
-                exact = tally.exact[name].to(torch.float64)
-                worst = worst_index(received, exact, error, allowed(scale, NO_ERROR, *least).maximum)
-                tally.suspects[name] = _Suspect(received, exact, scale, worst)
+                part = deviation(real(mine), expected.to(torch.float64)) if is_floating else _inequality(mine, expected)
+                tally.received.setdefault(name, []).append(part)
 
     def _examine(self, tallies: Sequence[_Tally], piece: slice | None) -> None:
         """Look at what is beyond its budget, now that the other evaluations of the piece are in."""
+        worst: dict[tuple[str, str], tuple[int, ...]] = {}
+        allowances: dict[tuple[str, str], Allowance] = {}
         for tally in tallies:
-            for name, one in tally.suspects.items():
-                allowance = self._allowance(tally, tallies, name, one.scale)
+            for name in tally.reference.exact.keys() & tally.mine.keys():
+                allowance = self._allowance(tally, tallies, name, piece)
                 if allowance is None:
                     continue
-                worst = worst_index(one.received, one.exact, tally.sums.received[name][-1], allowance.maximum)
-                eager = one.eager if worst == one.worst else None
-                first_row = None if piece is None else piece.start
-                seen = look(one.received, one.exact, allowance, worst, eager, first_row)
-                tally.sums.looks.setdefault(name, []).append(seen)
-            tally.suspects.clear()
+                received, exact = self._compared(tally, name, piece)
+                at = worst_index(received, exact, tally.received[name][-1], allowance.maximum)
+                allowances[tally.name, name], worst[tally.name, name] = allowance, at
+        eager = self._eager_at(tallies, worst, piece)
+        for tally in tallies:
+            for (cotangent, name), at in worst.items():
+                if cotangent == tally.name:
+                    key, first_row = (cotangent, name), None if piece is None else piece.start
+                    seen = look(*self._compared(tally, name, piece), allowances[key], at, eager.get(key), first_row)
+                    tally.looks.setdefault(name, []).append(seen)
 
-    def _allowance(self, tally: _Tally, tallies: Sequence[_Tally], name: str, scale: Slices) -> Allowance | None:
+    @staticmethod
+    def _compared(tally: _Tally, name: str, piece: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the candidate returned, floating, and the exact tensor in float64."""
+        return real(rows_of(tally.mine[name], piece)), tally.reference.exact[name].to(torch.float64)
+
+    def _eager_at(
+        self, tallies: Sequence[_Tally], worst: Mapping[tuple[str, str], tuple[int, ...]], piece: slice | None
+    ) -> dict[tuple[str, str], float]:
+        """Eager's values at the worst elements of tensors, by cotangent and name: one more evaluation."""
+        if not worst:
+            return {}
+        found: dict[tuple[str, str], float] = {}
+        totals: dict[tuple[str, str], torch.Tensor] = {}
+        for part in [piece] if piece is not None else self._exact.pieces:
+            graph = self._reference.run(self._draw, self._seed, None, part)
+            for tally in tallies:
+                for name, tensor in tally.reference.at_hand(graph, part).items():
+                    key = tally.name, name
+                    if key in worst:
+                        totals[key] = totals[key] + tensor if key in totals else tensor
+            del graph
+        for key, tensor in totals.items():
+            found[key] = float(tensor[worst[key]])
+        return found
+
+    def _allowance(self, tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | None) -> Allowance | None:
         """What the budgets leave an element of the piece at hand; None where the piece is well within them."""
         judged = tally.judged[name]
-        error, flips = tally.sums.received[name][-1], _flips(tally, name)
+        error, scale = tally.received[name][-1], _scale(tally, tallies, name, piece)
         if not _is_floating(judged.dtype):
             equal = torch.zeros_like(error.maximum)
             return Allowance(equal, equal) if bool((error.maximum > 0).any()) else None
-        same = [other for other in tallies if other.judged is tally.judged]
-        eager = [[_unexplained(part, _flips(other, name)) for part in other.sums.last("eager", name)] for other in same]
+        least = self._floors("float32", [])
+        if judge(relative(error, scale), NO_ERROR, *least).ok:
+            return None
+        of_piece = {
+            other.name: self._gauges[other.name].rows(piece, [name]) if other.gauged is None else other.gauged.last
+            for other in tallies
+            if other.judged is tally.judged
+        }
+        before = {
+            cotangent: self._gauges[cotangent].rows(piece, [name])
+            for cotangent in judged.received
+            if cotangent not in of_piece
+        }
+        measured = _Measured(of_piece | before, name)
+        flips = measured.explained.get(tally.name)
         if scale.rms == 0 and tally.name:
-            bound = torch.full_like(error.maximum, self._bound_of_zero(eager))
+            bound = torch.full_like(error.maximum, self._bound_of_zero(measured.eager))
             return Allowance(bound, bound) if float(error.maximum.max()) > float(bound[0]) else None
-        yardstick = _yardstick(eager, scale)
-        if judged.scale is not None:  # cotangents that were compared before
-            before = _yardstick(list(judged.others["eager"].values()), judged.scale)
-            yardstick = yardstick.worst(before)
-        effects = [_finite(relative(part, scale)) for part in tally.sums.last("rounded", name)]
-        floors = self._floors(judged.dtype, effects)
+        floors = self._floors(judged.dtype, measured.effects(tally.name))
+        yardstick = measured.yardstick
         if judge(relative(_unexplained(error, flips), scale), yardstick, *floors).share <= WORTH_A_LOOK:
             return None
         allowance = allowed(scale, yardstick, *floors)
@@ -514,14 +540,13 @@ class Comparison:
 
     def _book(self, tally: _Tally) -> None:
         """Join the pieces and book them on their tensors."""
-        judged, sums = tally.judged, tally.sums
-        for name, parts in sums.received.items():
-            judged[name].received[tally.name] = (joined(parts), sums.looks.get(name, []))
-        for kind, others in sums.others.items():
-            for (name, _), parts in others.items():
-                judged[name].others[kind].setdefault(tally.name, []).append(joined(parts))
-        for name, parts in sums.scale.items():
-            whole, before = joined(parts), judged[name].scale
+        judged = tally.judged
+        if tally.gauged is not None:
+            self._gauges[tally.name] = tally.gauged.whole
+        for name, parts in tally.received.items():
+            judged[name].received[tally.name] = (joined(parts), tally.looks.get(name, []))
+        for name, whole in tally.reference.whole.scale.items():
+            before = judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
 
     def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[Floor, Floor]:
@@ -554,28 +579,21 @@ class Comparison:
             raise ProblemError(
                 f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
             )
-        explained = {cotangent: explained_by(parts) for cotangent, parts in judged.others["moved"].items()}
-        # Eager's own flips are explained as well: they must not widen the budget eightfold.
-        eager = [
-            [_unexplained(part, explained.get(cotangent)) for part in parts]
-            for cotangent, parts in judged.others["eager"].items()
-        ]
-        yardstick = _yardstick(eager, judged.scale)
+        measured = _Measured({cotangent: self._gauges[cotangent] for cotangent in judged.received}, name)
         worst: TensorReport | None = None
         for cotangent, (error, looks) in judged.received.items():
-            flips = explained.get(cotangent)
+            flips = measured.explained.get(cotangent)
             form = replace(
                 blank,
                 cotangent=cotangent or None,
-                sensitivity=None if flips is None else _finite(relative(flips, judged.scale)).l2,
+                sensitivity=None if flips is None else _finite(relative(flips, measured.scale)).l2,
             )
-            # Rounding that overflows somewhere allows of nothing, like an eager run that does.
-            effects = [_finite(relative(part, judged.scale)) for part in judged.others["rounded"].get(cotangent, [])]
+            effects = measured.effects(cotangent)
             if effects:
                 form = replace(form, rounding=max(effect.l2 for effect in effects))
             # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
             left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
-            report = self._judge(form, judged, left, eager, yardstick, self._floors(judged.dtype, effects))
+            report = self._judge(form, judged, left, measured, self._floors(judged.dtype, effects))
             if worst is None or badness(report) > badness(worst):
                 worst = report if report.ok else replace(report, **summary(looks, judged.shape))
         assert worst is not None
@@ -593,8 +611,7 @@ class Comparison:
         blank: TensorReport,
         judged: _Judged,
         error: Slices,
-        eager: Sequence[Parts],
-        yardstick: Errors,
+        measured: _Measured,
         floors: tuple[Floor, Floor],
     ) -> TensorReport:
         assert judged.scale is not None
@@ -602,10 +619,10 @@ class Comparison:
         largest = float(error.maximum.max())
         if judged.scale.rms == 0 and blank.cotangent:
             note = "the reference's gradient is zero for every cotangent: it says little"
-            return replace(blank, ok=largest <= self._bound_of_zero(eager), note=note)
+            return replace(blank, ok=largest <= self._bound_of_zero(measured.eager), note=note)
         if not _is_floating(judged.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
-        verdict = judge(errors, yardstick, *floors)
+        verdict = judge(errors, measured.yardstick, *floors)
         if not verdict.ok:
             self._wrong[blank.name, blank.cotangent or ""] = errors
         return replace(
@@ -629,32 +646,16 @@ def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tenso
         raise ProblemError(FORMS_CHANGE)
 
 
-def _add_other(tally: _Tally, kind: str, number: int, found: Mapping[str, torch.Tensor]) -> None:
-    """Add the deviations of another run of the reference; of the first eager one also what suspects need."""
-    for name, tensor in found.items():
-        if name in tally.exact and tensor.shape == tally.exact[name].shape:
-            part = deviation(_real(tensor.detach()), tally.exact[name].to(torch.float64))
-            tally.sums.others[kind].setdefault((name, number), []).append(part)
-            if (kind, number) == ("eager", 0) and name in tally.suspects:
-                tally.suspects[name].eager = float(tensor[tally.suspects[name].worst])
-
-
 def _scale(tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | None) -> Slices:
     """A tensor's magnitude in the piece at hand: of a gradient the largest over the cotangents so far."""
-    scale = tally.sums.scale[name][-1]
+    scale = tally.reference.last_scale(name)
     for other in tallies:
-        if other.judged is tally.judged and name in other.exact:
-            scale = scale.larger(other.sums.scale[name][-1])
+        if other.judged is tally.judged and name in other.reference.exact:
+            scale = scale.larger(other.reference.last_scale(name))
     before = tally.judged[name].scale
     if before is not None and before.elements == scale.elements:
         scale = scale.larger(before.rows(0 if piece is None else piece.start, scale.squares.numel()))
     return scale
-
-
-def _flips(tally: _Tally, name: str) -> Slices | None:
-    """What flips at kinks explain in the piece at hand; None where there are none."""
-    moved = tally.sums.last("moved", name)
-    return explained_by(moved) if moved else None
 
 
 def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
@@ -682,14 +683,6 @@ def _unexplained(error: Slices, flips: Slices | None) -> Slices:
     return error if flips is None else beyond(error, flips)
 
 
-def _rows(tensor: torch.Tensor, piece: slice | None) -> torch.Tensor:
-    return tensor if piece is None else tensor[piece]
-
-
-def _ordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
-    return tensor if order is None else tensor[order.to(tensor.device)]
-
-
 def _is_floating(dtype: str) -> bool:
     return bool(getattr(torch, dtype).is_floating_point)
 
@@ -699,11 +692,6 @@ def _inequality(received: torch.Tensor, expected: torch.Tensor) -> Slices:
     apart = (received.to(torch.float64) - expected.to(torch.float64)).abs().clamp(min=1)
     difference = torch.where(received == expected, 0.0, apart)
     return deviation(difference, torch.zeros_like(difference))
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    """Integers and truth values as float64; floating tensors as they are."""
-    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
 
 
 def badness(report: TensorReport) -> tuple[bool, float]:

@@ -1,8 +1,7 @@
-"""The judge's side of confinement: what a worker must be able to read, and the judge's own memory kept from it."""
+"""The judge's side of confinement: what a worker must be able to read."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shlex
 import shutil
@@ -11,19 +10,6 @@ from pathlib import Path
 
 import harness
 from harness.build.nvcc import cuda_home
-
-_PR_SET_DUMPABLE = 4
-
-
-def hide_memory() -> str:
-    """Have the kernel keep this process's memory from others of its user (Linux); why it cannot, empty where it does.
-
-    It can then not be debugged or profiled from outside either, and leaves no core dump.
-    """
-    if sys.platform != "linux":
-        return "needs Linux"
-    failed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    return os.strerror(ctypes.get_errno()) if failed else ""
 
 
 def readable_places() -> list[str]:

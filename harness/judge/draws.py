@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import math
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from harness.wire.state import describe_state
 
 AFFINE_SPREAD = 0.5
 CPU = torch.device("cpu")
+#: Of each tensor so many elements tell a draw from another: get_inputs draws others everywhere or nowhere.
+MARKED_ELEMENTS = 1 << 8
 
 
 def new_secret() -> str:
@@ -59,6 +62,19 @@ class Draw:
             for position, value in enumerate(self.inputs)
             if isinstance(value, torch.Tensor) and value.is_floating_point()
         ]
+
+    def mark(self) -> bytes:
+        """A digest that two draws share only where they are one: of some elements of every tensor, and all else."""
+        digest = hashlib.sha256()
+        for value in (*self.inputs, *self.model.parameters(), *self.model.buffers()):
+            if isinstance(value, torch.Tensor):
+                flat = value.detach().reshape(-1)
+                some = flat[:: max(1, flat.numel() // MARKED_ELEMENTS)].contiguous()
+                digest.update(f"{tuple(value.shape)}{value.dtype}".encode())
+                digest.update(bytes(some.view(torch.uint8).tolist()))
+            else:
+                digest.update(repr(value).encode())
+        return digest.digest()
 
 
 @contextlib.contextmanager
@@ -166,9 +182,16 @@ def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str
         "normal",
         [torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs],
     )
-    yield "ones", [torch.ones_like(one) for one in outputs]
-    if all(bool(torch.isfinite(one).all()) for one in outputs):
+    yield "ones", [one.new_ones(()).expand_as(one) for one in outputs]
+    if all(map(_is_finite, outputs)):
         yield "output", [one.detach() for one in outputs]
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all elements are; in one pass, and without a tensor of its size."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    return bool(torch.linalg.vector_norm(tensor, ord=math.inf).isfinite())
 
 
 def redraw_constant_parameters(model: torch.nn.Module) -> None:

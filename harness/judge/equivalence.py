@@ -69,14 +69,15 @@ NO_ERROR = Errors(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Slices:
-    """Sums over each slice of dimension 0, so that a tensor may also be judged in pieces.
+    """Sums over each slice of dimension 0, on the CPU, so that a tensor may also be judged in pieces.
 
     A tensor of fewer than two dimensions, or of slices of one element, is one slice: an element that cancellation left
     small has no norm to be relative to, and is covered by the maximum norm.
 
     Attributes:
         squares: Sum of squares over each slice, float64 of shape (n,).
-        maximum: Largest magnitude in each slice, float64 of shape (n,); not finite where an element is not.
+        maximum: Largest magnitude in each slice, float64 of shape (n,); not finite where an element is not. Of a
+            reference's own magnitude nobody asks for it: NaN there.
         elements: Elements in one slice.
         by_slice: Whether slices are judged beside the whole.
     """
@@ -128,10 +129,11 @@ def joined(parts: Sequence[Slices]) -> Slices:
 
 def magnitude(exact: torch.Tensor) -> Slices:
     """Sums over a float64 reference: the scale of errors. Its non-finite elements count as zero."""
-    sums = _slices(exact)
-    if bool(torch.isfinite(sums.maximum).all()):
-        return sums
-    return _slices(torch.where(torch.isfinite(exact), exact, 0.0))
+    rows, by_slice = _rows(exact)
+    squares = _squares(rows)
+    if not bool(torch.isfinite(squares).all()):
+        squares = _squares(_rows(torch.where(torch.isfinite(exact), exact, 0.0))[0])
+    return Slices(squares, torch.full_like(squares, math.nan), rows.shape[1], by_slice)
 
 
 def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
@@ -167,14 +169,40 @@ def beyond(error: Slices, explained: Slices) -> Slices:
 
 
 def _slices(tensor: torch.Tensor) -> Slices:
-    by_slice = tensor.dim() >= 2 and tensor.numel() > tensor.shape[0]
-    rows = tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1)
+    rows, by_slice = _rows(tensor)
     if rows.shape[1] == 0:
-        zero = torch.zeros(rows.shape[0], dtype=torch.float64, device=tensor.device)
+        zero = torch.zeros(rows.shape[0], dtype=torch.float64)
         return Slices(zero, zero, 0, by_slice)
-    squares = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
-    maximum = torch.linalg.vector_norm(rows, ord=math.inf, dim=1).to(torch.float64)
-    return Slices(squares, maximum, rows.shape[1], by_slice)
+    maximum = torch.linalg.vector_norm(rows, ord=math.inf, dim=1).to(torch.float64).cpu()
+    in_float32 = tensor.is_cuda and tensor.dtype is torch.float32 and sums_fit_float32(maximum, rows.shape[1])
+    return Slices(_squares(rows, in_float32), maximum, rows.shape[1], by_slice)
+
+
+def _rows(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """The slices as rows of a matrix, and whether there is more than one by the rule."""
+    by_slice = tensor.dim() >= 2 and tensor.numel() > tensor.shape[0]
+    return tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1), by_slice
+
+
+def _squares(rows: torch.Tensor, in_float32: bool = False) -> torch.Tensor:
+    """The sum of squares over each row, on the CPU."""
+    dtype = torch.float32 if in_float32 else torch.float64
+    norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=dtype)
+    return norms.to(torch.float64).square().cpu()
+
+
+def sums_fit_float32(maximum: torch.Tensor, elements: int) -> bool:
+    """Whether float32 holds sums of squares well: a GPU adds them up in a tree, so that only their range matters.
+
+    float64 would cost a copy of the whole tensor in it. Squares below 1e-38 are lost: all of them together are less
+    than 1e-6 of the largest one where that is at least ``elements`` * 1e-32.
+
+    Args:
+        maximum: Largest magnitude in each slice.
+        elements: Elements in a slice.
+    """
+    least, most = 1e-16 * math.sqrt(elements), 1e18 / math.sqrt(elements)
+    return bool(((maximum == 0) | ((maximum >= least) & (maximum <= most))).all())
 
 
 def relative(error: Slices, scale: Slices) -> Errors:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from harness import problems
 from harness.baselines import EAGER
-from harness.build.cache import MAX_LIBRARIES
 from harness.build.nvcc import nvcc_release
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
+from harness.judge.builder import IMPORTING, Refused, keep_builds, load_command
 from harness.judge.comparison import TrialResult
 from harness.judge.conditions import Conditions
 from harness.judge.contest import Contest
 from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.faults import Faults, stop_for
-from harness.judge.fitting import free_memory, shortage
+from harness.judge.fitting import shortage, spare_memory
 from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
@@ -36,19 +35,20 @@ from harness.judge.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.repeats import spread
+from harness.judge.shared import Known, Shape, Shared
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
 from harness.judge.tracing import traced
 from harness.judge.trial import Setting
 from harness.judge.trials import budgets, run_trials, summary
 from harness.judge.watching import Watcher, Watching
-from harness.problems import CUSTOM_CASE
+from harness.problems import CUSTOM_CASE, ProblemModule
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
-from harness.text import one_line, shortened
+from harness.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Construct, Constructed, Load, Loaded, Part, StateTensor
+from harness.wire.messages import Construct, Constructed, Loaded, StateTensor
 from harness.wire.state import modes_of
 from harness.wire.values import UnsupportedValue, encode_plain
 
@@ -67,6 +67,50 @@ LEFT_ALIVE = frozenset(
 
 def _log_words(build_log: str | None) -> str:
     return f"\nfull log: {build_log}" if build_log else ""
+
+
+def blank_record(
+    candidate: Candidate, policy: Policy, environment: dict[str, str], case: str, constants: dict[str, Any]
+) -> EvaluationRecord:
+    """The record of a case as it stands before anything has run.
+
+    Args:
+        candidate: The solution and its problem.
+        policy: How to judge.
+        environment: What the record says of the machine.
+        case: The case's name.
+        constants: The problem's constants that it replaces.
+    """
+    limits = policy.limits
+    return EvaluationRecord(
+        problem=candidate.problem.name,
+        solution=candidate.solution.name,
+        case=case,
+        device=policy.device,
+        status=Status.HARNESS_ERROR,
+        message="",
+        seed=policy.secret,
+        digest=candidate.solution.digest,
+        problem_digest=candidate.problem.digest,
+        precision_class=candidate.problem.precision,
+        constants=constants,
+        settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
+        environment=environment,
+        policy={
+            "forward_only": policy.forward_only,
+            "timeout_s": limits.run_s,
+            "build_timeout_s": limits.build_s,
+            **({"timing": False} if policy.device != "cpu" and not policy.is_timed else {}),
+            **({"require_confinement": True} if policy.require_confinement else {}),
+            **({"baselines": list(policy.baselines)} if policy.baselines != (EAGER,) else {}),
+            **({"precision": "relaxed"} if policy.is_relaxed else {}),
+            **({"rules": {name: str(mode) for name, mode in policy.rules.items()}} if policy.rules else {}),
+            **({"replay": True} if policy.is_replay else {}),
+            **({"check": policy.check, "nvcc": nvcc_release()[0]} if policy.check else {}),
+        },
+        solution_path=str(candidate.solution.path),
+        problem_path=str(candidate.problem.path.resolve()),
+    )
 
 
 def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
@@ -97,6 +141,9 @@ class CandidateJudge:
         workers: Where workers come from.
         progress: Called with a word for what happens now.
         baseline: Eager's worker, to be timed against; None where speed is not measured.
+        shared: What is known of references, for all candidates of a batch.
+        refused: What a compiler has refused of the solution before (see ``builder``).
+        quiet: Entered while the candidate is timed: nothing of ours should keep processors busy.
     """
 
     def __init__(
@@ -107,7 +154,13 @@ class CandidateJudge:
         workers: Workers,
         progress: Callable[[str], None] = lambda _: None,
         baseline: Baseline | None = None,
+        shared: Shared | None = None,
+        refused: Refused = MappingProxyType({}),
+        quiet: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ):
+        self._shared = Shared() if shared is None else shared
+        self._refused_builds = refused
+        self._quiet = quiet
         self._device = torch.device(policy.device)
         self._baseline = baseline
         self._candidate = candidate
@@ -122,6 +175,7 @@ class CandidateJudge:
         self._faults = Faults()
         self._integrity = Integrity(policy.rules)
         self._never_loads: CandidateStopped | None = None
+        self._scan: Future[tuple[Finding, ...]] | None = None
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
 
@@ -150,6 +204,7 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         started = time.monotonic()
+        self._start_scan()
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
@@ -186,7 +241,7 @@ class CandidateJudge:
             stages_s=self._stages.leave(),
             log=log,
             confinement=confinement,
-            findings=(*record.findings, *self._integrity.found, *self._scanned),
+            findings=(*record.findings, *self._integrity.found, *self._scanned()),
         )
         return self._integrity.decided(record)
 
@@ -222,16 +277,23 @@ class CandidateJudge:
         told = "\n".join(filter(None, (message, record.message)))
         return replace(record, status=Status.BUILD_ERROR, message=told)
 
-    @functools.cached_property
+    def _start_scan(self) -> None:
+        """Have the solution's text looked at while the judge waits for others; once for all cases."""
+        if self._scan is None:
+            with_one = ThreadPoolExecutor(1)
+            self._scan = with_one.submit(scan, self._candidate.solution.source)
+            with_one.shutdown(wait=False)
+
     def _scanned(self) -> tuple[Finding, ...]:
-        """What stands in the solution's text; the same in every case."""
-        return scan(self._candidate.solution.source)
+        """What stands in the solution's text."""
+        assert self._scan is not None
+        return self._scan.result()
 
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
         problem = self._candidate.problem
-        if self._worker is None and self._never_loads is None:
-            self._start_worker()  # it imports torch while the judge draws
+        if self._worker is None and self._never_loads is None and self._workers.are_ready():
+            self._start_worker()  # it gets ready while the judge draws
         conditions = None
         if self._baseline is not None:
             around = self._surroundings
@@ -243,37 +305,42 @@ class CandidateJudge:
         secret = self._policy.secret
         args = init_args(problem, module, derive_seed(secret, case, "init"))
         first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
-        memory = free_memory(self._device)
-        reference = Reference(problem, not self._policy.forward_only, memory // EXACT_SHARE, self._device)
-        reference.same_generator = module.same_generator
-        watcher = Watcher()
-        outputs, leaves, structure = self._shape(reference, first, case, watcher)
+        known = self._shared.of(self._key(case, constants))
+        known.shared = 0
+        reference, shape = self._reference(known, module, first, case)
+        leaves = shape.leaves
         exchange = Exchange(
-            args, first.inputs, first.state, outputs,
+            args, first.inputs, first.state, shape.outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
             input_names(first), self._device, self._integrity,
         )  # fmt: skip
-        with contextlib.closing(exchange):
+        with contextlib.closing(exchange), contextlib.ExitStack() as at_end:
+            at_end.callback(self._shared.trim)
+            at_end.callback(reference.forget)
             self._stages.enter("worker")
             worker = self._ready_worker(clock)
             construct = self._construct_command(exchange, constants, first)
             names = self._construct(worker, exchange, construct, first.state, clock)
             buffers = _watched_buffers(reference.changes, names, exchange)
             kinks = None
-            if watcher.found:
+            if shape.has_kinks:
                 kinks = Kinks(
-                    reference, problem.precision, lambda seed: draw_inputs(problem, module, seed, self._device)
+                    reference,
+                    problem.precision,
+                    lambda seed: draw_inputs(problem, module, seed, self._device),
+                    known.steps,
                 )
             setting = Setting(
                 exchange,
                 reference,
                 names,
                 leaves,
-                structure,
+                shape.structure,
                 problem.precision,
                 f"{secret}:{case}",
                 kinks,
                 buffers,
+                known,
                 self._policy.is_relaxed,
                 self._faults,
             )
@@ -315,6 +382,7 @@ class CandidateJudge:
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
                 fields |= traced(setting, worker, Clock(*self._policy.granted))  # evidence has a clock of its own
+            fields["shared_draws"] = known.shared
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
             if self._policy.is_replay:
@@ -323,10 +391,26 @@ class CandidateJudge:
                 **fields, "status": status, "message": message, "findings": findings, "further_draws": further.ends
             }  # fmt: skip
 
-    def _shape(
-        self, reference: Reference, first: Draw, case: str, watcher: Watcher
-    ) -> tuple[list[Form], tuple[str, ...], tuple[Part, ...]]:
-        """The outputs' forms, the leaves that are differentiated, what outputs come in; from an eager run."""
+    def _key(self, case: str, constants: dict[str, Any]) -> Hashable:
+        """All that a case's draws and its reference's evaluations follow from."""
+        problem, policy = self._candidate.problem, self._policy
+        file = str(problem.path.resolve()), problem.digest
+        return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
+
+    def _reference(self, known: Known, module: ProblemModule, first: Draw, case: str) -> tuple[Reference, Shape]:
+        """What evaluates the reference, and what it looks like; an eager run where that is not known yet."""
+        memory = spare_memory(self._device) // EXACT_SHARE
+        if known.reference is None or known.shape is None:
+            reference = Reference(self._candidate.problem, not self._policy.forward_only, memory, self._device)
+            reference.same_generator = module.same_generator
+            known.shape = self._shape(reference, first, case)
+            known.reference = reference
+        known.reference.grant(memory)
+        return known.reference, known.shape
+
+    def _shape(self, reference: Reference, first: Draw, case: str) -> Shape:
+        """What the reference looks like, from an eager run."""
+        watcher = Watcher()
         seed = derive_seed(self._policy.secret, case, "shape")
         graph = reference.eager(first, seed, Watching(watcher))
         reference.check_randomness(first, seed, graph)
@@ -336,7 +420,8 @@ class CandidateJudge:
                 torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        return [Form(output.shape, output.dtype) for output in graph.outputs], leaves, graph.structure
+        forms = [Form(output.shape, output.dtype) for output in graph.outputs]
+        return Shape(forms, leaves, graph.structure, watcher.found)
 
     def _spread(self, setting: Setting, worker: WorkerHandle, source: Source, seed: int) -> dict[str, Any]:
         """How far the candidate's results on the first trial's inputs lie apart."""
@@ -357,8 +442,9 @@ class CandidateJudge:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
+        self._scanned()  # nothing else is to run beside what is timed
         evidence_clock = Clock(*self._policy.granted)
-        with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
+        with self._quiet(), Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
             except (BaselineError, CandidateStopped, torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -413,12 +499,11 @@ class CandidateJudge:
             if self._policy.require_confinement:
                 worker.check_confined()
             self._progress("building")
-            solution = self._candidate.solution
-            cached = {key: str(path) for key, path in self._surroundings.cache.libraries(solution.digest).items()}
+            load = load_command(
+                self._candidate.solution, self._surroundings.cache, self._policy.check, self._refused_builds
+            )
             try:
-                reply = worker.request(
-                    Load(str(solution.path), cached, self._policy.check), clock, "importing the solution"
-                )
+                reply = worker.request(load, clock, IMPORTING)
                 if not isinstance(reply, Loaded):
                     raise stop_for(reply, self._faults)
             except CandidateStopped as stop:
@@ -457,17 +542,7 @@ class CandidateJudge:
         """Copy what the worker has built since the last time into the cache."""
         if self._worker is None:
             return
-        built, self._worker.built = self._worker.built, {}
-        name = one_line(self._candidate.solution.name)
-        kept = 0
-        for key, file in itertools.islice(built.items(), MAX_LIBRARIES):
-            path = self._worker.build_folder / Path(file).name
-            try:
-                kept += self._surroundings.cache.keep(self._candidate.solution.digest, key, path)
-            except OSError as error:
-                logger.warning("the build cache cannot be written, the next run builds again: %s", error)
-        if kept < len(built):
-            logger.warning("%d of %d builds of %s were not kept", len(built) - kept, len(built), name)
+        keep_builds(self._worker, self._candidate.solution, self._surroundings.cache)
 
     def _differs(self, function: str) -> bool:
         """Whether the solution defines a function of the problem in another way."""
@@ -528,6 +603,7 @@ class CandidateJudge:
             solution_path=str(self._candidate.solution.path),
             problem_path=str(self._candidate.problem.path.resolve()),
         )
+        return blank_record(self._candidate, self._policy, self._surroundings.environment, case, constants)
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:
         build_log = self._kept_log(stop.build_log) if stop.build_log else None

@@ -252,13 +252,16 @@ def _trial(
     if bits is not None:  # else the licence to round operands hides whatever comes after the product
         drawn = cut(drawn, bits)
     if setting.kinks is not None:
-        kinks = Kinks(setting.reference, setting.precision, lambda other: source.inputs(name, other))
+        kinks = Kinks(
+            setting.reference, setting.precision, lambda other: source.inputs(name, other), setting.known.steps
+        )
         setting = replace(setting, kinks=kinks)
     settled = settle(setting, drawn, number)
     result = run_trial(setting, worker, clock, settled, number, "forward", normal_only=True)
     # Gradients that are not finite can only fail: what has passed needs no further look.
     judged = settled if isinstance(settled, Draw) else settled.draw
-    why = unfit(setting.reference, judged, seed, differentiate=bool(result.failed))
+    looks = bool(result.failed)
+    why = setting.known.reason((name, looks), judged, lambda: unfit(setting.reference, judged, seed, looks))
     return ("", result) if why is None else (why, None)
 
 

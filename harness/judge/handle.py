@@ -15,19 +15,18 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-import harness
 from harness.errors import HarnessError
 from harness.interrupts import shielded
-from harness.judge.confining import copy_readable, hide_memory, readable_places
+from harness.judge.confining import copy_readable, readable_places
 from harness.judge.cut_log import CutLog
 from harness.judge.disk import DiskWatch
 from harness.judge.leftovers import (
@@ -38,8 +37,10 @@ from harness.judge.leftovers import (
     processes_of,
     processor_seconds,
     remove_folder,
+    sweep,
 )
-from harness.processes import adopts_orphans
+from harness.judge.zygote import Zygote, worker_environment
+from harness.processes import adopts_orphans, hide_memory
 from harness.records import Finding, Status
 from harness.rules import PROTOCOL
 from harness.wire import channel
@@ -65,12 +66,6 @@ SEND_LIMIT_S = 10
 STOP_LIMIT_S = 0.05
 #: Longest that a killed process is waited for; one that a driver holds may take for ever.
 END_LIMIT_S = 30
-#: How often what a worker left behind is looked for; something that forks faster than that is not ended.
-SWEEPS = 100
-_KEPT_ENVIRONMENT = (
-    *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
-    *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
-)
 
 
 class CandidateStopped(Exception):
@@ -106,6 +101,12 @@ class Limits(NamedTuple):
 
     run_s: float
     build_s: float
+
+
+def end_adopted() -> None:
+    """End what workers and lanes that have ended have left to this process."""
+    with Zygote.births:
+        sweep(lambda: adopted(Zygote.living))
 
 
 @dataclass
@@ -145,13 +146,15 @@ class WorkerHandle:
         memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
         confined: Whether it is to be confined; a trusted one need not be.
         environment: Variables that it gets beside those that every worker gets.
+        zygote: What it is forked of.
+        builds_for: The compute capability of the GPU that it only builds for; None where it runs what it builds.
 
     Attributes:
         confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
-        living: Processes of all the workers of this process that have not been closed.
+        living: As of ``Zygote``.
     """
 
-    living: ClassVar[set[int]] = set()
+    living: ClassVar[set[int]] = Zygote.living
 
     def __init__(
         self,
@@ -160,6 +163,8 @@ class WorkerHandle:
         memory_bytes: int | None,
         confined: bool,
         environment: Mapping[str, str],
+        zygote: Zygote,
+        builds_for: tuple[int, int] | None = None,
     ):
         self.is_closed = False
         self.confinement: dict[str, str] = {}
@@ -172,6 +177,7 @@ class WorkerHandle:
         self.log = CutLog()
         self.built: dict[str, str] = {}
         self._used_s = 0.0
+        self._stood_s, self._stands_since = 0.0, 0.0
         self._children: list[int] = []
         self._channel, theirs = socket.socketpair()
         limit = struct.pack("@ll", SEND_LIMIT_S, 0)  # a worker that stops reading must not stop the judge
@@ -179,6 +185,17 @@ class WorkerHandle:
         log_read, log_write = os.pipe()
         os.set_blocking(log_read, False)
         self._log_fd: int | None = log_read
+        try:
+            self._process = zygote.fork(theirs, log_write)
+        except HarnessError:
+            self._channel.close()
+            os.close(log_read)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        finally:
+            theirs.close()
+            os.close(log_write)
+        self.living.add(self._process.pid)
         settings = {
             "device": device,
             "libraries": own_libraries,
@@ -186,28 +203,13 @@ class WorkerHandle:
             "folder": str(self.folder),
             "build_folder": str(self.build_folder),
             "parent": os.getpid(),
+            "zygote": zygote.pid or os.getpid(),
             "readable": readable_places() if confined else None,
+            "builds_for": builds_for,
+            "environment": {**worker_environment(self.folder), **environment},
         }
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "harness.worker", str(theirs.fileno()), json.dumps(settings)],
-                stdin=subprocess.DEVNULL,
-                stdout=log_write,
-                stderr=log_write,
-                cwd=self.folder,
-                env={**self._environment(), **environment},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._channel.close()
-            os.close(log_read)
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise HarnessError(f"cannot start a worker process: {error}") from None
-        finally:
-            theirs.close()
-            os.close(log_write)
-        self.living.add(self._process.pid)
+        with contextlib.suppress(channel.ChannelClosed):  # that shows when it is to be ready
+            channel.send(self._channel, json.dumps(settings).encode())
         self._reader = channel.FrameReader(self._channel)
 
     def _copied(self, libraries: dict[str, str]) -> dict[str, str]:
@@ -280,6 +282,7 @@ class WorkerHandle:
     def pause(self) -> None:
         """Stop the worker's process group, and what it has started elsewhere, where they stand, until ``resume``."""
         self._children = children_of(self._process.pid)
+        self._stands_since = time.monotonic()
         self._signal(signal.SIGSTOP)
         patience = time.monotonic() + STOP_LIMIT_S
         while not is_stopped(self._process.pid) and time.monotonic() < patience:
@@ -293,6 +296,12 @@ class WorkerHandle:
     def resume(self) -> None:
         """Let it go on; nothing where it does already, or has ended."""
         self._signal(signal.SIGCONT)
+        self._stood_s, self._stands_since = self._stood_still_s(), 0.0
+
+    def _stood_still_s(self) -> float:
+        """Seconds that it has been stopped for so far, which are on no clock of its."""
+        since = self._stands_since
+        return self._stood_s + (time.monotonic() - since if since else 0.0)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.is_closed:
@@ -300,13 +309,19 @@ class WorkerHandle:
         for process in self._children:  # first: one of them might wake the others
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, number)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
             os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):  # it has ended, or has no group yet
+            self._process.send_signal(number)
 
     def said(self) -> str:
         """What it has printed so far, cut in the middle when long."""
         self._drain()
         return self.log.text()
+
+    def stop(self) -> None:
+        """End the worker's processes now; what waits for it in another thread sees that, and closes it."""
+        self._signal(signal.SIGKILL)
 
     def close(self) -> None:
         """End the worker and everything it started, and remove its folder."""
@@ -315,15 +330,16 @@ class WorkerHandle:
                 return
             if self._process.poll() is None:
                 self._process.send_signal(signal.SIGSTOP)
-                self._sweep(lambda: descendants(self._process.pid))
+                sweep(lambda: descendants(self._process.pid))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.send_signal(signal.SIGKILL)  # where it has no group yet
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_LIMIT_S)
             self.living.discard(self._process.pid)
             if adopts_orphans():  # a program that judges, and has no daemons of its own
-                self._sweep(lambda: adopted(self.living))
-            self._sweep(lambda: processes_of(self.folder))
+                end_adopted()
+            sweep(lambda: processes_of(self.folder))
             self._drain()
             self._channel.close()
             if self._log_fd is not None:
@@ -331,17 +347,6 @@ class WorkerHandle:
                 self._log_fd = None
             remove_folder(self.folder)
             self.is_closed = True
-
-    @staticmethod
-    def _sweep(find: Callable[[], Iterable[int]]) -> None:
-        """End what the candidate started, also in sessions of its own."""
-        for _ in range(SWEEPS):
-            left = list(find())
-            if not left:
-                return
-            for process in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
 
     def _brought_in(self, command: Load) -> Load:
         """The command with copies in the worker's own folder: it can read neither the solution's folder nor the cache.
@@ -379,9 +384,9 @@ class WorkerHandle:
                 limit = clock.build_limit_s if building else clock.run_limit_s
                 doing, option = ("building", "--build-timeout") if building else (stage, "--timeout")
                 raise CandidateStopped(Status.TIMEOUT, f"still {doing} after {limit:g} s ({option}); it was stopped")
-            started = time.monotonic()
+            started, stood_s = time.monotonic(), self._stood_still_s()
             message = self._wait(clock.left(building))
-            clock.spend(building, time.monotonic() - started)
+            clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
             if isinstance(message, Building):
                 building = message.event == "begin"
                 self._check_disk()  # who sends without a pause would not be looked after else
@@ -479,25 +484,9 @@ class WorkerHandle:
                 return
             self.log.add(data)
 
-    def _environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-        package_parent = str(Path(harness.__file__).parent.parent)
-        folder = str(self.folder)
-        return {
-            **kept,
-            "HOME": folder,
-            "USER": "candidate",  # whoever it runs as has no entry in /etc/passwd, which could not be read either
-            "TMPDIR": folder,
-            "TORCH_EXTENSIONS_DIR": str(self.folder / "extensions"),
-            "PYTHONPATH": package_parent,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONWARNINGS": "ignore:Failed to initialize NumPy:UserWarning",
-        }
-
 
 class Workers:
-    """Starts workers, one ahead of need: a worker imports torch while the judge still works on something else.
+    """Starts workers of one kind, each in a moment once there is a process that has imported torch.
 
     Args:
         device: ``cpu`` or ``cuda:N``.
@@ -505,6 +494,8 @@ class Workers:
         memory_bytes: How much memory a candidate may allocate.
         confined: Whether the workers are to be confined.
         environment: Variables that they get beside those that every worker gets.
+        zygote: What they are forked of, and which is closed by whoever made it; one of their own by default.
+        builds_for: The compute capability of the GPU that they only build for; None where they run what they build.
     """
 
     def __init__(
@@ -514,35 +505,49 @@ class Workers:
         memory_bytes: int | None,
         confined: bool = True,
         environment: Mapping[str, str] = MappingProxyType({}),
+        zygote: Zygote | None = None,
+        builds_for: tuple[int, int] | None = None,
     ):
         self.device = device
         self._environment = environment
         self._confined = confined
         self._libraries = libraries
         self._memory_bytes = memory_bytes
-        self._ahead: WorkerHandle | None = None
+        self._zygote = zygote or Zygote()
+        self.builds_for = builds_for
+        self._owns_zygote = zygote is None
+        self._lock = threading.Lock()
         self._open: list[WorkerHandle] = []
 
-    def start_ahead(self) -> None:
-        """Start the worker that the next ``take`` will hand out, unless there is one."""
-        with shielded():
-            if self._ahead is None:
-                self._ahead = self._start()
+    def are_ready(self) -> bool:
+        """Whether ``take`` will not wait."""
+        return self._zygote.is_ready()
 
     def take(self) -> WorkerHandle:
-        """A fresh worker, which the caller closes; it may still be starting."""
-        with shielded():
-            worker, self._ahead = self._ahead or self._start(), None
+        """A fresh worker, which the caller closes; it may still be starting.
+
+        Raises:
+            HarnessError: None can be started.
+        """
+        self._zygote.wait()  # seconds, in which an interrupt may come
+        with shielded(), self._lock:
+            self._open = [worker for worker in self._open if not worker.is_closed]
+            worker = WorkerHandle(
+                self.device,
+                self._libraries,
+                self._memory_bytes,
+                self._confined,
+                self._environment,
+                self._zygote,
+                self.builds_for,
+            )
+            self._open.append(worker)
         return worker
 
     def close(self) -> None:
-        """End the worker that was started ahead, and those whose takers did not come to closing them."""
+        """End the workers whose takers did not come to closing them."""
         for worker in self._open:
             worker.close()
-        self._open, self._ahead = [], None
-
-    def _start(self) -> WorkerHandle:
-        self._open = [worker for worker in self._open if not worker.is_closed]
-        worker = WorkerHandle(self.device, self._libraries, self._memory_bytes, self._confined, self._environment)
-        self._open.append(worker)
-        return worker
+        self._open = []
+        if self._owns_zygote:
+            self._zygote.close()

@@ -55,6 +55,23 @@ class Settled:
         return {"redrawn": self.redrawn, "remaining": self.remaining}
 
 
+@dataclass(frozen=True)
+class Steps:
+    """How a draw was settled, so that it can be once more without an evaluation.
+
+    Attributes:
+        mark: The draw's, as it was.
+        taken: Turns of further draws, and which of their samples were taken; None for all inputs.
+        redrawn, remaining, bounds: As in ``Settled``.
+    """
+
+    mark: bytes
+    taken: tuple[tuple[int, torch.Tensor | None], ...]
+    redrawn: int
+    remaining: int
+    bounds: Bounds
+
+
 class Kinks:
     """Settles the draws of one case.
 
@@ -62,9 +79,17 @@ class Kinks:
         reference: Evaluates the reference.
         precision: The class under which errors are judged.
         fresh_inputs: Draws the inputs under a seed.
+        known: How draws were settled before, by seed; what is found out here is added.
     """
 
-    def __init__(self, reference: Reference, precision: PrecisionClass, fresh_inputs: Callable[[int], list[Any]]):
+    def __init__(
+        self,
+        reference: Reference,
+        precision: PrecisionClass,
+        fresh_inputs: Callable[[int], list[Any]],
+        known: dict[int, Steps] | None = None,
+    ):
+        self._known = {} if known is None else known
         self._reference = reference
         self._floor = FLOORS[precision].maximum
         self._fresh_inputs = fresh_inputs
@@ -79,17 +104,34 @@ class Kinks:
         Raises:
             ProblemError: The reference does not run, or ``get_inputs`` does not.
         """
+        mark = draw.mark()
+        known = self._known.pop(seed, None)
+        if known is None or known.mark != mark:
+            settled, taken = self._settled(draw, seed)
+            self._known[seed] = Steps(mark, tuple(taken), settled.redrawn, settled.remaining, settled.bounds)
+            return settled
+        self._known[seed] = known  # the last one now
+        for turn, rows in known.taken:
+            fresh = self._fresh(draw, seed, turn)
+            inputs = fresh.inputs
+            if rows is not None:
+                inputs = _with_rows(draw.inputs, fresh.inputs, rows, batch_of(draw) or 1)
+            draw = replace(draw, inputs=inputs)
+        return Settled(draw, known.redrawn, known.remaining, known.bounds)
+
+    def _settled(self, draw: Draw, seed: int) -> tuple[Settled, list[tuple[int, torch.Tensor | None]]]:
+        """The draw away from kinks, and what was taken of which further draws for it."""
         bounds = Bounds(self._floor)
         counts, others = self._count(draw, seed, bounds, learn=True)
         total = int(counts.sum()) + others
         if not total:
-            return Settled(draw, 0, 0, bounds)
+            return Settled(draw, 0, 0, bounds), []
         if batch_of(draw) is None or not self._reference.samples_are_independent(draw, seed):
             return self._redraw_whole(Settled(draw, 0, total, bounds), seed)
-        settled, redrawn = self._redraw_samples(draw, seed, bounds, counts)
+        settled, redrawn, taken = self._redraw_samples(draw, seed, bounds, counts)
         if redrawn:  # four samples may have deceived: count again
             counts, others = self._count(settled, seed, bounds)
-        return Settled(settled, redrawn, int(counts.sum()) + others, bounds)
+        return Settled(settled, redrawn, int(counts.sum()) + others, bounds), taken
 
     def _fresh(self, draw: Draw, seed: int, turn: int) -> Draw:
         """The draw with other inputs of the same form.
@@ -128,11 +170,14 @@ class Kinks:
             others += counter.of_no_sample()
         return torch.cat(counts), others
 
-    def _redraw_samples(self, draw: Draw, seed: int, bounds: Bounds, counts: torch.Tensor) -> tuple[Draw, int]:
+    def _redraw_samples(
+        self, draw: Draw, seed: int, bounds: Bounds, counts: torch.Tensor
+    ) -> tuple[Draw, int, list[tuple[int, torch.Tensor | None]]]:
         """Replace samples one by one, each by a better one only."""
         batch = counts.numel()
         counts = counts.clone()
         redrawn = spent = 0
+        taken: list[tuple[int, torch.Tensor | None]] = []
         for turn in range(ROUNDS):
             rows = counts.nonzero().squeeze(1)
             hopeless = int(counts.sum()) > HOPELESS_IN_A_SAMPLE * batch
@@ -148,12 +193,14 @@ class Kinks:
             counts[chosen] = found[better]
             draw = replace(draw, inputs=_with_rows(draw.inputs, fresh.inputs, chosen, batch))
             redrawn += chosen.numel()
-        return draw, redrawn
+            taken.append((turn, chosen))
+        return draw, redrawn, taken
 
-    def _redraw_whole(self, settled: Settled, seed: int) -> Settled:
+    def _redraw_whole(self, settled: Settled, seed: int) -> tuple[Settled, list[tuple[int, torch.Tensor | None]]]:
         """Draw all inputs again, a few times, and keep those with the fewest near elements."""
         samples = batch_of(settled.draw) or 1
         best = settled
+        taken: list[tuple[int, torch.Tensor | None]] = []
         for turn in range(1, WHOLE_DRAWS):
             if not 0 < best.remaining <= HOPELESS_IN_A_DRAW:
                 break
@@ -162,7 +209,8 @@ class Kinks:
             remaining = int(counts.sum()) + others
             if remaining < best.remaining:
                 best = replace(best, draw=fresh, redrawn=best.redrawn + samples, remaining=remaining)
-        return best
+                taken = [(turn, None)]
+        return best, taken
 
 
 def moved_runs(reference: Reference, settled: Settled, seed: int, piece: slice | None) -> Iterator[Graph]:

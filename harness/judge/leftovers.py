@@ -5,10 +5,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import stat
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+
+#: How often what was left behind is looked for; something that forks faster than that is not ended.
+SWEEPS = 100
+
+
+def sweep(find: Callable[[], Iterable[int]]) -> None:
+    """End processes that were left behind, also in sessions of their own, until none is found."""
+    for _ in range(SWEEPS):
+        left = list(find())
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
 
 
 def descendants(process: int) -> list[int]:
@@ -65,16 +80,16 @@ def _of_threads(process: int, name: str) -> list[str]:
 def adopted(workers: Collection[int]) -> list[int]:
     """The living processes (Linux) that this one has adopted from workers that have ended, and their descendants.
 
-    Whoever they were started by, their session is another than this process's: a worker begins with one of its own, and
-    there is no way into another. Those that have ended are seen off.
+    Whoever they were started by, their session is another than this process's: a worker has one of its own before it
+    runs anything, and there is no way into another. Those that have ended are seen off.
 
     Args:
-        workers: Children that have sessions of their own, and are nobody's orphans.
+        workers: Children that have sessions of their own, and are nobody's orphans, nor is who is in these.
     """
-    strangers = []
+    strangers, own_sessions = [], {os.getsid(0), *workers}
     for child, is_over in _children().get(os.getpid(), []):
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            if child in workers or os.getsid(child) == os.getsid(0):
+            if child in workers or os.getsid(child) in own_sessions:
                 continue
             if is_over:
                 os.waitpid(child, os.WNOHANG)

@@ -112,6 +112,7 @@ def look(
         first_row: Index along dimension 0 that the piece begins at; None where it is the whole tensor.
     """
     first = first_row or 0
+    allowance = Allowance(*(limit.to(exact.device) for limit in allowance))
     limit = allowance.maximum
     slice_of_worst = worst[0] if limit.numel() > 1 else 0
     element = Element(

@@ -45,32 +45,38 @@ def certified(
         CandidateStopped: The candidate failed.
         Uncertified: Memory does not do for windows, or they prove nothing.
     """
-    try:
-        torch.cuda.empty_cache()
-        calls = _calls(contest, direction, series)
-        if not calls:
-            raise Uncertified("the device's memory does not do for calls in a row")
-        exchange = contest.setting.exchange
-        cotangents = exchange.cotangents if direction.backward[0] is not None else ()
-        results = tuple(direction.results.values())
-        with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, contest.device)) as slots:
-            proof, found, fault = _proven(contest, direction, (mine, eager), series, slots, calls)
+    with contextlib.ExitStack() as at_failure:
+        at_failure.callback(_give_back, mine, eager)
         try:
-            audit = _compared(contest, direction, found)
-        except Uncertified:
+            torch.cuda.empty_cache()
+            calls = _calls(contest, direction, series)
+            if not calls:
+                raise Uncertified("the device's memory does not do for calls in a row")
+            exchange = contest.setting.exchange
+            cotangents = exchange.cotangents if direction.backward[0] is not None else ()
+            results = tuple(direction.results.values())
+            with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, contest.device)) as slots:
+                proof, found, fault = _proven(contest, direction, (mine, eager), series, slots, calls)
+            try:
+                audit = _compared(contest, direction, found)
+            except Uncertified:
+                if fault:
+                    raise Refuted(fault, series) from None
+                raise
             if fault:
-                raise Refuted(fault, series) from None
-            raise
-        if fault:
-            raise Refuted(fault, series, audit)
-        return proof, audit
-    except (torch.OutOfMemoryError, DeviceMemoryError):  # the judge's own: the verdict stands without
-        raise Uncertified("the device's memory does not do for calls in a row") from None
-    finally:
-        for side in (mine, eager):  # whatever happened: a side that lives gives the slots back
-            if not side.worker.is_closed:
-                with contextlib.suppress(CandidateStopped, BaselineError):
-                    asked(side, DropSlots(), Released)
+                raise Refuted(fault, series, audit)
+        except (torch.OutOfMemoryError, DeviceMemoryError):  # the judge's own: the verdict stands without
+            raise Uncertified("the device's memory does not do for calls in a row") from None
+        at_failure.pop_all()  # all went well: they have given the slots back
+    return proof, audit
+
+
+def _give_back(*sides: Side) -> None:
+    """Have sides that live give the slots back, whatever happened."""
+    for side in sides:
+        if not side.worker.is_closed:
+            with contextlib.suppress(CandidateStopped, BaselineError):
+                asked(side, DropSlots(), Released)
 
 
 def _calls(contest: Contest, direction: Direction, series: Series) -> int:
@@ -132,7 +138,15 @@ def _compared(contest: Contest, direction: Direction, found: Found) -> TrialResu
     setting, drawn, seed = contest.setting, found.audited.drawn, found.audited.seed
     draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
     comparison = Comparison(
-        setting.reference, draw, seed, setting.leaves, setting.precision, contest.trial, settled, setting.is_relaxed
+        setting.reference,
+        draw,
+        seed,
+        setting.leaves,
+        setting.precision,
+        contest.trial,
+        settled,
+        setting.is_relaxed,
+        setting.known.gauges(("call", direction.name, seed), draw),
     )
     if direction.backward[0] is None:
         comparison.add(found.results)

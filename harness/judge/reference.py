@@ -126,6 +126,14 @@ class Reference:
         self._is_random = False
         self._recorded: tuple[Draw, int, list[Drawn]] | None = None
 
+    def grant(self, memory_bytes: int) -> None:
+        """Have a float64 evaluation take so much memory from now on."""
+        self._memory_bytes = memory_bytes
+
+    def forget(self) -> None:
+        """Let go of the last draw."""
+        self._recorded = None
+
     def has_room_beside(self, size: int) -> bool:
         """Whether so many bytes more may be kept while the reference is evaluated, with a margin for the candidate."""
         return spare_memory(self._device) >= size + ROOM * self._memory_bytes

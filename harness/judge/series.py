@@ -30,6 +30,8 @@ CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2
 MIN_ROUNDS = 10
 MAX_ROUNDS = 50
+#: What repeats this well needs no more rounds than these.
+SOON_ROUNDS, SOON_PRECISION = 6, 0.0025
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
 #: Where all sides take longer than this, their launches get a head start of so many microseconds: Python and the driver
@@ -209,7 +211,9 @@ def measure(
                 head_start_us = HEAD_START_US
             claims, flushes = {name: [] for name in claims}, {name: [] for name in claims}
         is_over = time.monotonic() - started > BUDGET_S * len(sides)
-        if number >= MIN_ROUNDS and (is_over or _is_settled(claims)):
+        if number >= MIN_ROUNDS and (is_over or _is_settled(claims, PRECISION)):
+            break
+        if number >= SOON_ROUNDS and _is_settled(claims, SOON_PRECISION):
             break
         write = renew(number)
         choose.shuffle(order)
@@ -298,9 +302,9 @@ def _ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
     return {name: median_interval(paired_ratios(mine, own)) for name, own in samples.items() if name != CANDIDATE}
 
 
-def _is_settled(claims: Mapping[str, Sequence[Claim]]) -> bool:
+def _is_settled(claims: Mapping[str, Sequence[Claim]], precision: float) -> bool:
     ratios = _ratios({name: [claim.milliseconds for claim in own] for name, own in claims.items()})
-    return all(interval.uncertainty <= PRECISION for interval in ratios.values())
+    return bool(ratios) and all(interval.uncertainty <= precision for interval in ratios.values())
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:

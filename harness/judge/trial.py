@@ -22,6 +22,7 @@ from harness.judge.faults import MAX_MESSAGE_CHARACTERS, Faults, stop_for
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
+from harness.judge.shared import Known
 from harness.records import PrecisionClass, Status
 from harness.rules import PROTOCOL
 from harness.text import shortened
@@ -60,6 +61,7 @@ class Setting:
         secret: What seeds derive from.
         kinks: Settles draws; None where the reference has no kinks.
         buffers: The reference's buffers that are looked at after a forward.
+        known: What is known of the reference.
         is_relaxed: Whether budgets are those of ``--precision relaxed``.
         faults: What the emulator reports, and what comes of it.
     """
@@ -73,6 +75,7 @@ class Setting:
     secret: str
     kinks: Kinks | None = None
     buffers: tuple[str, ...] = ()
+    known: Known = field(default_factory=Known)
     is_relaxed: bool = False
     faults: Faults = field(default_factory=Faults)
 
@@ -125,7 +128,15 @@ def run_trial(
         digests.add(GIVEN, tensor)
     digests.add_all(_named(setting, received, buffers))
     comparison = Comparison(
-        setting.reference, draw, seed, setting.leaves, setting.precision, trial, settled, setting.is_relaxed
+        setting.reference,
+        draw,
+        seed,
+        setting.leaves,
+        setting.precision,
+        trial,
+        settled,
+        setting.is_relaxed,
+        setting.known.gauges(("trial", trial), draw),
     )
     outputs: list[torch.Tensor] | None = received
     answers: list[Answer] = []

@@ -92,6 +92,7 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
         yield "constants: " + ", ".join(f"{name}={value!r}" for name, value in record.constants.items())
     kinds = "forward only" if record.policy.get("forward_only") else "outputs and gradients"
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
+    pieces += f", its errors known on {record.shared_draws} draws" if record.shared_draws else ""
     relaxed = " (relaxed)" if record.policy.get("precision") == "relaxed" else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{relaxed}{pieces}"
     yield from rule_lines([record])

@@ -90,11 +90,13 @@ class Load:
     """Import the solution. ``cached`` maps build keys to libraries that the judge has kept.
 
     ``check`` names the architecture whose limits count where the emulator checks every access, and is else empty.
+    ``refused`` has message and log of what a compiler has refused before, by build key.
     """
 
     solution: str
     cached: dict[str, str]
     check: str = ""
+    refused: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -360,7 +362,8 @@ class Gradients:
 class Failed:
     """The candidate raised.
 
-    ``kind`` is one of ``build``, ``unsupported``, ``load``, ``runtime``, ``memory``, ``no_gradient``.
+    ``kind`` is one of ``build``, ``unsupported``, ``load``, ``runtime``, ``memory``, ``no_gradient``. ``build_key`` is
+    that of what a compiler has refused, and else empty.
     """
 
     kind: str
@@ -368,6 +371,7 @@ class Failed:
     message: str
     log: str
     reports: tuple[Report, ...]
+    build_key: str = ""
 
 
 @dataclass(frozen=True)

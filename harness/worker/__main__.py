@@ -1,25 +1,22 @@
-"""``python -m harness.worker DESCRIPTOR SETTINGS``: started by the judge, never by a person."""
+"""``python -m harness.worker DESCRIPTOR``: started by the judge, never by a person.
 
-import json
+A zygote: it has imported torch, and whenever it is asked it forks a worker off and hands it over to the judge, within
+milliseconds. It runs nothing of a candidate's; a worker confines itself before it does.
+"""
+
 import os
+import socket
 import sys
-from pathlib import Path
 
-from harness.processes import adopt_orphans
-from harness.worker.confinement import confine
-from harness.worker.limits import die_with_parent
+from harness.processes import hide_memory
+from harness.worker.zygote import Zygote, import_all
 
 if __name__ == "__main__":
-    settings = json.loads(sys.argv[2])
-    die_with_parent(settings["parent"])  # before torch is imported, which takes seconds
-    adopt_orphans()  # so that the judge finds them all
-    readable = settings["readable"]
-    confined = []
-    if readable is not None:
-        confined = confine(Path(settings["folder"]), readable, settings["parent"], settings["device"] != "cpu")
-    die_with_parent(settings["parent"])  # changing users has cancelled it
-    from harness.worker.main import main
-
-    code = main(int(sys.argv[1]), settings, confined)
-    sys.stdout.flush()
-    os._exit(code)  # whatever threads or handlers the candidate left behind have no say
+    hide_memory()  # a worker shows its own again
+    ours = socket.socket(fileno=int(sys.argv[1]))
+    import_all()
+    worker = Zygote(ours).serve()
+    if worker is not None:
+        code = worker.run()
+        sys.stdout.flush()
+        os._exit(code)  # whatever threads or handlers the candidate left behind have no say

@@ -53,6 +53,12 @@ def build_log(error: BaseException) -> str:
     return build.log if isinstance(build, BuildFailed) else ""
 
 
+def build_key(error: BaseException) -> str:
+    """The key of what a compiler has refused; empty where that is not what happened."""
+    build = build_error(error)
+    return build.key if isinstance(build, BuildFailed) else ""
+
+
 def build_error(error: BaseException) -> BuildError | None:
     """The build error that an exception is, or was raised from."""
     return next((link for link in _chain(error) if isinstance(link, BuildError)), None)

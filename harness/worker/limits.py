@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
-import signal
 import sys
 
 #: Bytes that one file may grow to: libraries and compilers' scratch files are far smaller.
@@ -13,21 +11,6 @@ MAX_FILE_BYTES = 2 << 30
 MAX_OPEN_FILES = 4096
 #: Processes and threads. On each core a few pools of OpenMP threads and a compiler with its passes; CUDA's own.
 LEAST_PROCESSES, PROCESSES_PER_CORE = 1024, 16
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel end this process when the judge ends (Linux); nothing elsewhere.
-
-    Args:
-        parent: The judge's process id; if it is gone already, this process ends at once.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def limit_memory(allowance: int) -> None:

@@ -6,9 +6,8 @@ It runs untrusted code in its own process and is not trusted either: nothing it 
 from __future__ import annotations
 
 import contextlib
-import importlib
+import gc
 import json
-import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -110,7 +109,7 @@ class Worker:
 
     Args:
         ours: The worker's end of the socket pair.
-        settings: What the judge said on the command line.
+        settings: What the judge said at the start.
         confined: The layers of confinement, and why each is missing.
     """
 
@@ -118,7 +117,7 @@ class Worker:
         self._confined = tuple(confined)
         self._channel = ours
         self._build_folder = Path(settings["build_folder"])
-        self.platform = platform_for(settings["device"], settings["libraries"])
+        self.platform = platform_for(settings["device"], settings["libraries"], settings["builds_for"])
         self._loader: Loader | None = None
         self._announced: set[str] = set()
         self._solution = ""
@@ -185,7 +184,8 @@ class Worker:
             self._reserve = None
             kind = failures.kind_of(error, "load" if stage in ("import", "ModelNew") else "runtime")
             message = failures.describe(error, self._solution)[:MAX_MESSAGE_CHARACTERS]
-            return Failed(kind, stage, message, failures.build_log(error)[:MAX_LOG_CHARACTERS], self._reports())
+            log, key = failures.build_log(error)[:MAX_LOG_CHARACTERS], failures.build_key(error)
+            return Failed(kind, stage, message, log, self._reports(), key)
 
     def _load(self, command: Load) -> Loaded:
         self._solution = command.solution
@@ -195,6 +195,7 @@ class Worker:
             self._build_folder,
             lambda event, name: self._send(Building(event, name)),
             command.check,
+            command.refused,
         )
         # A solution that imports torch's loader finds the harness's in its place.
         cpp_extension.load_inline = self._loader.load_inline
@@ -402,12 +403,10 @@ class Worker:
         channel.send(self._channel, encode(reply))
 
 
-def main(descriptor: int, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
-    """Run a worker; the channel's descriptor, what the judge said, and how the process is confined."""
-    ours = socket.socket(fileno=descriptor)
-    os.set_inheritable(ours.fileno(), False)
+def main(ours: socket.socket, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
+    """Run a worker on its end of the channel; what the judge said, and how the process is confined."""
     worker = Worker(ours, settings, confined)
-    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # torch's first backward would, for seconds
+    gc.freeze()  # what is imported stays: collecting would look through all of it, whenever memory is given back
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:
         limits.limit_memory(settings["memory_bytes"])

@@ -8,6 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import torch
@@ -57,8 +58,18 @@ class Platform(Protocol):
         out_dir: Path,
         on_build: Callable[[str, str], None],
         check: str = "",
+        refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
-        """The loader for one solution; ``check`` names an architecture where every access is to be checked."""
+        """The loader for one solution.
+
+        Args:
+            solution: The solution file.
+            cached: Libraries that are built already, by build key.
+            out_dir: Where new ones are put.
+            on_build: Called with ``"begin"`` and ``"end"`` and a name around a compilation.
+            check: The architecture where every access is to be checked.
+            refused: Message and log of what a compiler has refused already, by build key.
+        """
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         """The context in which the candidate's code runs."""
@@ -122,6 +133,7 @@ class EmulatedPlatform:
         out_dir: Path,
         on_build: Callable[[str, str], None],
         check: str = "",
+        refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """The emulator's loader."""
         text = source_text(read_source(solution))
@@ -129,7 +141,7 @@ class EmulatedPlatform:
             self._session.set_architecture(check)
             self._poisons = itertools.cycle(POISONS)
             self._session.set_checking(True, next(self._poisons))
-        loader = InlineLoader(solution, text, cached, out_dir, on_build, "check" if check else "fast")
+        loader = InlineLoader(solution, text, cached, out_dir, on_build, "check" if check else "fast", refused)
         self._compile = lambda arch: compile_for_gpu(loader.given.values(), loader.locator, arch, out_dir, on_build)
         return loader
 
@@ -194,14 +206,17 @@ class CudaPlatform:
 
     Args:
         index: Its index among the visible ones.
+        builds_for: The compute capability to build for, where nothing is to run and no GPU is visible; None elsewhere.
     """
 
     limits_memory = False  # CUDA reserves address space far beyond what it uses
 
-    def __init__(self, index: int):
+    def __init__(self, index: int, builds_for: tuple[int, int] | None = None):
         self.device = torch.device("cuda", index)
-        torch.cuda.set_device(self.device)
-        torch.zeros(1, device=self.device)
+        if builds_for is None:
+            torch.cuda.set_device(self.device)
+            torch.zeros(1, device=self.device)
+        self._capability = builds_for or torch.cuda.get_device_capability(self.device)
         self._memory: cuda_memory.SharedDeviceMemory | None = None
         self._slots: cuda_memory.SharedDeviceMemory | None = None
         self._loader: CudaLoader | None = None
@@ -213,10 +228,10 @@ class CudaPlatform:
         out_dir: Path,
         on_build: Callable[[str, str], None],
         check: str = "",
+        refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """Torch's own loader, in folders of this worker's; nothing is checked here."""
-        capability = torch.cuda.get_device_capability(self.device)
-        self._loader = CudaLoader(solution, cached, out_dir, on_build, capability)
+        self._loader = CudaLoader(solution, cached, out_dir, on_build, self._capability, refused)
         return self._loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
@@ -296,8 +311,9 @@ class CudaPlatform:
         torch.cuda.empty_cache()
 
 
-def platform_for(device: str, libraries: Mapping[str, str]) -> Platform:
-    """The platform of ``cpu`` or ``cuda:N``."""
+def platform_for(device: str, libraries: Mapping[str, str], builds_for: Sequence[int] | None = None) -> Platform:
+    """The platform of ``cpu`` or ``cuda:N``; of a GPU that is not visible, to build for its compute capability."""
     if device == "cpu":
         return EmulatedPlatform(libraries)
-    return CudaPlatform(torch.device(device).index or 0)
+    capability = None if builds_for is None else (builds_for[0], builds_for[1])
+    return CudaPlatform(torch.device(device).index or 0, capability)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from harness.text import kernel_name
 from harness.wire.messages import Launched
@@ -31,9 +31,10 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
         nothing at all.
     """
     try:
-        profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
-        profiler.start()
-    except RuntimeError:  # no CUPTI, or somebody else uses it
+        # What torch.profiler.profile wraps, which would first import torch._inductor, for a second and more.
+        profiler = profile(use_kineto=True, use_cpu=False, use_device="cuda", acc_events=True)
+        profiler.__enter__()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError):  # no CUPTI, or somebody else uses it
         return None
     try:
         torch.cuda._sleep(1)  # type: ignore[no-untyped-call]  # tells which stream is the current one
@@ -43,7 +44,7 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
         stopped = _stop(profiler)
     if not stopped:
         return None
-    seen = profiler.events() or []  # type: ignore[no-untyped-call]
+    seen = profiler.function_events or []
     events = [event for event in seen if event.device_type.name == "CUDA"]
     if not events:
         return None
@@ -91,7 +92,7 @@ def _trace(profiler: profile) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         try:
-            profiler.export_chrome_trace(str(path))
+            profiler.export_chrome_trace(str(path))  # type: ignore[no-untyped-call]
             read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         except (RuntimeError, AssertionError, OSError, ValueError):
             return {}
@@ -101,7 +102,7 @@ def _trace(profiler: profile) -> dict[str, Any]:
 def _stop(profiler: profile) -> bool:
     """Whether the profiler could be stopped: what it saw is evidence, and its faults are not the candidate's."""
     try:
-        profiler.stop()
+        profiler.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     except RuntimeError:
         return False
     return True

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","minimum":"fused","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"epilogue","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:6b8e8b6d01639c07d1d9114011e635644b4db53da4bc092f44b5299a36a65355
+# digest: sha256:9119f98e4a5d378ce584a7fb75af0e4a74d5ba5bfb4ed5a00d5a6fbc59a255e2
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -2127,7 +2127,8 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

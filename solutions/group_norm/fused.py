@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:e2a9993514ab78b1253a7e68a17f98b3bdb36ba0c5e30058b172c13575d3d1d5
+# digest: sha256:ef46aca88163e06a5c6189999aa81be6cca4ad898068c4894ff338731b9e9882
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -919,7 +919,8 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"two_kernels","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:bcd7ccdf2260469cfc1c3186551430c58ee5971ff25adad9cbe8fffd3e1dc61a
+# digest: sha256:40771c35a265245ee1ece6ebcdcdee5f1b07bdb68bea8a791e6f98f5c37dfbbb
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -1124,7 +1124,8 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         no_implicit_headers=True,
         is_python_module=False,
         extra_cflags=["-O2"],
-        extra_cuda_cflags=["-O3"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -165,17 +165,17 @@ def test_reference_parameters_may_be_matched_by_map_or_shape_and_made_by_own_arg
 
 STARTS = """
 import sys
-from harness.judge.handle import Workers
+from harness.judge.zygote import Zygote
 
-start_ahead = Workers.start_ahead
+start_ahead = Zygote.start_ahead
 
 
-def told(workers):
+def told(zygote):
     print("torch was imported first:", "torch" in sys.modules, file=sys.stderr)
-    start_ahead(workers)
+    start_ahead(zygote)
 
 
-Workers.start_ahead = told
+Zygote.start_ahead = told
 sys.argv = ["harness", *sys.argv[1:]]
 from harness.__main__ import run
 
@@ -183,8 +183,8 @@ sys.exit(run())
 """
 
 
-def test_workers_start_before_this_process_imports_torch(home: Path) -> None:
-    """They import it for seconds, and side by side these count once."""
+def test_what_workers_are_forked_of_starts_before_this_process_imports_torch(home: Path) -> None:
+    """Both import it for seconds, and side by side these count once."""
     arguments = ["evaluate", "group_norm/fused", "--case", "odd", "--device", "cpu", "--fresh"]
     ran = subprocess.run(
         [sys.executable, "-c", STARTS, *arguments],

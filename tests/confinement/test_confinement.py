@@ -271,7 +271,7 @@ def attempt(action):
 unix = lambda kind=socket.SOCK_STREAM: socket.socket(socket.AF_UNIX, kind)
 no_new_privileges()
 before = unix()
-filter_calls(os.getppid(), on_gpu={on_gpu})
+filter_calls((os.getppid(),), on_gpu={on_gpu})
 listener = before if not {on_gpu} else unix()
 print(
     attempt(unix), attempt(lambda: listener.bind("\\0harness-%d" % os.getpid())), attempt(listener.listen),

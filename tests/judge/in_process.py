@@ -10,6 +10,7 @@ from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Limits, Workers
 from harness.judge.policy import Policy, Surroundings
+from harness.judge.shared import Shared
 from harness.problems import Problem, read_problem
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate, read_solution
@@ -48,6 +49,7 @@ def evaluated(
     case: str,
     baseline: Baseline | None = None,
     names: tuple[str, ...] = ("eager",),
+    shared: Shared | None = None,
 ) -> EvaluationRecord:
     """The record of one case of a solution.
 
@@ -59,12 +61,13 @@ def evaluated(
         case: The case's name.
         baseline: What to time it against; None for no timing.
         names: The baselines' names.
+        shared: What is known of references.
     """
     candidate = Candidate(problem, read_solution(solution, solution.stem))
     tools = tools_for("cpu", home)
     workers = Workers("cpu", tools.libraries, None)
     policy = Policy("cpu", secret, Limits(60.0, 60.0), baselines=names)
     surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
-    judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline)
+    judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline, shared=shared)
     with contextlib.closing(workers), contextlib.closing(judge):
         return judge.evaluate(case, problem.case(case))

@@ -19,6 +19,7 @@ from harness.judge.equivalence import (
     judge,
     magnitude,
     relative,
+    sums_fit_float32,
 )
 from harness.records import PrecisionClass
 
@@ -110,6 +111,24 @@ def test_judging_in_pieces_gives_the_same_errors(others: list[int], rows: int, p
         joined([magnitude(theirs) for _, theirs in kept]),
     )
     assert split == pytest.approx(errors_of(received, exact))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e-6, 1.0, 1e25])
+def test_sums_on_a_gpu_are_those_on_the_cpu(size: float) -> None:
+    exact, spread = torch.randn(6, 1 << 18, dtype=torch.float64), torch.logspace(-9, 0, 6, dtype=torch.float64)
+    received = (exact + size * spread[:, None] * torch.randn_like(exact)).float()
+    received[2] = exact[2].float()
+    ours, theirs = deviation(received, exact), deviation(received.cuda(), exact.cuda())
+    assert torch.allclose(theirs.squares, ours.squares, rtol=1e-4, atol=0)
+    assert torch.equal(theirs.maximum, ours.maximum)
+
+
+@pytest.mark.parametrize(
+    ("largest", "fits"), [(0.0, True), (1e-9, True), (1e-13, False), (1e16, False), (math.nan, False)]
+)
+def test_only_what_float32_holds_is_summed_in_it(largest: float, fits: bool) -> None:
+    assert sums_fit_float32(torch.tensor([1.0, largest], dtype=torch.float64), 1 << 24) == fits
 
 
 def test_slices_of_one_element_are_no_slices() -> None:

@@ -28,10 +28,11 @@ def test_a_worker_that_cannot_start_is_the_harness_fault_and_says_why(tmp_path: 
     )
     nowhere = str(tmp_path / "libcuemu.so")
     surroundings = Surroundings(BuildCache(tmp_path), tmp_path, tmp_path, {})
-    workers = Workers("cpu", {"core": nowhere, "torch": nowhere}, None)
-    with contextlib.closing(
-        CandidateJudge(candidate, Policy("cpu", "00", Limits(60, 300)), surroundings, workers)
-    ) as judge:
+    policy = Policy("cpu", "00", Limits(60, 300))
+    with (
+        contextlib.closing(Workers("cpu", {"core": nowhere, "torch": nowhere}, None)) as workers,
+        contextlib.closing(CandidateJudge(candidate, policy, surroundings, workers)) as judge,
+    ):
         record = judge.evaluate("odd", candidate.problem.case("odd"))
     assert record.status is Status.HARNESS_ERROR
     assert nowhere in record.message

@@ -86,6 +86,21 @@ def test_what_cannot_be_is_a_cheat(claim: tuple[float, float]) -> None:
     assert (stopped.value.status, stopped.value.rule) == ("CHEATED", "clock")
 
 
+@pytest.mark.parametrize(("times", "rounds"), [((1.0, 1.001), 6), ((1.0, 1.008), 10), ((1.0, 1.4), 14)])
+def test_what_repeats_well_needs_fewer_rounds(times: tuple[float, float], rounds: int) -> None:
+    class Unsteady(Scripted):
+        def request(self, command: Time, *_: Any) -> Timed:
+            self.says = times[len(self.asked) % 2], 0.0
+            return super().request(command)
+
+    sides = [
+        (Side(worker, None, name), None)
+        for worker, name in ((Unsteady((1, 0)), CANDIDATE), (Scripted((2, 0)), "eager"))
+    ]
+    found = measure(sides, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=14)
+    assert len(found.candidate.samples_ms) == rounds
+
+
 def test_a_candidate_alone_hides_nothing() -> None:
     sides = [(Side(Scripted((1.0, 9.0)), None), None)]  # type: ignore[arg-type]
     found = measure(sides, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=10)

@@ -32,13 +32,13 @@ class Confined(NamedTuple):
     why: str
 
 
-def confine(folder: Path, readable: Sequence[str], judge: int, on_gpu: bool) -> list[Confined]:
+def confine(folder: Path, readable: Sequence[str], trusted: Sequence[int], on_gpu: bool) -> list[Confined]:
     """Confine this process and all that it will start.
 
     Args:
         folder: The worker's own folder, the only place where it may write.
         readable: Further files and folders that it may read and execute.
-        judge: The judge's process, which it may not signal.
+        trusted: Processes that it may not signal: the judge's, and the zygote's.
         on_gpu: Whether the GPU's driver must start here.
 
     Returns:
@@ -53,7 +53,7 @@ def confine(folder: Path, readable: Sequence[str], judge: int, on_gpu: bool) -> 
         *(of_root if is_root() else []),
         ("limits", _limit_resources),  # a bound on processes counts those of the user that this process is by now
         ("files", lambda: restrict_files(folder, readable)),
-        ("system_calls", lambda: filter_calls(judge, on_gpu)),
+        ("system_calls", lambda: filter_calls(trusted, on_gpu)),
     ]
     found = []
     for name, put_on in layers:

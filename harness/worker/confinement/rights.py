@@ -10,12 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.processes import show_memory
 from harness.worker.confinement.kernel import Missing, checked, gpu_devices, libc
 
 _PR_SET_NO_NEW_PRIVS = 38
 #: Users whom nobody is, within what a container maps; those that systemd, too, takes for services of no fixed user.
 _FIRST_USER, _USERS = 61184, 4336
-_PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 4, 24
+_PR_CAPBSET_DROP = 24
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITIES_VERSION, _MOST_CAPABILITIES = 0x20080522, 64
 
@@ -61,7 +62,8 @@ def become_nobody(folder: Path, readable: Sequence[str]) -> None:
             _give(folder, 0)
         raise Missing(f"cannot become user {user}: {error.strerror}") from None
     # Changing users has made this process unreadable to itself in places, as for a program that is set-user-id.
-    checked("prctl", libc().prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
+    if why := show_memory():
+        raise Missing(f"prctl: {why}")
 
 
 def _give(folder: Path, user: int) -> None:

@@ -88,11 +88,11 @@ class _Rule(NamedTuple):
     refused: bool = False
 
 
-def filter_calls(judge: int, on_gpu: bool) -> None:
+def filter_calls(trusted: Sequence[int], on_gpu: bool) -> None:
     """Refuse sockets, reach into other processes, signals to the judge, and what changes the machine.
 
     Args:
-        judge: The judge's process.
+        trusted: The judge's process, and the zygote's.
         on_gpu: Whether the GPU's driver must start: it opens a Unix socket, and listens.
 
     Raises:
@@ -103,7 +103,7 @@ def filter_calls(judge: int, on_gpu: bool) -> None:
         raise Missing(f"the numbers of system calls on {platform.machine()} are not known here")
     column, mark = known
     numbers = {call: of_machine for call, both in _NUMBERS.items() if (of_machine := both[column]) is not None}
-    rules = _rules(judge, on_gpu)
+    rules = _rules(trusted, on_gpu)
     never = numbers.keys() - {rule.call for rule in rules} - (_OF_THE_DRIVER if on_gpu else set())
     program = _program(numbers, mark, rules, sorted(never))
     code = b"".join(program)
@@ -112,16 +112,17 @@ def filter_calls(judge: int, on_gpu: bool) -> None:
     checked("seccomp", libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0))
 
 
-def _rules(judge: int, on_gpu: bool) -> list[_Rule]:
+def _rules(trusted: Sequence[int], on_gpu: bool) -> list[_Rule]:
     """The calls that are neither allowed nor refused altogether; all rules of a call must let it through."""
     own = (0, os.getpid())
-    to_judge = (judge, -judge, -os.getpgid(judge), -1)
+    groups = [-os.getpgid(process) for process in trusted]
+    to_trusted = tuple(dict.fromkeys((*trusted, *(-process for process in trusted), *groups, -1)))
     unix = [_Rule("socketpair", 0, (_AF_UNIX,)), _Rule("socketpair", 1, (_STREAM, _SEQPACKET), _SOCKET_TYPE)]
     if on_gpu:
         unix += [rule._replace(call="socket") for rule in unix]
     return [
         *unix,
-        *(_Rule(call, 0, to_judge, refused=True) for call in _SIGNALS),
+        *(_Rule(call, 0, to_trusted, refused=True) for call in _SIGNALS),
         *(_Rule(call, 1, commands, refused=True) for call, commands in _SET_OWNER.items()),
         *(_Rule(call, 0, own) for call in _SCHEDULING),
         *(_Rule("setpriority", 0, (_PRIORITY_OF_PROCESS,)), _Rule("setpriority", 1, own)),

@@ -1,3 +1,3 @@
 // Stands in for torch/all.h; the build falls back to the original where this does not do.
 #pragma once
-#include <cuemu_torch.h>
+#include <lean_torch.h>

@@ -1,5 +1,5 @@
 // What extensions need of torch's C++ API, without the rest: the tensor, checks, dispatch macros, dtypes, and the
-// operators and features that cuemu_torch_selection.h (written for each translation unit) names.
+// operators and features that lean_torch_selection.h (written for each translation unit) names.
 #pragma once
 
 #include <ATen/Dispatch.h>
@@ -9,6 +9,9 @@
 #include <c10/core/TensorOptions.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
+
+#include <math.h>
+#include <stdlib.h>
 
 #include <cmath>
 #include <cstdint>
@@ -22,24 +25,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
-
-#if __has_include("cuemu_torch_selection.h")
-#include "cuemu_torch_selection.h"
-#else
-#include <torch/library.h>
-#define CUEMU_TORCH_WITH_PYTHON 1
-#endif
-
-#ifdef CUEMU_TORCH_WITH_PYTHON
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/pybind.h>
-#endif
+#include "lean_torch_selection.h"
 
 namespace at {
 using NoGradGuard = c10::NoGradGuard;

@@ -1,0 +1,8 @@
+// The binding for Python, where the translation unit has a name of it.
+#pragma once
+#include <lean_torch.h>
+
+#ifdef LEAN_TORCH_WITH_PYTHON
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#endif

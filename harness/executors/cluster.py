@@ -1,0 +1,404 @@
+"""Lanes and builders on a Ray cluster: an actor each.
+
+Ray only carries messages. Whoever judges is a process of the harness, as on one machine, which an actor starts on its
+node and which ends with it: candidates are kept from their judge as they are there (docs/threat-model.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from multiprocessing import Pipe
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import harness
+from harness import environment
+from harness.build.cache import BuildCache
+from harness.errors import DeviceError, HarnessError, UsageError
+from harness.executors.ahead import Builders, Work
+from harness.executors.lanes import LaneDied, LaneHandle, LaneProcess, Lanes
+from harness.executors.link import Failure, Finished, Opened, Opening
+from harness.executors.parcel import Parcel, keep, packed, readdressed, unpacked
+from harness.executors.plan import Job
+from harness.executors.tools import tools_for
+from harness.interrupts import shielded, unwinding
+from harness.judge.builder import Refused, build_ahead
+from harness.judge.evaluation import blank_record
+from harness.judge.handle import Workers
+from harness.judge.policy import Policy
+from harness.memory import available_memory
+from harness.processes import adopt_orphans
+from harness.records import EvaluationRecord, Status
+
+#: Longest that the cluster may take to find room for an actor, and that to be ready.
+OPEN_LIMIT_S = 180.0
+#: What judging a case may take beside the candidate's own limits; who is silent for longer is lost.
+SLACK_S = 600.0
+#: Longest that an actor may take to end what it has started.
+END_LIMIT_S = 30.0
+
+
+class Place(NamedTuple):
+    """What actors are to do their work on.
+
+    Attributes:
+        device: ``cpu`` or ``cuda:0``, the one GPU that Ray gives an actor.
+        home: ``HARNESS_HOME`` on every node.
+        is_timed: Whether speed is measured, on a GPU.
+    """
+
+    device: str
+    home: Path
+    is_timed: bool
+
+
+class JudgingActor:
+    """On a node: a lane's process, and its way to the driver."""
+
+    def __init__(self, place: Place):
+        self._cache = BuildCache(place.home / "builds")
+        self._lane = LaneProcess(Opening(place.device, place.home, place.is_timed, os.getpid()))
+
+    def opened(self) -> Opened | Failure:
+        """What the lane says first."""
+        try:
+            return self._lane.opened()
+        except HarnessError as error:
+            return Failure(error)
+
+    def judge(self, parcel: Parcel) -> Iterator[Any]:
+        """What the lane says of a candidate, as it comes."""
+        with unpacked(parcel, self._cache) as work:
+            self._lane.send(work)
+            said: Any = None
+            while not isinstance(said, Finished | Failure):
+                try:
+                    said = self._lane.receive()
+                except HarnessError as error:
+                    said = Failure(error)
+                yield said
+
+    def end(self) -> None:
+        """End the lane and its workers."""
+        self._lane.close()
+
+
+class BuildingActor:
+    """On a node: a worker for each build."""
+
+    def __init__(self, place: Place, capability: tuple[int, int] | None):
+        adopt_orphans()
+        tools = tools_for(place.device, place.home)
+        self._cache = BuildCache(place.home / "builds")
+        self._workers = Workers(
+            place.device,
+            tools.libraries,
+            available_memory() // 2,
+            environment={"CUDA_VISIBLE_DEVICES": ""},
+            builds_for=capability,
+        )
+
+    def build(self, parcel: Parcel) -> tuple[Refused, dict[str, bytes]]:
+        """Build a candidate; what a compiler refused, and what came of it."""
+        with unpacked(parcel, self._cache) as work:
+            solution = work.job.candidate.solution
+            with contextlib.closing(self._workers.take()) as worker:
+                refused = build_ahead(worker, solution, self._cache, work.policy)
+            built = {key: path.read_bytes() for key, path in self._cache.libraries(solution.digest).items()}
+        return refused, {key: data for key, data in built.items() if key not in parcel.libraries}
+
+    def end(self) -> None:
+        """End what workers are forked of."""
+        self._workers.close()
+
+
+class ClusterLane:
+    """The driver's hold on a lane somewhere in the cluster.
+
+    Args:
+        ray: The module.
+        actor: The lane's actor.
+        name: What tells it from others.
+        cache: Where libraries are kept on this machine.
+
+    Attributes:
+        device: Its name.
+        work: What it judges; None while it is free, or not ready yet.
+    """
+
+    def __init__(self, ray: ModuleType, actor: Any, name: str, cache: BuildCache):
+        self.device = name
+        self.work: Work | None = None
+        self._ray, self._actor, self._cache = ray, actor, cache
+        self._environment: dict[str, str] = {}
+        self._orders: queue.SimpleQueue[Parcel | list[Any] | None] = queue.SimpleQueue()
+        self._heard, self._telling = Pipe(duplex=False)
+        self._death = "its actor was ended"
+        self._thread = threading.Thread(target=self._relay, name=name, daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """Can be read when the lane has said something, or has ended."""
+        return self._heard.fileno()
+
+    def opened(self) -> Opened:
+        """Wait until it is ready.
+
+        Raises:
+            HarnessError: It does not come to that.
+        """
+        try:
+            said = self.receive()
+        except LaneDied as death:
+            raise HarnessError(f"{self.device} did not start: {death}") from None
+        assert isinstance(said, Opened)
+        return said
+
+    def send(self, work: Work) -> None:
+        """Have it judge a candidate."""
+        self.work = work
+        try:
+            self._orders.put(packed(work, self._cache))
+        except HarnessError as error:
+            candidate, policy = work.job.candidate, work.policy
+            blanks = [blank_record(candidate, policy, self._environment, *case) for case in work.cases]
+            failed = [replace(blank, status=Status.HARNESS_ERROR, message=str(error)) for blank in blanks]
+            self._orders.put([*failed, Finished()])
+
+    def receive(self) -> Any:
+        """What it says next.
+
+        Raises:
+            LaneDied: Nothing more.
+            HarnessError: It said why it ends.
+        """
+        try:
+            said = self._heard.recv()
+        except (EOFError, OSError):
+            raise LaneDied(self._death) from None
+        if isinstance(said, Failure):
+            raise said.error
+        if isinstance(said, Opened):
+            self._environment = said.environment
+        if isinstance(said, EvaluationRecord) and self.work is not None:
+            return readdressed(said, self.work.job.candidate)
+        return said
+
+    def end(self) -> None:
+        """Tell it to end where it is free; ``close`` waits for that."""
+        self._orders.put(None)
+
+    def close(self) -> None:
+        """End it, wherever it is; one that judges is not waited for."""
+        self.end()
+        if self.work is None:
+            self._thread.join(END_LIMIT_S)
+        self._ray.kill(self._actor)
+        self._thread.join()
+        self._heard.close()
+
+    def _relay(self) -> None:
+        """Pass on what the actor says, until it ends."""
+        errors = self._ray.exceptions
+        with self._telling, contextlib.suppress(BrokenPipeError):
+            try:
+                self._telling.send(self._ray.get(self._actor.opened.remote(), timeout=OPEN_LIMIT_S))
+                while (order := self._orders.get()) is not None:
+                    for said in self._said_of(order) if isinstance(order, Parcel) else order:
+                        self._telling.send(said)
+                self._ray.get(self._actor.end.remote(), timeout=END_LIMIT_S)
+            except (errors.GetTimeoutError, TimeoutError):
+                self._death = "nothing was heard of it for too long"
+            except errors.RayError as error:
+                self._death = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+    def _said_of(self, parcel: Parcel) -> Iterator[Any]:
+        """What the actor says of a candidate.
+
+        Raises:
+            TimeoutError: It is silent for longer than any candidate may take.
+        """
+        granted = parcel.work.policy.granted
+        answers = self._actor.judge.remote(parcel)
+        while True:
+            ready, _ = self._ray.wait([answers], timeout=granted.run_s + granted.build_s + SLACK_S)
+            if not ready:
+                raise TimeoutError
+            try:
+                answer = next(answers)
+            except StopIteration:
+                return
+            yield self._ray.get(answer)
+
+
+class ClusterBuilders(Builders):
+    """Builders somewhere in the cluster, each of which has a processor.
+
+    Args:
+        ray: The module.
+        make: Makes a builder's actor.
+        cache: Where libraries are kept on this machine.
+        count: How many.
+    """
+
+    def __init__(self, ray: ModuleType, make: Callable[[], Any], cache: BuildCache, count: int):
+        super().__init__(cache, count)
+        self._ray, self._make = ray, make
+        self._actors: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._living = [make() for _ in range(count)]
+        for actor in self._living:
+            self._actors.put(actor)
+        self._is_closed = False
+
+    def stop(self) -> None:
+        """End the actors."""
+        self._is_closed = True
+        ended = [actor.end.remote() for actor in self._living]
+        if ended:
+            self._ray.wait(ended, num_returns=len(ended), timeout=1.0)  # one that builds is not waited for
+        for actor in self._living:
+            self._ray.kill(actor)
+
+    def _build(self, job: Job, policy: Policy) -> Refused:
+        actor = self._actors.get()
+        limit = sum(policy.granted) + OPEN_LIMIT_S
+        try:
+            parcel = packed(Work(job, policy, (), ()), self._cache)
+            refused, libraries = self._ray.get(actor.build.remote(parcel), timeout=limit)
+        except (HarnessError, self._ray.exceptions.RayError):  # whoever judges it meets the same, and tells
+            actor = self._replaced(actor)
+            return {}
+        finally:
+            self._actors.put(actor)
+        with tempfile.TemporaryDirectory(prefix="harness-parcel-") as folder:
+            keep(libraries, job.candidate.solution.digest, self._cache, Path(folder) / "libraries")
+        found: Refused = refused
+        return found
+
+    def _replaced(self, actor: Any) -> Any:
+        """Another actor, unless this one can go on or all are being ended."""
+        if self._is_closed:
+            return actor
+        self._ray.kill(actor)
+        self._living.append(self._make())
+        return self._living[-1]
+
+
+class Cluster(NamedTuple):
+    """Which cluster is meant, and how much of it.
+
+    Attributes:
+        address: Where it is; None for the one that ``RAY_ADDRESS`` names, else one on this machine.
+        lanes: How many lanes, on the CPU; None for one of two processors each.
+    """
+
+    address: str | None
+    lanes: int | None
+
+
+@contextlib.contextmanager
+def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) -> Iterator[Lanes]:
+    """Open lanes on a Ray cluster: one on each GPU, or as many as are asked for on the CPU.
+
+    Args:
+        cluster: Which one.
+        wanted: ``auto``, ``cpu`` or ``cuda``.
+        home: ``HARNESS_HOME`` on every node.
+        is_timed: Whether speed is measured, on a GPU.
+
+    Raises:
+        UsageError: Ray is not installed, the cluster cannot be joined, or single GPUs are asked for.
+        DeviceError: The cluster has no GPU.
+        HarnessError: No lane starts, or a node runs another version of the harness.
+    """
+    if wanted not in ("auto", "cpu", "cuda", "all"):
+        raise UsageError(f"--device {wanted}: a cluster's GPUs have no numbers; say cuda for all of them, or cpu")
+    with contextlib.ExitStack() as stack, unwinding():
+        ray = stack.enter_context(_joined(cluster.address))
+        resources = ray.cluster_resources()
+        gpus, processors = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
+        if wanted in ("cuda", "all") and not gpus:
+            raise DeviceError(f"--device {wanted}: the cluster has no GPU; say cpu")
+        is_cpu = wanted == "cpu" or not gpus
+        count = (cluster.lanes or max(1, processors // 2)) if is_cpu else gpus
+        place = Place("cpu" if is_cpu else "cuda:0", home, is_timed)
+        cache = BuildCache(home / "builds")
+        judging = ray.remote(JudgingActor).options(
+            num_cpus=1, num_gpus=0 if is_cpu else 1, max_restarts=0, scheduling_strategy="SPREAD"
+        )
+
+        def start(name: str) -> ClusterLane:
+            return ClusterLane(ray, judging.remote(place), name, cache)
+
+        started = []
+        for number in range(count):
+            started.append(start(f"lane {number + 1}"))
+            stack.callback(started[-1].close)
+        said = [lane.opened() for lane in started]
+        _check_versions(opened.environment for opened in said)
+        building = ray.remote(BuildingActor).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
+
+        def builders(most: int) -> Builders:
+            left = max(1, min(most, processors - count))
+            return ClusterBuilders(ray, lambda: building.remote(place, said[0].capability), cache, left)
+
+        handles: list[LaneHandle] = [*started]
+        kind = place.device.partition(":")[0]
+        lanes = Lanes(kind, said[0].environment, cache, builders, start, free=handles)
+        stack.enter_context(contextlib.closing(lanes))
+        yield lanes
+
+
+@contextlib.contextmanager
+def _joined(address: str | None) -> Iterator[Any]:
+    """Ray, connected to a cluster; to one that is started for the block where none is named.
+
+    Raises:
+        UsageError: Ray is not installed, or there is no cluster at the address.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise UsageError('--executor ray: Ray is not installed: pip install "kernel-harness[ray]"') from None
+    own: dict[str, Any] = {}
+    if address is None and "RAY_ADDRESS" not in os.environ:
+        package = str(Path(harness.__file__).resolve().parent.parent)
+        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        own = {"address": "local", "include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": path}}}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        ray.init(**({"address": address} | own), log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UsageError(f"--executor ray: no cluster can be joined: {error}") from None
+    for number, handler in handlers.items():
+        signal.signal(number, handler)  # Ray's own would end the program where it stands
+    try:
+        yield ray
+    finally:
+        with shielded():
+            ray.shutdown()
+
+
+def _check_versions(environments: Iterable[dict[str, str]]) -> None:
+    """Verify that all nodes judge as this machine would.
+
+    Raises:
+        HarnessError: One has another version of the harness.
+    """
+    own = environment.describe("")["harness_code"]
+    for one in environments:
+        if one["harness_code"] != own:
+            raise HarnessError(
+                "a node of the cluster runs another version of the harness, whose verdicts are not comparable: install "
+                f"the same on all ({own[:12]} here, {one['harness_code'][:12]} there)"
+            )

@@ -1,0 +1,89 @@
+"""One candidate after another on one device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from harness.devices import check_device
+from harness.errors import ProblemError
+from harness.executors.ahead import Work
+from harness.executors.session import Session
+from harness.judge.evaluation import CandidateJudge
+from harness.judge.shared import Shared
+from harness.problems import fault_of
+from harness.records import EvaluationRecord
+from harness.text import one_line
+
+Progress = Callable[[str], None]
+Quiet = Callable[[], contextlib.AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Judges candidates, a fresh worker for each; a bad candidate or problem never affects the next.
+
+    Attributes:
+        session: The device and its workers.
+        quiet: Entered while a candidate is timed.
+        shared: What is known of references, for all candidates of a batch.
+    """
+
+    session: Session
+    quiet: Quiet = contextlib.nullcontext
+    shared: Shared = field(default_factory=Shared)
+
+    def judge(self, work: Work, progress: Progress) -> Iterator[EvaluationRecord | ProblemError]:
+        """Judge a candidate.
+
+        Args:
+            work: The candidate and its cases.
+            progress: Called with a word for what happens now.
+
+        Yields:
+            For each case, as soon as it is there, a record, or the error of a problem that does not run.
+
+        Raises:
+            DeviceError: After the candidate failed, the GPU does not work any more.
+        """
+        session, candidate = self.session, work.job.candidate
+        policy = replace(work.policy, device=session.device)
+        judge = CandidateJudge(
+            candidate,
+            policy,
+            session.surroundings,
+            session.workers,
+            _Prefixed(one_line(candidate.solution.name), progress),
+            session.baseline,
+            self.shared,
+            work.refused,
+            self.quiet,
+        )
+        with contextlib.closing(judge):
+            for (case, constants), trials in zip(work.cases, work.trials, strict=True):
+                outcome: EvaluationRecord | ProblemError
+                try:
+                    outcome = judge.evaluate(case, constants, trials)
+                except ProblemError as error:
+                    outcome = error
+                except (Exception, SystemExit, GeneratorExit) as error:
+                    # The problem's code runs in this process: what it raises ends its own cases, not the program.
+                    fault = fault_of(candidate.problem, error)
+                    if fault is None:
+                        raise
+                    outcome = fault
+                yield outcome
+                if isinstance(outcome, EvaluationRecord) and judge.may_have_harmed_the_device:
+                    check_device(session.device)
+
+
+@dataclass(frozen=True)
+class _Prefixed:
+    """A progress callback that names the candidate."""
+
+    name: str
+    progress: Progress
+
+    def __call__(self, words: str) -> None:
+        self.progress(f"{self.name}: {words}")

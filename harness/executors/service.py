@@ -1,0 +1,184 @@
+"""``python -m harness.executors.service DESCRIPTOR``: the driver of a program that asks through ``harness.Evaluator``.
+
+It has the judge, the store and all other processes, so that the program itself has one child and imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from harness import interrupts
+from harness.devices import several
+from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
+from harness.executors import local
+from harness.executors.ahead import most_builders
+from harness.executors.lanes import Lanes, lanes_on
+from harness.executors.ledger import Ledger
+from harness.executors.link import Failure, Request, Response, Service, Serving
+from harness.executors.once import chosen_case
+from harness.executors.plan import Cases, Choice, Job
+from harness.executors.session import Session, opened
+from harness.judge.draws import new_secret
+from harness.judge.policy import Policy
+from harness.problems import Problem
+from harness.records import EvaluationRecord
+from harness.solutions import Candidate, find_problem, read_solution, select
+from harness.store import Store, new_run_name
+
+
+class Requests:
+    """What the program asks, as jobs; iterable once.
+
+    Args:
+        link: Where requests come from, and go back to that mean nothing.
+        service: How to judge.
+        on_cpu: Whether cases are chosen for the emulator.
+        folder: An empty folder, for sources' files.
+    """
+
+    def __init__(self, link: Connection, service: Service, on_cpu: bool, folder: Path):
+        self._link = link
+        self._service = service
+        self._on_cpu = on_cpu
+        self._folder = folder.resolve()
+        self._problems: dict[str, Problem] = {}
+        self._found: dict[str, list[EvaluationRecord]] = {}
+        self._errors: dict[str, HarnessError] = {}
+
+    def fileno(self) -> int:
+        """Can be read when there is a request, or the end."""
+        return self._link.fileno()
+
+    def is_ready(self) -> bool:
+        """Whether a request, or the end, is there."""
+        return self._link.poll()
+
+    def __iter__(self) -> Iterator[Job]:
+        while True:
+            try:
+                request: Request = self._link.recv()
+            except EOFError:
+                return
+            try:
+                job = self._job(request)
+            except HarnessError as error:
+                self._link.send(Response(request.number, (), error))
+                continue
+            self._found[str(request.number)] = []
+            yield job
+
+    def add(self, outcome: local.Verdict | local.Fault) -> None:
+        """Take in what came of a case."""
+        assert outcome.tag is not None
+        if isinstance(outcome, local.Fault):
+            self._errors[outcome.tag] = outcome.error
+        else:
+            self._found[outcome.tag].append(outcome.record)
+
+    def answer(self, job: Job) -> None:
+        """Tell what came of all cases of a candidate, and forget it."""
+        assert job.tag is not None
+        records, error = self._found.pop(job.tag), self._errors.pop(job.tag, None)
+        if job.candidate.solution.path.parent == self._folder:
+            job.candidate.solution.path.unlink(missing_ok=True)
+        self._link.send(Response(int(job.tag), tuple(records), error))
+
+    def _job(self, request: Request) -> Job:
+        problem = self._problem(request.problem) if request.problem is not None else None
+        if request.source is None:
+            found = select(self._service.root, [request.path or ""], None if problem is None else str(problem.path))
+            if len(found) != 1:
+                raise UsageError(f"{request.path!r} names {len(found)} solutions; ask for one at a time")
+            (candidate,) = found
+        elif problem is None:
+            raise UsageError("say which problem this source solves")
+        else:
+            file = self._folder / f"candidate_{request.number}.py"
+            file.write_text(request.source, encoding="utf-8", errors="surrogatepass")
+            candidate = Candidate(problem, read_solution(file, f"candidate {request.number}"))
+        wanted, solved = request.cases or ("",), candidate.problem
+        choices = [Choice((case,) if case else (), request.constants) for case in wanted]
+        cases: Cases = tuple(chosen_case(solved, choice, self._on_cpu) for choice in choices)
+        return Job(candidate, cases, str(request.number), self._service.time.of(solved))
+
+    def _problem(self, name: str) -> Problem:
+        if name not in self._problems:
+            self._problems[name] = find_problem(self._service.root, name)
+        return self._problems[name]
+
+
+def serve(link: Connection) -> None:
+    """Judge what is asked, until the program closes its end.
+
+    Raises:
+        HarnessError: The device, its tools or the store cannot be had.
+    """
+    service: Service = link.recv()
+    devices = several(service.device, service.lanes)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Store(service.home, writable=True))
+        place: Session | Lanes = (
+            stack.enter_context(lanes_on(devices, service.home, service.is_timed))
+            if len(devices) > 1
+            else stack.enter_context(opened(devices[0], service.home, True, service.is_timed))
+        )
+        policy = Policy(
+            place.device,
+            service.seed or new_secret(),
+            service.time.limits,
+            service.forward_only,
+            service.require_confinement,
+            service.baselines,
+            service.is_relaxed,
+            service.rules,
+            service.check,
+            service.is_timed,
+        )
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-service-")))
+        requests = Requests(link, service, place.device == "cpu", folder)
+        ledger = Ledger(store, new_run_name(), service.fresh, service.seed)
+        link.send(Serving(place.device, len(devices) + 2 * most_builders()))
+        outcomes = local.run(requests, policy, place, ledger, lambda _: None, source=requests, done=requests.answer)
+        for outcome in stack.enter_context(contextlib.closing(outcomes)):
+            requests.add(outcome)
+
+
+def _end_with(lifeline: int) -> None:
+    """Wait until the program has gone, and have this process end then, whatever it does."""
+    os.read(lifeline, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    """Serve on the descriptors that the command line names; the exit code."""
+    interrupts.install()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the program's, which then closes its end
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    descriptor, lifeline = map(int, sys.argv[1:])
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    with Connection(descriptor) as link:
+        try:
+            serve(link)
+        except HarnessError as error:
+            link.send(Failure(error))
+            return error.exit_code
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        except (BrokenPipeError, ConnectionResetError):  # the program has gone
+            return 0
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)  # whatever a problem's code has left running in this process has no say

@@ -1,0 +1,78 @@
+"""Workers are forked of a process that has imported torch, and are in every respect processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.executors.tools import tools_for
+from harness.judge.handle import WorkerHandle, Workers
+from harness.judge.zygote import Zygote
+
+
+@pytest.fixture
+def zygote() -> Iterator[Zygote]:
+    with contextlib.closing(Zygote()) as zygote:
+        yield zygote
+
+
+@pytest.fixture
+def workers(zygote: Zygote, home: Path) -> Iterator[Workers]:
+    with contextlib.closing(Workers("cpu", tools_for("cpu", home).libraries, None, zygote=zygote)) as workers:
+        yield workers
+
+
+def _number(worker: WorkerHandle) -> int:
+    (number,) = Zygote.living - {one for one in Zygote.living if (Path(f"/proc/{one}/cwd").readlink() == Path("/"))}
+    assert Path(f"/proc/{number}/cwd").readlink() == worker.folder
+    return number
+
+
+def test_a_worker_is_the_judges_child_with_nothing_of_the_zygotes(workers: Workers, zygote: Zygote) -> None:
+    with contextlib.closing(workers.take()) as worker:
+        worker.start()
+        number = _number(worker)
+        stat = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        assert (int(stat[1]), int(stat[3])) == (os.getpid(), number)  # parent, session
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{number}/status").read_text().splitlines())
+        assert status["Threads"].strip() == "1"
+        assert int(status["SigCgt"], 16) == 1 << (signal.SIGINT - 1)  # Python's own
+        descriptors = {int(path.name) for path in Path(f"/proc/{number}/fd").iterdir()}
+        assert descriptors == {0, 1, 2, 3}
+        assert zygote.pid != number
+    assert not Path(f"/proc/{number}").exists()
+
+
+def test_a_zygote_that_dies_is_replaced_and_its_workers_live(workers: Workers, zygote: Zygote) -> None:
+    with contextlib.closing(workers.take()) as first:
+        before = zygote.pid
+        os.kill(before, signal.SIGKILL)
+        with contextlib.closing(workers.take()) as second:
+            first.start()
+            second.start()
+        assert zygote.pid != before
+
+
+def test_threads_start_and_end_workers_side_by_side(workers: Workers) -> None:
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            for _ in range(3):
+                with contextlib.closing(workers.take()) as worker:
+                    worker.start()
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
