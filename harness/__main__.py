@@ -35,6 +35,7 @@ COMMANDS = {
     "profile": "Show which kernels a solution launches, and for how long.",
     "render": "Render templates into solution files.",
     "show": "Show everything about one record, with the command that repeats it.",
+    "store": "Merge the records of several machines.",
     "validate": "Check a problem: does every case run and repeat itself, and would wrong answers fail?",
 }
 

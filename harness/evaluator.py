@@ -24,9 +24,9 @@ from harness.errors import HarnessError, UsageError
 from harness.executors.link import QUIET, Failure, Request, Response, Service, Serving
 from harness.executors.plan import Time
 from harness.judge.handle import Limits
+from harness.judge.integrity import switched
 from harness.paths import harness_home, project_root
 from harness.records import EvaluationRecord, Status
-from harness.rules import refused
 
 #: Longest that the judge may take to end its workers.
 END_LIMIT_S = 60.0
@@ -84,7 +84,8 @@ class Evaluator:
         timed: Whether speed is measured, on a GPU.
         baselines: What to time against beside eager (``harness.baselines``).
         relaxed: Accept errors up to the tolerances of torch's own tests.
-        refuse: Rules to enforce that are only reported (``harness.rules``).
+        refuse: Rules to enforce that are only reported (``evaluate --rules`` lists them).
+        rules: Other modes of rules by name: ``off``, ``report`` or ``enforce``.
         require_confinement: Run nothing that is not confined in full.
         fresh: Judge again what the store has an answer for.
         seed: Secret of an earlier run, in hex, to repeat its draws.
@@ -108,6 +109,7 @@ class Evaluator:
         baselines: Sequence[str] = (),
         relaxed: bool = False,
         refuse: Sequence[str] = (),
+        rules: Mapping[str, str] | None = None,
         require_confinement: bool = False,
         fresh: bool = False,
         seed: str | None = None,
@@ -125,7 +127,7 @@ class Evaluator:
             is_timed=timed,
             require_confinement=require_confinement,
             is_relaxed=relaxed,
-            refused=refused(refuse),
+            rules=switched([f"{name}={mode}" for name, mode in (rules or {}).items()], refuse),
             check="",
             baselines=known_baselines.chosen(baselines),
             fresh=fresh,

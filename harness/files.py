@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import io
 import os
 import stat
@@ -41,6 +43,19 @@ def source_text(data: bytes) -> str:
         return data.decode(encoding)
     except (SyntaxError, ValueError, LookupError):
         return data.decode("utf-8-sig", "backslashreplace")
+
+
+def source_bytes(text: str, digest: str) -> bytes | None:
+    """The bytes that ``source_text`` made a text of, known by their sha256; None where they cannot be had again."""
+    encodings = ["utf-8", "utf-8-sig"]
+    with contextlib.suppress(SyntaxError):
+        encodings.append(tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)[0])
+    for encoding in encodings:
+        with contextlib.suppress(ValueError, LookupError):
+            data = text.encode(encoding)
+            if hashlib.sha256(data).hexdigest() == digest:
+                return data
+    return None
 
 
 def write_whole(path: Path, data: bytes) -> None:

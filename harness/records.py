@@ -302,7 +302,8 @@ class EvaluationRecord:
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
             ``timing`` (False, on a GPU), ``require_confinement``, ``trials``, ``baselines``, ``precision``
-            (``relaxed``) and ``refused`` (rules that are only reported otherwise) where they were asked for.
+            (``relaxed``) and ``rules`` (integrity rules with another mode than by default: ``off``, ``report``,
+            ``enforce``) where they were asked for; ``replay`` (True) where an earlier evaluation was repeated.
         solution_path: Where the solution file lay.
         problem_path: Where the problem file lay.
         record: The record's own name in the store, 12 hex digits.
@@ -321,6 +322,13 @@ class EvaluationRecord:
             ``passed`` or ``failed`` with the worst tensor and the share of its budget, or ``left out`` and why. They
             change no verdict. Empty where the problem declares none, and where the candidate did not pass before.
         compiled: What nvcc made of its CUDA sources (``--check``); None where that was not asked for, or not come to.
+        settings: What ``--set`` made the case of, as it takes them: a list in ``constants`` may have been a tuple.
+        digests: By tensor a digest of its bits in each trial: of what the candidate was ``given`` (inputs, parameters
+            and buffers), of outputs, buffers and, as ``gradient of NAME``, gradients under all cotangents (see
+            ``judge.digests``). Empty where it did not get through a trial.
+        replay: Where an earlier evaluation was repeated: the record ``of`` it, the ``outcome`` (``identical``, ``same
+            verdict``, ``different``), ``why``, ``differences`` (``field``, ``then``, ``now``), what of the
+            ``environment`` is another now, and the ``spread`` of results on the same inputs (see ``judge.repeats``).
     """
 
     problem: str
@@ -373,6 +381,9 @@ class EvaluationRecord:
     confinement: dict[str, str] = field(default_factory=dict)
     further_draws: dict[str, str] = field(default_factory=dict)
     compiled: Compilation | None = None
+    settings: tuple[str, ...] = ()
+    digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    replay: dict[str, Any] = field(default_factory=dict)
 
     @property
     def unconfined(self) -> dict[str, str]:

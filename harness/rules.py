@@ -1,30 +1,54 @@
-"""The integrity rules by name: what is enforced, and what is reported and may be refused (docs/integrity.md)."""
+"""The integrity rules by name: what is enforced, and what is reported and may be enforced (docs/integrity.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from harness.errors import UsageError, suggestion
+import enum
+from collections.abc import Mapping
+from typing import Any
 
 PROTOCOL, INPUT_MUTATION, LATE_WRITE, CLOCK = "protocol", "input_mutation", "late_write", "clock"
 REPLACED_FUNCTIONS = "replaced-functions"
 NO_OWN_KERNEL, LIBRARY_OPERATORS, OTHER_STREAMS = "no-own-kernel", "library-operators", "other-streams"
 THREADS, FLAGS = "live-threads", "flags"
 
-#: Who breaks one is ``CHEATED``.
+#: Who breaks one is ``CHEATED``, unless the user wants less.
 ENFORCED = (PROTOCOL, INPUT_MUTATION, LATE_WRITE, CLOCK, REPLACED_FUNCTIONS)
 #: Honest solutions do this too, for reasons of their own.
 REPORTED = (NO_OWN_KERNEL, LIBRARY_OPERATORS, OTHER_STREAMS, THREADS, FLAGS)
+#: What each one is broken by.
+MEANINGS = {
+    PROTOCOL: "a message that is none of the closed schema, or comes out of turn",
+    INPUT_MUTATION: "an input that forward or backward changed",
+    LATE_WRITE: "a result written after the answer that its call was done",
+    CLOCK: "a time that the judge's own clock refutes",
+    REPLACED_FUNCTIONS: "a replaced function that tells time, waits, compares or passes results on",
+    NO_OWN_KERNEL: "no kernel that the solution built ran in one of the directions, or in both",
+    LIBRARY_OPERATORS: "heavy operators of torch ran",
+    OTHER_STREAMS: "kernels or copies ran on other streams than the call's",
+    THREADS: "Python threads live on between calls",
+    FLAGS: "settings of torch are left changed",
+}
 
 
-def refused(names: Iterable[str]) -> tuple[str, ...]:
-    """The reported rules that a user wants enforced, each once, in the order of ``REPORTED``.
+class Mode(enum.StrEnum):
+    """What comes of a broken rule: nothing, a finding of level ``report``, or ``CHEATED``."""
 
-    Raises:
-        UsageError: There is no such rule.
-    """
-    wanted = list(names)
-    for name in wanted:
-        if name not in REPORTED:
-            raise UsageError(f"--refuse {name!r}: no rule of that name is reported.{suggestion(name, REPORTED)}")
-    return tuple(name for name in REPORTED if name in wanted)
+    OFF = "off"
+    REPORT = "report"
+    ENFORCE = "enforce"
+
+
+def changed_rules(policy: Mapping[str, Any]) -> dict[str, Mode]:
+    """The rules whose mode a record's policy changed."""
+    earlier = dict.fromkeys(policy.get("refused", ()), Mode.ENFORCE)  # as records had it before there were modes
+    return earlier | {name: Mode(mode) for name, mode in policy.get("rules", {}).items()}
+
+
+def weakened(policy: Mapping[str, Any]) -> dict[str, Mode]:
+    """The rules that are enforced by default, and were not in a record."""
+    return {name: mode for name, mode in changed_rules(policy).items() if name in ENFORCED and mode != Mode.ENFORCE}
+
+
+def rules_text(rules: Mapping[str, Mode]) -> str:
+    """Modes as ``--rules`` takes them."""
+    return ",".join(f"{name}={mode}" for name, mode in rules.items())

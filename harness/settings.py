@@ -30,6 +30,7 @@ class Setting:
         default: Its value where nobody sets it; None where the program decides (``help`` says how).
         help: What it means, for ``--help`` and ``config --show``.
         is_path: Whether a relative value in the table is relative to the table's file.
+        flag: What the flag without a value stands for; it may then be given several times. Empty where it needs one.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Setting:
     default: Any
     help: str
     is_path: bool = False
+    flag: str = ""
 
     @property
     def variable(self) -> str:
@@ -83,6 +85,14 @@ SETTINGS = {
             None,
             "Exit with 1 where a measured speedup over eager is below this. [default: no bound]",
         ),
+        Setting(
+            "rules",
+            click.STRING,
+            None,
+            "What comes of a broken integrity rule: NAME=off, NAME=report or NAME=enforce, several with commas between "
+            "them; repeatable. Without a value: list the rules.",
+            flag="list",
+        ),
     )
 }
 
@@ -103,6 +113,7 @@ class Table:
 def option(name: str) -> Callable[[Function], Function]:
     """The click option of a setting."""
     setting = SETTINGS[name]
+    several: dict[str, Any] = {"is_flag": False, "flag_value": setting.flag, "multiple": True} if setting.flag else {}
     return click.option(
         f"--{name}",
         type=setting.type,
@@ -111,6 +122,7 @@ def option(name: str) -> Callable[[Function], Function]:
         show_default=setting.default is not None,
         show_envvar=True,
         help=setting.help,
+        **several,
     )
 
 
@@ -150,7 +162,7 @@ def read_table(start: Path) -> Table:
 
 def default_map(table: Table) -> dict[str, Any]:
     """The table's values as click wants them: by the names of Python arguments."""
-    return {name.replace("-", "_"): value for name, value in table.values.items()}
+    return {name.replace("-", "_"): [value] if SETTINGS[name].flag else value for name, value in table.values.items()}
 
 
 def _checked(path: Path, name: str, value: Any) -> Any:

@@ -32,7 +32,7 @@ APPLICATION_ID = 0x4B487374
 #: Seconds to wait for another program that writes.
 BUSY_TIMEOUT_S = 30.0
 #: What of a record's environment says which software and machine it holds for.
-_IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
+IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
 
 _FIRST_LAYOUT = """
 CREATE TABLE sources (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
@@ -61,6 +61,14 @@ CREATE TRIGGER records_remain BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT,
 MIGRATIONS = (_FIRST_LAYOUT,)
 
 
+class Kept(NamedTuple):
+    """A record with the text that the store has of it, and its solution's."""
+
+    record: EvaluationRecord
+    body: str
+    source: str
+
+
 class RunSummary(NamedTuple):
     """One command's records, counted."""
 
@@ -83,7 +91,7 @@ def identity(record: EvaluationRecord) -> str:
         "constants": record.constants,
         "device": record.device.partition(":")[0],
         "policy": record.policy,
-        "environment": {name: record.environment.get(name) for name in _IDENTIFYING},
+        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
     }
     return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
 
@@ -100,8 +108,8 @@ class Store:
         StoreError: The file cannot be opened, is damaged, newer, or not a store.
     """
 
-    def __init__(self, home: Path, writable: bool = False):
-        self.path = home / FILE_NAME
+    def __init__(self, home: Path, writable: bool = False, name: str = FILE_NAME):
+        self.path = home / name
         self._connection: sqlite3.Connection | None = None
         if is_there(self.path) and not os.path.isfile(self.path):  # noqa: PTH113 - False for any odd name
             raise StoreError(f"{self.path} is no file; set HARNESS_HOME to another folder")
@@ -126,17 +134,50 @@ class Store:
         Raises:
             StoreError: It could not be kept; the store is as it was.
         """
+        with self.one_transaction():
+            self.insert(Kept(record, record.to_json(), source))
+
+    @contextlib.contextmanager
+    def one_transaction(self) -> Iterator[None]:
+        """What is inserted meanwhile is kept as a whole, or not at all.
+
+        Raises:
+            StoreError: It could not be kept; the store is as it was.
+        """
+        with self._explained(), self._writing():
+            yield
+
+    def insert(self, kept: Kept) -> None:
+        """Keep a record within ``one_transaction``."""
+        assert self._connection is not None
+        record = kept.record
         row = {
             "record": record.record, "identity": identity(record), "seed": record.seed, "run": record.run,
             "created_at": record.created_at, "problem": record.problem, "solution": record.solution,
             "case_name": record.case, "device": record.device, "status": record.status.value,
-            "digest": record.digest, "body": record.to_json(),
+            "digest": record.digest, "body": kept.body,
         }  # fmt: skip
         columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
-        with self._explained(), self._writing() as connection:
-            row = {name: _writable(value) for name, value in row.items()}
-            connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (record.digest, _writable(source)))
-            connection.execute(f"INSERT INTO records ({columns}) VALUES ({values})", row)
+        row = {name: _writable(value) for name, value in row.items()}
+        text = _writable(kept.source)
+        self._connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (record.digest, text))
+        self._connection.execute(f"INSERT INTO records ({columns}) VALUES ({values})", row)
+
+    def everything(self) -> Iterator[Kept]:
+        """All records in the order in which the store got them, as texts too; what is damaged is found.
+
+        Raises:
+            StoreError: The file is damaged, or a record of it cannot be read.
+        """
+        for (found,) in self._rows("PRAGMA quick_check(1)", ()):
+            if found != "ok":
+                raise StoreError(f"the store {self.path} is damaged ({found}); nothing was written to it")
+        query = "SELECT record, digest, body, text FROM records LEFT JOIN sources USING (digest) ORDER BY number"
+        for name, digest, body, text in self._rows(query, ()):
+            record = self._parsed(name, body)
+            if (record.record, record.digest) != (name, digest) or text is None:
+                raise StoreError(f"{self.path}: record {name} is damaged: its text and its row do not say the same")
+            yield Kept(record, body, text)
 
     def find(
         self, wanted: str, seed: str | None, usable: Callable[[EvaluationRecord], bool]
@@ -148,9 +189,20 @@ class Store:
             seed: The secret that it must have been made with; None for any.
             usable: Says whether a record answers the question.
         """
-        for record in self._records("identity = ? AND (?2 IS NULL OR seed = ?2)", (wanted, seed), newest_first=True):
+        condition = "identity = ? AND (?2 IS NULL OR seed = ?2)"
+        for record in self._records(condition, (wanted, seed), newest_first=True, order="created_at"):
             if usable(record):
                 return record
+        return None
+
+    def of_identity(self, wanted: str) -> Iterator[EvaluationRecord]:
+        """All records of an identity, newest first."""
+        return self._records("identity = ?", (wanted,), newest_first=True, order="created_at")
+
+    def body(self, name: str) -> str | None:
+        """The text of the record that has exactly this name."""
+        for (body,) in self._rows("SELECT body FROM records WHERE record = ?", (name,)):
+            return str(body)
         return None
 
     def get(self, name: str) -> EvaluationRecord:
@@ -177,7 +229,7 @@ class Store:
 
     def of_solution(self, digest: str, newest_first: bool = False) -> Iterator[EvaluationRecord]:
         """All records of a solution file's text, oldest first unless told otherwise."""
-        return self._records("digest = ?", (digest,), newest_first)
+        return self._records("digest = ?", (digest,), newest_first, order="created_at")
 
     def newest_passed(self, problem: str, case: str, limit: int) -> Iterator[EvaluationRecord]:
         """The newest records of a case, of any solution, that passed."""
@@ -213,15 +265,19 @@ class Store:
         return self._records("record >= ?1 AND record < ?1 || 'g'", (name,))
 
     def _records(
-        self, condition: str, arguments: tuple[Any, ...], newest_first: bool = False
+        self, condition: str, arguments: tuple[Any, ...], newest_first: bool = False, order: str = "number"
     ) -> Iterator[EvaluationRecord]:
-        order = "DESC" if newest_first else "ASC"
-        query = f"SELECT record, body FROM records WHERE {condition} ORDER BY number {order}"
+        """Records in the order in which the store got them, or, where few are meant, were made: some were merged in."""
+        way = "DESC" if newest_first else "ASC"
+        query = f"SELECT record, body FROM records WHERE {condition} ORDER BY {order} {way}, number {way}"
         for name, body in self._rows(query, arguments):
-            try:
-                yield EvaluationRecord.from_json(body)
-            except (ValueError, OverflowError) as error:
-                raise StoreError(f"{self.path}: record {name} cannot be read: {error}") from None
+            yield self._parsed(name, body)
+
+    def _parsed(self, name: str, body: str) -> EvaluationRecord:
+        try:
+            return EvaluationRecord.from_json(body)
+        except (ValueError, OverflowError) as error:
+            raise StoreError(f"{self.path}: record {name} cannot be read: {error}") from None
 
     def _rows(self, query: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         if self._connection is None:

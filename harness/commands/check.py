@@ -7,8 +7,8 @@ import click
 from harness.commands import evaluate
 
 #: Options of ``evaluate`` that mean nothing where kernels are checked: it runs on the emulator, without timing.
-_WITHOUT = frozenset({"check", "device", "fail_below", "rivals", "no_timing"})
-_NOT_TIMED = {"fail_below": None, "rivals": (), "no_timing": False}
+_WITHOUT = frozenset({"check", "device", "fail_below", "rivals", "no_timing", "replay"})
+_NOT_TIMED = {"fail_below": None, "rivals": (), "no_timing": False, "replay": None}
 
 
 @click.command(

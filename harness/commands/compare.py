@@ -17,7 +17,7 @@ from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
 from harness.files import is_there
 from harness.paths import harness_home, project_root
 from harness.records import EvaluationRecord
-from harness.report.comparison import Entry, Group, as_json, group, machine, markdown
+from harness.report.comparison import Entry, Group, as_json, group, machines, markdown
 from harness.settings import option
 from harness.solutions import Candidate, problem_paths, select
 from harness.store import Store, read_results
@@ -171,7 +171,7 @@ def _grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> l
     """Groups by problem and case; single records of different cases make one group, if forced."""
     if all(len(operand.entries) == 1 for operand in found) and not cases:
         entries = [operand.entries[0] for operand in found]
-        return [group(_title(entries[0].record), entries, force)]
+        return [group(_title(entries), entries, force)]
     by_case = [{(one.record.problem, one.record.case): one for one in operand.entries} for operand in found]
     return _in_common([operand.name for operand in found], by_case, cases, force)
 
@@ -201,8 +201,10 @@ def _in_common(
         rest = [" ".join(key) for key in one if key not in common]
         if rest:
             print(f"{name}: left out, for the others have no record of it: {', '.join(rest)}", file=sys.stderr)
-    return [group(_title(keyed[0][key].record, key[0]), [one[key] for one in keyed], force) for key in common]
+    groups = [(key[0], [one[key] for one in keyed]) for key in common]
+    return [group(_title(entries, first), entries, force) for first, entries in groups]
 
 
-def _title(record: EvaluationRecord, first: str | None = None) -> str:
-    return f"{first or record.problem} {record.case} on {machine(record)}"
+def _title(entries: Sequence[Entry], first: str | None = None) -> str:
+    records = [entry.record for entry in entries]
+    return f"{first or records[0].problem} {records[0].case} on {machines(records)}"

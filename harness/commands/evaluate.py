@@ -19,6 +19,9 @@ from tqdm import tqdm
 
 from harness import baselines
 from harness.commands.lines import LineReader, Lines
+from harness.commands.replay import Wish
+from harness.commands.replay import replay as replayed
+from harness.commands.rules import LISTED, print_rules
 from harness.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
@@ -35,10 +38,11 @@ from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, Job, Planner, Time
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
+from harness.judge.integrity import switched
 from harness.paths import harness_home, project_root
 from harness.problems import parse_settings
 from harness.records import EvaluationRecord, Status
-from harness.rules import REPORTED, refused
+from harness.rules import Mode
 from harness.settings import option
 from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
@@ -129,13 +133,8 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     show_default=True,
     help="How exact results must be: as the problem's precision class demands, or to 1e-4 (half precision: 1e-2).",
 )
-@click.option(
-    "--refuse",
-    "refusals",
-    multiple=True,
-    metavar="RULE",
-    help=f"Enforce a rule that is only reported: {', '.join(REPORTED)}; repeatable.",
-)
+@option("rules")
+@click.option("--refuse", "refusals", multiple=True, metavar="RULE", help="The same as --rules RULE=enforce.")
 @click.option(
     "--check",
     is_flag=True,
@@ -147,6 +146,11 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     help=f"Whose limits --check holds launches to, and what it compiles for. [default: {architectures.DEFAULT}]",
 )
 @click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
+@click.option(
+    "--replay",
+    metavar="RECORD",
+    help="Repeat this record's evaluation (its name, as `show` takes it) and say whether it came out the same.",
+)
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
 def command(
@@ -172,9 +176,11 @@ def command(
     no_timing: bool,
     require_confinement: bool,
     precision: str,
+    rules: tuple[str, ...],
     refusals: tuple[str, ...],
     check: bool,
     arch: str | None,
+    replay: str | None,
     seed: str | None,
     as_json: bool,
 ) -> int:
@@ -191,10 +197,19 @@ def command(
       python -m harness evaluate answer.py --problem group_norm --set batch_size=2 --json
       python -m harness evaluate --device cuda:0 --fail-below 1.2 --fresh
       python -m harness evaluate group_norm --check
+      python -m harness evaluate --replay 95f4c68cadf7
+      python -m harness evaluate --rules
+      python -m harness evaluate group_norm --rules library-operators=enforce,flags=off
       generate | python -m harness evaluate - --problem group_norm --json
 
     Every finished evaluation is in the store before it is shown; the same one asked again is answered from there.
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    changed_rules = switched([text for text in rules if text != LISTED], refusals)
+    if LISTED in rules:
+        print_rules(changed_rules, as_json)
+        return EXIT_PASSED
+    if replay is not None:
+        return replayed(Wish(replay, problem, device, root, home, as_json))
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
@@ -230,7 +245,7 @@ def command(
         is_timed=not no_timing,
         require_confinement=require_confinement,
         is_relaxed=precision == "relaxed",
-        refused=refused(refusals),
+        rules=changed_rules,
         check=(arch or architectures.DEFAULT) if check else "",
         baselines=rivals,
         seed=seed,
@@ -286,7 +301,7 @@ class Order:
         is_timed: Whether speed is measured on a GPU.
         require_confinement: Run nothing that is not confined in full.
         is_relaxed: Accept errors up to the tolerances of torch's own tests.
-        refused: Rules to enforce that are only reported.
+        rules: The integrity rules that have another mode than by default.
         check: The architecture to check kernels for; empty for no checks.
         baselines: Baselines beside eager.
         seed: The secret that the user named.
@@ -311,7 +326,7 @@ class Order:
     is_timed: bool
     require_confinement: bool
     is_relaxed: bool
-    refused: tuple[str, ...]
+    rules: dict[str, Mode]
     check: str
     baselines: tuple[str, ...]
     seed: str | None
@@ -352,7 +367,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.require_confinement,
             baselines.chosen(order.baselines),
             order.is_relaxed,
-            order.refused,
+            order.rules,
             order.check,
             order.is_timed,
         )

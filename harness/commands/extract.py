@@ -33,7 +33,7 @@ _LONGEST_NAME = 100
 #: The options of ``evaluate`` that say how to judge.
 _JUDGING = (
     *("device", "cases", "settings", "timeout", "build_timeout", "fail_below", "rivals", "fresh", "home"),
-    *("forward_only", "no_timing", "precision", "refusals", "check", "arch", "require_confinement", "seed"),
+    *("forward_only", "no_timing", "precision", "rules", "refusals", "check", "arch", "require_confinement", "seed"),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.executors.plan import Time
 from harness.records import EvaluationRecord
+from harness.rules import Mode
 
 #: What these processes are started with: torch prints this where NumPy is not installed, and nothing here needs NumPy.
 QUIET = ("-W", "ignore:Failed to initialize NumPy:UserWarning")
@@ -98,7 +99,7 @@ class Service:
         is_timed: Whether speed is measured on a GPU.
         require_confinement: Judge nothing where a layer is missing.
         is_relaxed: Accept errors up to the tolerances of torch's own tests.
-        refused: Rules to enforce that are only reported.
+        rules: The integrity rules that have another mode than by default.
         check: The architecture to check kernels for; empty for no checks.
         baselines: What to time against.
         fresh: Judge again what is in the store.
@@ -114,7 +115,7 @@ class Service:
     is_timed: bool
     require_confinement: bool
     is_relaxed: bool
-    refused: tuple[str, ...]
+    rules: dict[str, Mode]
     check: str
     baselines: tuple[str, ...]
     fresh: bool

@@ -78,7 +78,7 @@ def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
     from harness.judge.fitting import size_of, why_not
 
     fitting: list[tuple[float, Case]] = []
-    with _faults_told(problem):
+    with faults_told(problem):
         for name, constants in problem.cases.items():
             size = size_of(problem, constants)
             if why_not(size, available_memory()) is None:
@@ -97,12 +97,12 @@ def _record(task: Task, session: Session) -> EvaluationRecord:
     case = chosen_case(problem, task.choice, session.device == "cpu")
     policy = Policy(session.device, new_secret(), task.limits)
     judge = CandidateJudge(task.candidate, policy, session.surroundings, session.workers, task.progress)
-    with contextlib.closing(judge), _faults_told(problem):
+    with contextlib.closing(judge), faults_told(problem):
         return judge.evaluate(*case, trials=1)
 
 
 @contextlib.contextmanager
-def _faults_told(problem: Problem) -> Iterator[None]:
+def faults_told(problem: Problem) -> Iterator[None]:
     """Have what a problem's own code raises in this process arrive as the problem's error."""
     try:
         yield

@@ -138,7 +138,7 @@ def serve(link: Connection) -> None:
             service.require_confinement,
             service.baselines,
             service.is_relaxed,
-            service.refused,
+            service.rules,
             service.check,
             service.is_timed,
         )

@@ -66,6 +66,7 @@ class TrialResult:
         lower_class: For a failing tensor, the lower precision class that accounts for its error.
         again: Whether forward ran once more before its first result was read.
         is_unsteady: Whether it failed, and passed when it ran again, whatever the order of threads.
+        digests: Digests of what the candidate was given and returned, by name (see ``judge.digests``).
     """
 
     pieces: int = 1
@@ -75,6 +76,7 @@ class TrialResult:
     lower_class: dict[str, PrecisionClass] = field(default_factory=dict)
     again: bool = False
     is_unsteady: bool = False
+    digests: dict[str, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[TensorReport]:

@@ -29,10 +29,12 @@ from harness.judge.fitting import shortage, spare_memory
 from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
+from harness.judge.integrity import Integrity
 from harness.judge.kinks import Kinks
 from harness.judge.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
+from harness.judge.repeats import spread
 from harness.judge.shared import Known, Shape, Shared
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
@@ -40,7 +42,7 @@ from harness.judge.tracing import traced
 from harness.judge.trial import Setting
 from harness.judge.trials import budgets, run_trials, summary
 from harness.judge.watching import Watcher, Watching
-from harness.problems import ProblemModule
+from harness.problems import CUSTOM_CASE, ProblemModule
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
@@ -92,6 +94,7 @@ def blank_record(
         problem_digest=candidate.problem.digest,
         precision_class=candidate.problem.precision,
         constants=constants,
+        settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
         environment=environment,
         policy={
             "forward_only": policy.forward_only,
@@ -101,7 +104,8 @@ def blank_record(
             **({"require_confinement": True} if policy.require_confinement else {}),
             **({"baselines": list(policy.baselines)} if policy.baselines != (EAGER,) else {}),
             **({"precision": "relaxed"} if policy.is_relaxed else {}),
-            **({"refused": list(policy.refused)} if policy.refused else {}),
+            **({"rules": {name: str(mode) for name, mode in policy.rules.items()}} if policy.rules else {}),
+            **({"replay": True} if policy.is_replay else {}),
             **({"check": policy.check, "nvcc": nvcc_release()[0]} if policy.check else {}),
         },
         solution_path=str(candidate.solution.path),
@@ -169,6 +173,7 @@ class CandidateJudge:
         self._is_upset = self._was_upset = False
         self._stages = Stages()
         self._faults = Faults()
+        self._integrity = Integrity(policy.rules)
         self._never_loads: CandidateStopped | None = None
         self._scan: Future[tuple[Finding, ...]] | None = None
         self._gpu_build: GpuBuild | None = None
@@ -205,10 +210,11 @@ class CandidateJudge:
         record = self.blank(case, constants)
         self._stages = Stages()
         self._faults = Faults(bool(self._policy.check))
+        self._integrity = Integrity(self._policy.rules)
         if trials != TRIALS:
             record = replace(record, policy={**record.policy, "trials": trials})
         try:
-            record = self._refused(replace(record, **self._judge(case, constants, trials, clock)))
+            record = replace(record, **self._judge(case, constants, trials, clock))
         except CandidateStopped as stop:
             record = self._stopped(record, stop)
         except (torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -227,7 +233,7 @@ class CandidateJudge:
         self._was_upset = record.status is not Status.PASSED or self._is_upset
         if self._was_upset:
             self.close()
-        return replace(
+        record = replace(
             record,
             build_s=clock.build_s - build_before,
             run_s=clock.run_s,
@@ -235,18 +241,9 @@ class CandidateJudge:
             stages_s=self._stages.leave(),
             log=log,
             confinement=confinement,
-            findings=(*record.findings, *self._scanned()),
+            findings=(*record.findings, *self._integrity.found, *self._scanned()),
         )
-
-    def _refused(self, record: EvaluationRecord) -> EvaluationRecord:
-        """The record, ``CHEATED`` where it passed and a rule is broken that the user wants enforced."""
-        if record.status is Status.PASSED:
-            for finding in record.findings:
-                if finding.kind in self._policy.refused:
-                    message = f"{finding.message} (refused by --refuse {finding.kind})"
-                    told = "\n".join(filter(None, (message, record.message)))
-                    return replace(record, status=Status.CHEATED, rule=finding.kind, message=told)
-        return record
+        return self._integrity.decided(record)
 
     def _with_gpu_build(self, record: EvaluationRecord, built: bool) -> EvaluationRecord:
         """The record with what nvcc makes of the sources: ``BUILD_ERROR`` where it passed and they do not compile.
@@ -315,7 +312,7 @@ class CandidateJudge:
         exchange = Exchange(
             args, first.inputs, first.state, shape.outputs,
             {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
-            input_names(first), self._device,
+            input_names(first), self._device, self._integrity,
         )  # fmt: skip
         with contextlib.closing(exchange), contextlib.ExitStack() as at_end:
             at_end.callback(self._shared.trim)
@@ -388,6 +385,8 @@ class CandidateJudge:
             fields["shared_draws"] = known.shared
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
+            if self._policy.is_replay:
+                fields["replay"] = {"spread": self._spread(setting, worker, source, seeds[0])}
             return {
                 **fields, "status": status, "message": message, "findings": findings, "further_draws": further.ends
             }  # fmt: skip
@@ -424,6 +423,17 @@ class CandidateJudge:
         forms = [Form(output.shape, output.dtype) for output in graph.outputs]
         return Shape(forms, leaves, graph.structure, watcher.found)
 
+    def _spread(self, setting: Setting, worker: WorkerHandle, source: Source, seed: int) -> dict[str, Any]:
+        """How far the candidate's results on the first trial's inputs lie apart."""
+        if worker.is_closed:
+            return {"failure": "its process has ended"}
+        self._stages.enter("repeats")
+        self._progress("running again on the same inputs")
+        drawn = draw(source.problem, source.module, source.args, seed, source.device)
+        found = spread(setting, worker, Clock(*self._policy.granted), drawn)
+        self._is_upset = self._is_upset or "failure" in found
+        return found
+
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
         return named | dict(first.model.named_parameters())
@@ -449,23 +459,27 @@ class CandidateJudge:
                 fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
                 try:
                     fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
-                except BaselineError as error:
-                    note = f"note: short calls were not measured in other ways: {error.words}"
+                except (BaselineError, CandidateStopped) as error:
+                    if isinstance(error, CandidateStopped) and not self._integrity.tolerates(error):
+                        raise
+                    words = error.words if isinstance(error, BaselineError) else error.message
+                    note = f"note: short calls were not measured in other ways: {words}"
                     fields["message"] = "\n".join(filter(None, (fields["message"], note)))
                 self._is_upset = timing.is_upset
                 return fields
         self._stages.enter("kernels")  # once its rivals have given their memory back
         return untimed | traced(contest.setting, worker, evidence_clock)
 
-    @staticmethod
-    def _untimed(error: Exception) -> dict[str, Any]:
+    def _untimed(self, error: Exception) -> dict[str, Any]:
         """What is said of a candidate that passed and could not be timed.
 
         Raises:
             CandidateStopped: That was its own fault; memory that is short beside rivals is not.
         """
         if isinstance(error, CandidateStopped) and error.status is not Status.OUT_OF_MEMORY:
-            raise error
+            if not self._integrity.tolerates(error):
+                raise error
+            return {"message": f"speed was not measured: {error.message}"}
         words = error.words if isinstance(error, BaselineError) else f"memory is short beside its rivals: {error}"
         return {"message": f"speed was not measured: {words}"}
 
@@ -555,6 +569,40 @@ class CandidateJudge:
 
     def blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
         """The record of a case as it stands before anything has run."""
+        limits = self._policy.limits
+        return EvaluationRecord(
+            problem=self._candidate.problem.name,
+            solution=self._candidate.solution.name,
+            case=case,
+            device=self._policy.device,
+            status=Status.HARNESS_ERROR,
+            message="",
+            seed=self._policy.secret,
+            digest=self._candidate.solution.digest,
+            problem_digest=self._candidate.problem.digest,
+            precision_class=self._candidate.problem.precision,
+            constants=constants,
+            settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
+            environment=self._surroundings.environment,
+            policy={
+                "forward_only": self._policy.forward_only,
+                "timeout_s": limits.run_s,
+                "build_timeout_s": limits.build_s,
+                **({"timing": False} if self._policy.device != "cpu" and not self._policy.is_timed else {}),
+                **({"require_confinement": True} if self._policy.require_confinement else {}),
+                **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
+                **({"precision": "relaxed"} if self._policy.is_relaxed else {}),
+                **(
+                    {"rules": {name: str(mode) for name, mode in self._policy.rules.items()}}
+                    if self._policy.rules
+                    else {}
+                ),
+                **({"replay": True} if self._policy.is_replay else {}),
+                **({"check": self._policy.check, "nvcc": nvcc_release()[0]} if self._policy.check else {}),
+            },
+            solution_path=str(self._candidate.solution.path),
+            problem_path=str(self._candidate.problem.path.resolve()),
+        )
         return blank_record(self._candidate, self._policy, self._surroundings.environment, case, constants)
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:

@@ -10,6 +10,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.handle import CandidateStopped
+from harness.judge.integrity import Integrity
 from harness.records import Finding, Status
 from harness.rules import INPUT_MUTATION
 from harness.wire import cuda_memory
@@ -84,6 +85,7 @@ class Exchange:
         leaves: Differentiable leaves of the reference by name; their gradients cross.
         input_names: Names of the differentiable inputs by position.
         device: Where the arena is to lie.
+        integrity: What comes of broken rules; None where all are enforced.
 
     Raises:
         ProblemError: An argument cannot cross.
@@ -99,7 +101,9 @@ class Exchange:
         leaves: dict[str, torch.Tensor],
         input_names: dict[int, str],
         device: torch.device,
+        integrity: Integrity | None = None,
     ):
+        self.integrity = Integrity() if integrity is None else integrity
         layout = Layout()
         self._named: dict[int, str] = {}
         try:
@@ -198,18 +202,15 @@ class Exchange:
         """Verify guard bands and inputs.
 
         Raises:
-            CandidateStopped: A guard band was written (``UNSAFE``), or an input (``CHEATED``).
+            CandidateStopped: A guard band was written (``UNSAFE``), or an input (``CHEATED``, where that is enforced).
         """
         self.check_guards()
+        if self.integrity.is_off(INPUT_MUTATION):
+            return
         for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
-            if place.region is None:
-                continue
-            if not same_bytes(self._arena.tensor(place.region), value):
-                raise CandidateStopped(
-                    Status.CHEATED,
-                    f"the candidate changed its input {position} in place; the reference does not",
-                    rule=INPUT_MUTATION,
-                )
+            if place.region is not None and not same_bytes(self._arena.tensor(place.region), value):
+                message = f"the candidate changed its input {position} in place; the reference does not"
+                self.integrity.broken(INPUT_MUTATION, message)
 
     def check_guards(self) -> None:
         """Verify the bands between the tensors.
@@ -239,7 +240,7 @@ class Exchange:
         return region
 
 
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's elements as a vector of bytes that begins at a multiple of eight."""
     if not tensor.is_contiguous() or tensor.storage_offset() * tensor.element_size() % 8:
         tensor = tensor.clone(memory_format=torch.contiguous_format)
@@ -248,7 +249,7 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Bit for bit, so that NaN equals itself and -0 differs from 0."""
-    mine, theirs = (_as_bytes(tensor.detach()) for tensor in (first, second))
+    mine, theirs = (as_bytes(tensor.detach()) for tensor in (first, second))
     whole = mine.numel() // 8 * 8  # compared as words: an eighth of the elements
     words = torch.equal(mine[:whole].view(torch.int64), theirs[:whole].view(torch.int64))
     return words and torch.equal(mine[whole:], theirs[whole:])

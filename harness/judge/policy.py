@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import environment
@@ -10,6 +11,7 @@ from harness.baselines import EAGER
 from harness.build.cache import BuildCache
 from harness.judge.handle import Limits
 from harness.paths import REFERENCES
+from harness.rules import Mode
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 
@@ -29,9 +31,11 @@ class Policy:
         require_confinement: Judge nothing where a layer of the worker's confinement is missing.
         baselines: What to time against, by the names of ``harness.baselines``.
         is_relaxed: Whether errors up to the tolerances of torch's own tests are accepted.
-        refused: Rules that are only reported, and are enforced here (see ``harness.rules``).
+        rules: The integrity rules that have another mode than by default (see ``judge.integrity``).
         check: The architecture under whose limits the emulator checks every access of the kernels; empty for no checks.
         is_timed: Whether speed is measured on a GPU.
+        is_replay: Whether an earlier evaluation is repeated: the candidate then also runs several times on the same
+            inputs.
     """
 
     device: str
@@ -41,9 +45,10 @@ class Policy:
     require_confinement: bool = False
     baselines: tuple[str, ...] = (EAGER,)
     is_relaxed: bool = False
-    refused: tuple[str, ...] = ()
+    rules: Mapping[str, Mode] = field(default_factory=dict)
     check: str = ""
     is_timed: bool = True
+    is_replay: bool = False
 
     @property
     def granted(self) -> Limits:

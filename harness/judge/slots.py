@@ -12,8 +12,6 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.exchange import Exchange, SharedArena, out_of_bounds
-from harness.judge.handle import CandidateStopped
-from harness.records import Status
 from harness.rules import INPUT_MUTATION, LATE_WRITE
 from harness.wire.arena import Arena, Layout, dtype_named, region_bytes
 from harness.wire.messages import Region, Slot
@@ -128,7 +126,7 @@ class Slots:
         now = [_taken(result, chosen) for result, chosen in zip(results, places, strict=True)]
         if not all(map(same_bits, now, before)):
             message = "a result was written after the answer that its call was done"
-            raise CandidateStopped(Status.CHEATED, message, rule=LATE_WRITE)
+            self._exchange.integrity.broken(LATE_WRITE, message)
         return results
 
     def sampled_given(self, number: int, seed: int) -> list[torch.Tensor]:
@@ -145,7 +143,7 @@ class Slots:
         for name, now, then in zip(names, self.sampled_given(number, seed), before, strict=True):
             if not same_bits(now, then):
                 message = f"the candidate changed {name} of a timed call in place; the reference does not"
-                raise CandidateStopped(Status.CHEATED, message, rule=INPUT_MUTATION)
+                self._exchange.integrity.broken(INPUT_MUTATION, message)
 
     def check_guards(self) -> None:
         """Verify the bands between the tensors.

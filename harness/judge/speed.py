@@ -170,17 +170,24 @@ class Timing:
             try:
                 self._time_fairly(direction, rivals, outcome)
             except Refuted as stop:
-                strangers = contest.conditions.strangers()
-                if not strangers:
+                why = self._why_not_refuted(stop)
+                if not why:
                     raise
                 outcome.series[direction.name] = stop.series
-                outcome.reasons[direction.name] = f"{strangers}, and {stop.message}"
+                outcome.reasons[direction.name] = f"{why}, and {stop.message}"
                 outcome.audits += self._audits_of(stop, direction)
             if any(audit.failed for audit in outcome.audits):
                 return outcome
         self._stages.enter("memory")
         outcome.peak_bytes = self._peak_bytes(rivals.sides[EAGER])
         return outcome
+
+    def _why_not_refuted(self, stop: Refuted) -> str:
+        """Why a refuted claim only makes that speed not count; empty where it ends the candidate."""
+        strangers = self._contest.conditions.strangers()
+        if strangers or not self._contest.setting.exchange.integrity.tolerates(stop):
+            return strangers
+        return "the judge's clock is not enforced"
 
     def again(self) -> dict[str, Series]:
         """Another series of candidate and eager in each direction, on inputs of its own, once ``run`` is through.
@@ -327,10 +334,10 @@ class Timing:
                 try:
                     series = self._quick(direction, sides)
                 except Refuted as stop:
-                    strangers = self._contest.conditions.strangers()
-                    if not strangers:
+                    why = self._why_not_refuted(stop)
+                    if not why:
                         raise
-                    found[direction.name][mode] = {"failure": f"{strangers}, and {stop.message}"}
+                    found[direction.name][mode] = {"failure": f"{why}, and {stop.message}"}
                     continue
                 except CandidateStopped as stop:
                     if stop.status is Status.CHEATED or not is_replayed:  # a queued call is a call like any other

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from harness.judge.faults import stop_for
-from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.trial import Setting, backward_command
-from harness.records import REPORT, CopyUse, Finding, KernelUse, Status
+from harness.records import REPORT, CopyUse, Finding, KernelUse
 from harness.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
 from harness.text import shortened
 from harness.wire.messages import Inspect, Inspected, Launched, Trace, Traced
@@ -71,7 +71,7 @@ def _inspected(setting: Setting, worker: WorkerHandle, clock: Clock) -> list[Fin
         raise stop_for(reply, setting.faults)
     if reply.replaced:
         message = f"replaced {_names(reply.replaced)}: what tells time, waits, compares or passes results on"
-        raise CandidateStopped(Status.CHEATED, message, rule=REPLACED_FUNCTIONS)
+        setting.exchange.integrity.broken(REPLACED_FUNCTIONS, message)
     findings = []
     if reply.threads:
         message = f"Python threads live on between calls: {_names(reply.threads)}"

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from harness.judge.buffers import PREFIX
 from harness.judge.comparison import Answer, Comparison, TrialResult
+from harness.judge.digests import Digests
 from harness.judge.draws import Draw, cotangents, derive_seed
 from harness.judge.exchange import Exchange, same_bytes
 from harness.judge.faults import MAX_MESSAGE_CHARACTERS, Faults, stop_for
@@ -41,6 +43,8 @@ MAX_FAULT_CHARACTERS = 1000
 #: In this trial forward runs once more before its first result is read.
 AGAIN_TRIAL = 2
 THREAD_ORDERS = ("forward", "reverse", "random")
+#: Names of digests: of all that a trial gives, and of a gradient, before the leaf's name.
+GIVEN, GRADIENT = "given", "gradient of "
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,10 @@ def run_trial(
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
         raise
+    digests = Digests()
+    for tensor in _given(draw):
+        digests.add(GIVEN, tensor)
+    digests.add_all(_named(setting, received, buffers))
     comparison = Comparison(
         setting.reference,
         draw,
@@ -137,6 +145,7 @@ def run_trial(
         seeded = cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent"))
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):  # the normal one is the first
             gradients = _backward(setting, worker, clock, draw, cotangent)
+            digests.add_all(gradients, GRADIENT)
             answers.append(Answer(name, cotangent, gradients))
             # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
             if not setting.reference.has_room_beside(answers[-1].bytes):
@@ -146,7 +155,39 @@ def run_trial(
         comparison.add(outputs, answers, buffers)
     result = comparison.result(None if normal_only else answers)
     result.again = again
+    result.digests = digests.finished()
     return result
+
+
+def results_of(
+    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, trial: int, thread_order: str
+) -> dict[str, torch.Tensor]:
+    """What a forward, and a backward under the normal cotangent, return: private copies under their digests' names.
+
+    Raises:
+        CandidateStopped: The candidate did not get as far.
+    """
+    seed = forward_seed(setting, trial)
+    received, buffers = _forward(setting, worker, clock, draw, seed, thread_order, again=False)
+    results = _named(setting, received, buffers)
+    if setting.leaves:
+        _, cotangent = next(cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent")))
+        gradients = _backward(setting, worker, clock, draw, cotangent)
+        results |= {GRADIENT + name: one for name, one in gradients.items() if isinstance(one, torch.Tensor)}
+    return results
+
+
+def _named(
+    setting: Setting, received: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    named = dict(zip(paths_of(setting.structure), received, strict=True))
+    return named | {PREFIX + name: buffer for name, buffer in buffers.items()}
+
+
+def _given(draw: Draw) -> list[torch.Tensor]:
+    """The tensors that the candidate is given."""
+    state = (*draw.model.parameters(), *draw.model.buffers())
+    return [value for value in (*draw.inputs, *state) if isinstance(value, torch.Tensor)]
 
 
 def forward_seed(setting: Setting, trial: int) -> int:

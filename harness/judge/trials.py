@@ -171,7 +171,12 @@ def summary(results: Sequence[TrialResult], notes: Sequence[str]) -> dict[str, A
         "trials": len(results),
         "reference_pieces": last.pieces,
         "kinks": kinks,
+        **({"digests": _digests(results)} if last.digests else {}),  # a timed call that is looked at has none
     }
+
+
+def _digests(results: Sequence[TrialResult]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(result.digests[name] for result in results) for name in results[-1].digests}
 
 
 def budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:

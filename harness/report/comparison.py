@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from harness.errors import UsageError
 from harness.records import EvaluationRecord, Status, plain
+from harness.rules import rules_text, weakened
 from harness.text import one_line
 from harness.timing.statistics import Interval, Verdict, measured, paired_ratios, ratio_of_medians
 
@@ -77,6 +78,11 @@ class Group:
                     )
 
 
+def machines(records: Iterable[EvaluationRecord]) -> str:
+    """The devices of records, each once."""
+    return " and ".join(dict.fromkeys(machine(record) for record in records))
+
+
 def machine(record: EvaluationRecord) -> str:
     """The device that a record was measured on, in words: the GPU's name, or the emulator."""
     return record.environment.get("gpu", record.device) if record.device != "cpu" else "CPU emulator"
@@ -97,6 +103,8 @@ def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
     if differences and not force:
         words = "; ".join(differences)
         raise UsageError(f"{title}: {words}: that is no fair comparison; --force makes it nevertheless")
+    if len({machine(record) for _, record in entries}) > 1:
+        entries = [Entry(f"{label} on {machine(record)}", record) for label, record in entries]
     by_speed = sorted(entries, key=lambda entry: _order(entry.record))
     leads = {}
     for direction in DIRECTIONS:
@@ -221,13 +229,21 @@ def _differences(entries: Sequence[Entry]) -> Iterable[str]:
         yield "different constants of the case"
     if len({bool(record.policy.get("forward_only")) for _, record in entries}) > 1:
         yield "some were judged forward only"
+    weak = dict.fromkeys(rules_text(weakened(record.policy)) for _, record in entries)
+    if len(weak) > 1:
+        yield f"some were judged under weaker integrity rules ({'; '.join(filter(None, weak))})"
 
 
 def _software(entries: Sequence[Entry]) -> Iterable[str]:
-    for name in ("torch", "compiler", "harness", "harness_code", "cuda", "driver"):
+    for name in ("torch", "compiler", "harness", "harness_code", "cuda", "driver", "processor"):
         found = dict.fromkeys(record.environment.get(name, "unknown") for _, record in entries)
         if len(found) > 1:
-            yield f"measured under different versions of {name}: {', '.join(found)}"
+            what = (
+                "on machines with different processors"
+                if name == "processor"
+                else f"under different versions of {name}"
+            )
+            yield f"measured {what}: {', '.join(found)}"
 
 
 def _order(record: EvaluationRecord) -> tuple[int, float]:

@@ -9,7 +9,10 @@ from pathlib import Path
 from harness.problems import CUSTOM_CASE
 from harness.records import EvaluationRecord, TensorReport
 from harness.report.compilation import compilation_lines
+from harness.report.replay import replay_lines
+from harness.report.rules import rule_lines
 from harness.report.speed import speed_lines
+from harness.rules import changed_rules, rules_text
 from harness.text import one_line, printable
 
 
@@ -22,6 +25,8 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
     if record.samples:
         yield "\n".join(["speed", *(f"  {line}" for line in speed_lines(record))])
+    if record.replay:
+        yield "\n".join(replay_lines(record))
     if record.further_draws:
         ends = (f"  {name}: {printable(end)}" for name, end in record.further_draws.items())
         yield "\n".join(["further draws (evidence, no verdict)", *ends])
@@ -45,8 +50,8 @@ def repeat_command(record: EvaluationRecord) -> str:
     words = ["python", "-m", "harness", "evaluate", record.solution_path, "--problem", record.problem_path]
     words += ["--device", record.device, "--seed", record.seed]
     if record.case == CUSTOM_CASE:
-        for name, value in record.constants.items():
-            words += ["--set", f"{name}={value!r}"]
+        for setting in record.settings or [f"{name}={value!r}" for name, value in record.constants.items()]:
+            words += ["--set", setting]
     else:
         words += ["--case", record.case]
     if record.policy.get("forward_only"):
@@ -59,8 +64,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words += ["--precision", str(record.policy["precision"])]
     if record.policy.get("check"):
         words += ["--check", "--arch", str(record.policy["check"])]
-    for name in record.policy.get("refused", ()):
-        words += ["--refuse", str(name)]
+    if changed := changed_rules(record.policy):
+        words += ["--rules", rules_text(changed)]
     for name in record.policy.get("baselines", ()):
         words += ["--baseline", str(name)]
     for name, option in (("timeout_s", "--timeout"), ("build_timeout_s", "--build-timeout")):
@@ -90,6 +95,7 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     pieces += f", its errors known on {record.shared_draws} draws" if record.shared_draws else ""
     relaxed = " (relaxed)" if record.policy.get("precision") == "relaxed" else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{relaxed}{pieces}"
+    yield from rule_lines([record])
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
     if record.stages_s:
         yield "of that " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in record.stages_s.items())

@@ -13,7 +13,8 @@ from harness.baselines import EAGER
 from harness.records import ERROR, REPORT, EvaluationRecord, Finding, Status, TensorReport
 from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.report.compilation import compiled_lines
-from harness.rules import NO_OWN_KERNEL
+from harness.report.rules import rule_lines
+from harness.rules import NO_OWN_KERNEL, weakened
 from harness.scanning.rules import RULES
 from harness.text import one_line, printable
 
@@ -62,6 +63,8 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
         console.print(escape(line))
     if any(stored for _, stored in verdicts):
         console.print("time: stored is an answer from the store; --fresh judges again")
+    for line in rule_lines(records):
+        console.print(escape(one_line(line)))
     for layer, whys in _missing_layers(records).items():
         console.print(escape(one_line(f"not confined by {layer}: {'; '.join(whys)}")))
     for line in (*kernel_lines(records), *compiled_lines(records)):
@@ -86,8 +89,10 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
 
 
 def _policy_text(record: EvaluationRecord) -> str:
-    """What a status rests on beside the usual: `` relaxed``, `` checked``."""
+    """What a status rests on beside the usual: `` relaxed``, `` checked``, `` weakened``, `` replay``."""
     said = {"relaxed": "precision" in record.policy, "checked": "check" in record.policy}
+    said["weakened"] = bool(weakened(record.policy))
+    said["replay"] = bool(record.replay)
     said["not timed"] = not record.policy.get("timing", True)
     return "".join(f" {word}" for word, holds in said.items() if holds)
 

@@ -140,6 +140,8 @@ def test_markdown_is_a_table(harness: Harness, environment: dict[str, str]) -> N
     [
         (["{slow}", "{elsewhere}"], 2, "different devices (NVIDIA H200, NVIDIA L4)"),
         (["{slow}", "{elsewhere}", "--force"], 0, "note: different devices"),
+        (["{slow}", "{elsewhere}", "--force"], 0, "norm full on NVIDIA H200 and NVIDIA L4\n"),
+        (["{slow}", "{elsewhere}", "--force", "--markdown"], 0, "norm/fast (eeeeeeeeeeee) on NVIDIA L4 |"),
         (["{fast}", "{small}"], 2, "different cases (full, odd)"),
         (["{fast}", "{small}", "--force"], 0, "note: different cases"),
         (["{fast}"], 2, "alone"),

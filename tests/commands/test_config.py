@@ -34,6 +34,7 @@ def test_the_variable_counts_before_the_table_and_the_table_before_the_default(
         "timeout": {"value": 20.0, "source": "environment variable HARNESS_TIMEOUT"},
         "build-timeout": {"value": 300.0, "source": "default"},
         "fail-below": {"value": 1.5, "source": from_table},
+        "rules": {"value": None, "source": "default"},
     }
     lines = harness("config", "--show", cwd=below, HARNESS_TIMEOUT="20").out.splitlines()
     assert len(lines) == len(found)

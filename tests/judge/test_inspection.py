@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from harness import rules
+from harness.emulator.toolchain import build_runtime
+from harness.scanning.rules import RULES
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "integrity.md"
 PROBLEM = """
@@ -115,15 +117,106 @@ def test_a_user_may_refuse_what_is_only_reported(folder: Path, harness: Callable
     ran = harness("evaluate", folder / "thread.py", folder / "ended_thread.py", *options)
     thread, ended = ran.rows
     assert (thread["status"], thread["rule"]) == ("CHEATED", "live-threads")
-    assert "refused by --refuse live-threads" in thread["message"]
-    assert (ended["status"], ended["policy"]["refused"]) == ("PASSED", ["live-threads"])
+    assert "enforced by --rules live-threads=enforce" in thread["message"]
+    assert (ended["status"], ended["policy"]["rules"]) == ("PASSED", {"live-threads": "enforce"})
     assert ran.code == 1
 
 
 def test_a_rule_that_nobody_reports_cannot_be_refused(folder: Path, harness: Callable[..., Any]) -> None:
     ran = harness("evaluate", folder / "thread.py", "--problem", folder / "problem.py", "--refuse", "live-thread")
     assert (ran.code, ran.out) == (2, "")
-    assert "no rule of that name is reported. Did you mean 'live-threads'?" in ran.err
+    assert "there is no rule 'live-thread'. Did you mean 'live-threads'?" in ran.err
+
+
+#: Right, and its input is another afterwards.
+RESTLESS = HONEST.replace(
+    "return torch.tanh(self.linear(x))", "y = torch.tanh(self.linear(x)); x.data.neg_(); return y"
+)
+
+
+@pytest.fixture(scope="module")
+def switched(folder: Path, harness: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """The rows of some deeds where rules are switched."""
+    (folder / "restless.py").write_text(f"import torch\n{RESTLESS}")
+    rules = "flags=off,live-threads=enforce,replaced-functions=report,input_mutation=off"
+    paths = [folder / f"{name}.py" for name in ("time", "thread", "flag_in_a_call", "restless")]
+    options = ("--problem", folder / "problem.py", "--device", "cpu", "--forward-only", "--json")
+    ran = harness("evaluate", *paths, *options, "--rules", rules, "--rules", "patching=enforce")
+    return {Path(row["solution_path"]).stem: row for row in ran.rows}
+
+
+@pytest.mark.parametrize(
+    ("deed", "status", "rule"),
+    [
+        ("thread", "CHEATED", "live-threads"),
+        ("flag_in_a_call", "PASSED", None),
+        ("restless", "PASSED", None),
+        ("time", "CHEATED", "patching"),
+    ],
+)
+def test_rules_are_switched_and_the_record_says_so(
+    switched: dict[str, dict[str, Any]], deed: str, status: str, rule: str | None
+) -> None:
+    row = switched[deed]
+    assert (row["status"], row["rule"]) == (status, rule), row["message"]
+    assert row["policy"]["rules"] == {
+        "input_mutation": "off", "replaced-functions": "report", "live-threads": "enforce", "flags": "off",
+        "patching": "enforce",
+    }  # fmt: skip
+    kinds = {finding["kind"]: finding["level"] for finding in row["findings"]}
+    assert not kinds.keys() & {"flags", "input_mutation"}
+    assert kinds.get("replaced-functions") == ("report" if deed == "time" else None)
+
+
+def test_a_pass_under_weaker_rules_says_so_and_never_answers_for_another(
+    folder: Path, harness: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    build_runtime(home / "emulator")
+    (tmp_path / "emulator").symlink_to(home / "emulator")  # built once for all tests
+    (folder / "restless.py").write_text(f"import torch\n{RESTLESS}")
+    words = (
+        "evaluate",
+        folder / "restless.py",
+        "--problem",
+        folder / "problem.py",
+        "--device",
+        "cpu",
+        "--forward-only",
+    )
+    weak = harness(*words, "--rules", "input_mutation=report", HARNESS_HOME=str(tmp_path))
+    assert (weak.code, "PASSED weakened" in weak.out) == (0, True), weak.out
+    assert "weakened: input_mutation not enforced" in weak.out
+    assert "library-operators, input_mutation (see `show`)" in weak.out
+    (row,) = harness(*words, "--json", HARNESS_HOME=str(tmp_path)).rows
+    assert (row["status"], row["rule"], row["stored"]) == ("CHEATED", "input_mutation", False)
+    (row,) = harness(*words, "--json", HARNESS_HOME=str(tmp_path), HARNESS_RULES="input_mutation=report").rows
+    assert (row["status"], row["stored"]) == ("PASSED", True)
+    shown = harness("show", row["record"], HARNESS_HOME=str(tmp_path)).out
+    assert "weakened: input_mutation" in shown
+    assert "--rules input_mutation=report" in shown
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ("protocol=report", "protocol is always enforced"),
+        ("flag=off", "there is no rule 'flag'. Did you mean 'flags'?"),
+        ("flags=of", "there is no mode 'of'. Did you mean 'off'?"),
+        ("flags", "write NAME=off"),
+        ("flags=off,flags=report", "flags is to be off, too"),
+    ],
+)
+def test_what_is_no_switch_is_told(harness: Callable[..., Any], rules: str, words: str) -> None:
+    ran = harness("evaluate", "group_norm/fused", "--rules", rules)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+
+
+def test_the_rules_are_listed_with_what_comes_of_them_here(harness: Callable[..., Any]) -> None:
+    listed = harness("evaluate", "--rules", "--rules", "flags=off", "--refuse", "graphs", "--json")
+    modes = {row["rule"]: row["mode"] for row in listed.rows}
+    by_default = dict.fromkeys(rules.ENFORCED, "enforce") | dict.fromkeys((*rules.REPORTED, *RULES), "report")
+    assert (listed.code, modes) == (0, {**by_default, "flags": "off", "graphs": "enforce"})
 
 
 @pytest.mark.parametrize(("kind", "names"), [("enforced", rules.ENFORCED), ("reported", rules.REPORTED)])

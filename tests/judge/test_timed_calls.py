@@ -7,6 +7,7 @@ run on the CPU, and the events that would have timed them are given.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from harness.judge.baseline import Baseline
 from harness.judge.conditions import Conditions
 from harness.judge.exchange import Exchange, Form
 from harness.judge.handle import CandidateStopped, WorkerHandle, Workers
+from harness.judge.policy import Policy
 from harness.judge.series import HEAD_START_US, Refuted, Series
 from harness.judge.slots import Slots
 from harness.records import EvaluationRecord, Status
 from harness.report.comparison import Entry, columns
+from harness.rules import Mode
 from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
 from tests.judge import in_process
@@ -423,6 +426,18 @@ def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
     else:
         assert (record.status, record.rule) == ("CHEATED", "clock"), record.message
         assert record.message.startswith(refuted)
+
+
+def test_a_refuted_time_is_not_counted_where_the_clock_is_only_reported(
+    tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "measure", lambda sides, *_: series_of(sides, 1.0, 120.0))
+    monkeypatch.setattr(in_process, "Policy", functools.partial(Policy, rules={"clock": Mode.REPORT}))
+    record = _judged(Trial("takes_longer", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
+    assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None), record.message
+    assert "not counted: the judge's clock is not enforced, and the worker claims 1 ms" in record.message
+    told = [finding for finding in record.findings if finding.kind == "clock"]
+    assert [finding.level for finding in told] == ["report"] * 2  # in either direction
 
 
 @pytest.mark.parametrize("is_refuted_by", ["windows", "series"])

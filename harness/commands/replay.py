@@ -1,0 +1,87 @@
+"""``evaluate --replay``: an earlier evaluation repeated, and whether it came out the same."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import click
+from click.core import ParameterSource
+
+from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, UsageError
+from harness.paths import harness_home, project_root
+from harness.records import Status
+from harness.store import Store
+
+#: What may be said beside ``--replay``; all else is the record's.
+_OWN = frozenset({"replay", "problem", "device", "root", "home", "as_json", "fresh"})
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user says beside the record's name: where its problem and its store are, on which device."""
+
+    record: str
+    problem: str | None
+    device: str
+    root: str | None
+    home: str | None
+    as_json: bool
+
+
+def replay(wish: Wish) -> int:
+    """Repeat an evaluation and print what came of it.
+
+    Returns:
+        0 where it came out the same: bit for bit, or with the same verdict and other figures for a known reason; 1
+        where it did not; 3 where the harness failed.
+
+    Raises:
+        UsageError: There is no such record, or it cannot be repeated here.
+    """
+    from harness.executors import replay as executor
+
+    _refuse_others()
+    home = harness_home(wish.home)
+    with Store(home) as store:
+        original = store.get(wish.record)
+    device = wish.device
+    if click.get_current_context().get_parameter_source("device") is not ParameterSource.COMMANDLINE:
+        device = original.device
+    if original.policy.get("check") and device != "cpu":
+        raise UsageError(f"record {original.record} checked kernels on the emulator: leave --device {device} out")
+    problem = executor.problem_of(original, project_root(wish.root), wish.problem)
+    task = executor.Task(original, problem, device, home, _told)
+    with Store(home, writable=True) as store:
+        record = executor.repeated(task, store)
+    if wish.as_json:
+        print(record.to_json(stored=False))
+    else:
+        from harness.report.replay import replay_lines
+        from harness.report.table import print_table
+
+        print_table([(record, False)])
+        for line in replay_lines(record):
+            print(line)
+    if record.status is Status.HARNESS_ERROR:
+        return EXIT_HARNESS
+    return EXIT_NOT_PASSED if record.replay["outcome"] == executor.Outcome.DIFFERENT else EXIT_PASSED
+
+
+def _told(words: str) -> None:
+    if sys.stderr.isatty():
+        print(words, file=sys.stderr)
+
+
+def _refuse_others() -> None:
+    """Refuse options that the record answers.
+
+    Raises:
+        UsageError: There is one.
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+        if given and option.name not in _OWN and context.params.get(option.name):
+            name = option.opts[0] if option.opts[0].startswith("-") else "a selector"
+            raise UsageError(f"--replay: leave {name} out; what is judged, and how, is the record's")

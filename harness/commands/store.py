@@ -1,0 +1,120 @@
+"""``store``: take in the records of other machines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
+from harness.merging import Conflict, Taken, merge
+from harness.paths import harness_home
+from harness.records import EvaluationRecord
+from harness.report.comparison import machine
+from harness.settings import SettingsGroup, option
+from harness.store import FILE_NAME, Store
+from harness.text import one_line
+
+
+@click.group("store", cls=SettingsGroup)
+def command() -> None:
+    """Merge the records of several machines.
+
+    \b
+    Examples:
+      python -m harness store merge /mnt/machine_a /mnt/machine_b
+      python -m harness store merge a/store.db b/store.db --home both
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+
+
+@command.command("merge")
+@click.argument("others", nargs=-1, required=True, metavar="OTHER...")
+@click.option("--all", "takes_all", is_flag=True, help="Also what came to the same verdict as a record of the store.")
+@option("home")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no text.")
+def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as_json: bool) -> int:
+    """Take the records of OTHER stores (their HARNESS_HOME, or the file in it) into the one of --home.
+
+    All of them are taken in, or none: others are only read, and where one is damaged or was written by a newer
+    harness, nothing is written. A record's key is what `evaluate` knows it by: of a key that the store has already,
+    only a record with another verdict is taken in; that is told as a conflict. Exit code 1 where there are conflicts.
+
+    \b
+    Examples:
+      python -m harness store merge /mnt/machine_a /mnt/machine_b
+      python -m harness store merge a b --home both --all
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    folder = harness_home(home)
+    files = [_file(other, folder / FILE_NAME) for other in others]
+    with contextlib.ExitStack() as stack:
+        sources = [stack.enter_context(Store(file.parent, name=file.name)) for file in files]
+        target = stack.enter_context(Store(folder, writable=True))
+        taken = merge(target, sources, takes_all)
+    if as_json:
+        print(json.dumps({"store": str(target.path), "sources": list(map(_object, others, taken))}))
+    else:
+        _print(target.path, others, taken)
+    return EXIT_NOT_PASSED if any(one.conflicts or one.clashes for one in taken) else EXIT_PASSED
+
+
+def _file(other: str, target: Path) -> Path:
+    """The store that an argument names.
+
+    Raises:
+        UsageError: There is none, or it is the one that is merged into.
+    """
+    path = Path(other).expanduser().absolute()
+    file = path / FILE_NAME if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(
+            f"{one_line(other)}: there is no store; name a HARNESS_HOME that has {FILE_NAME}, or that file"
+        )
+    if target.is_file() and file.samefile(target):
+        raise UsageError(f"{one_line(other)} is the store that records are merged into; name others, or another --home")
+    return file
+
+
+def _object(other: str, taken: Taken) -> dict[str, object]:
+    conflicts = [
+        {**_question(one.here), **{side: _side(getattr(one, side)) for side in ("here", "there")}}
+        for one in taken.conflicts
+    ]
+    return {"source": other, **asdict(taken), "conflicts": conflicts}
+
+
+def _question(record: EvaluationRecord) -> dict[str, str]:
+    return {
+        "problem": record.problem, "solution": record.solution, "case": record.case, "device": machine(record)
+    }  # fmt: skip
+
+
+def _side(record: EvaluationRecord) -> dict[str, str | None]:
+    return {
+        "record": record.record, "status": str(record.status), "rule": record.rule, "created_at": record.created_at
+    }  # fmt: skip
+
+
+def _print(path: Path, others: Sequence[str], taken: Sequence[Taken]) -> None:
+    for other, one in zip(others, taken, strict=True):
+        words = [f"{one.added} records added"]
+        words += [f"{one.known} were here already"] if one.known else []
+        words += [f"{one.answered} left out, whose key has a record of the same verdict here"] if one.answered else []
+        print(one_line(f"{other}: {', '.join(words)}"))
+        for conflict in one.conflicts:
+            print(one_line(f"  conflict: {_words(conflict)}; both are kept, and the newer one answers"))
+        for name in one.clashes:
+            print(one_line(f"  conflict: record {name} is another one here; it was left out"))
+    print(f"merged into {one_line(str(path))}")
+
+
+def _words(conflict: Conflict) -> str:
+    here, there = conflict
+    sides = [
+        f"{one.status}{f', rule {one.rule}' if one.rule else ''} {where} (record {one.record}, {one.created_at})"
+        for one, where in ((here, "here"), (there, "there"))
+    ]
+    return f"{here.solution} on {here.problem}, case {here.case}, {machine(here)}: {', '.join(sides)}"

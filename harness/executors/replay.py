@@ -1,0 +1,282 @@
+"""An earlier evaluation, repeated: the same text, case, policy and seeds; and whether it came out the same."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.baselines import EAGER
+from harness.errors import ProblemError, SolutionError, UsageError
+from harness.executors.ledger import Ledger
+from harness.executors.once import faults_told
+from harness.executors.session import opened
+from harness.files import source_bytes
+from harness.judge.handle import Limits
+from harness.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
+from harness.records import EvaluationRecord, TensorReport, plain
+from harness.rules import changed_rules
+from harness.solutions import Candidate, Solution, problem_paths, read_solution
+from harness.store import IDENTIFYING, Store, new_run_name
+from harness.streams import results_alone
+from harness.text import one_line
+
+#: What of an environment may change the bits of a result.
+_ENVIRONMENT = (*IDENTIFYING, "driver")
+#: The name under which digests of what a candidate was given are kept, and how those of gradients begin.
+_GIVEN, _GRADIENT = "given", "gradient of "
+
+
+class Outcome(enum.StrEnum):
+    """Whether an evaluation came out the same.
+
+    Either bit for bit; or with the same verdict, and other figures for a reason that is known; or neither.
+    """
+
+    IDENTICAL = "identical"
+    SAME_VERDICT = "same verdict"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be repeated.
+
+    Attributes:
+        original: The record.
+        problem: Its problem, unchanged.
+        device: ``cpu`` or ``cuda:N``.
+        home: ``HARNESS_HOME``.
+        progress: Called with a word for what happens now.
+    """
+
+    original: EvaluationRecord
+    problem: Problem
+    device: str
+    home: Path
+    progress: Callable[[str], None] = lambda _: None
+
+
+def problem_of(record: EvaluationRecord, root: Path, named: str | None) -> Problem:
+    """The problem that a record was made with.
+
+    Args:
+        record: The record.
+        root: Folder that holds ``problems``.
+        named: The problem's file, where the user says; else where it lay, or in the root under its name.
+
+    Raises:
+        UsageError: There is none of that text.
+        ProblemError: The file that the user names is no problem.
+    """
+    known = problem_paths(root)
+    if named is not None:
+        places = [known.get(named, Path(named))]
+    else:
+        places = [Path(record.problem_path), *([known[record.problem]] if record.problem in known else [])]
+    changed = None
+    for place in places:
+        try:
+            problem = read_problem(place)
+        except ProblemError:
+            if named is not None:
+                raise
+            continue
+        if problem.digest == record.problem_digest:
+            return problem
+        changed = changed or problem
+    if changed is None:
+        raise UsageError(
+            f"record {record.record}: its problem {one_line(record.problem_path)} is gone, or no problem any more; "
+            f"name the file with --problem (sha256 {record.problem_digest})"
+        )
+    raise UsageError(
+        f"record {record.record}: its problem has changed: {one_line(str(changed.path))} has sha256 "
+        f"{changed.digest[:12]}, and the record was made with {record.problem_digest[:12]}. What is judged by another "
+        "problem repeats nothing: put the file back as it was, or name a copy of that with --problem"
+    )
+
+
+def repeated(task: Task, store: Store) -> EvaluationRecord:
+    """Judge again as a record says it was judged; the new record is kept, and says what came of it.
+
+    Raises:
+        UsageError: The record cannot be repeated here.
+        ProblemError: The problem does not run.
+        HarnessError: What builds for the device, or the device itself, is missing.
+    """
+    original = task.original
+    constants = _constants(original, task.problem)
+    with _candidate(original, task.problem, store) as candidate:
+        is_timed = bool(original.policy.get("timing", True))
+        with opened(task.device, task.home, is_timed=is_timed) as session, results_alone(), faults_told(task.problem):
+            from harness.judge.evaluation import TRIALS, CandidateJudge
+            from harness.judge.policy import Policy
+
+            asked = original.policy
+            policy = Policy(
+                session.device,
+                original.seed,
+                Limits(float(asked["timeout_s"]), float(asked["build_timeout_s"])),
+                bool(asked.get("forward_only")),
+                bool(asked.get("require_confinement")),
+                tuple(asked.get("baselines", (EAGER,))),
+                asked.get("precision") == "relaxed",
+                changed_rules(asked),
+                str(asked.get("check", "")),
+                is_timed,
+                is_replay=True,
+            )
+            judge = CandidateJudge(
+                candidate, policy, session.surroundings, session.workers, task.progress, session.baseline
+            )
+            with contextlib.closing(judge):
+                record = judge.evaluate(original.case, constants, int(asked.get("trials", TRIALS)))
+        record = replace(record, solution=original.solution, solution_path=original.solution_path)
+        record = replace(record, replay={"of": original.record, **compared(original, record), **record.replay})
+        ledger = Ledger(store, new_run_name(), fresh=True, seed=original.seed)
+        return ledger.keep(candidate, record)
+
+
+def compared(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, Any]:
+    """Whether an evaluation came out the same, and what did not: the fields of ``EvaluationRecord.replay``.
+
+    Args:
+        original: The earlier record.
+        again: The later one, with the spread of results on the same inputs.
+    """
+    environment = _other_environment(original, again)
+    differences = _differences(original, again)
+    found: dict[str, Any] = {"environment": environment, "differences": differences}
+    if _verdict(original) != _verdict(again):
+        return {"outcome": Outcome.DIFFERENT.value, "why": "the verdict is another", **found}
+    if not differences:
+        return {"outcome": Outcome.IDENTICAL.value, "why": "", **found}
+    outcome, why = _explained(original, again, environment, [one["field"] for one in differences])
+    return {"outcome": outcome.value, "why": why, **found}
+
+
+def _explained(
+    original: EvaluationRecord, again: EvaluationRecord, environment: dict[str, Any], fields: Sequence[str]
+) -> tuple[Outcome, str]:
+    """What figures that differ under the same verdict come to."""
+    if environment:
+        return Outcome.SAME_VERDICT, (
+            f"{', '.join(environment)}: another environment, where results are compared within their budgets, not bit "
+            "for bit"
+        )
+    other = {name for name in original.digests if original.digests[name] != again.digests.get(name)}
+    if "findings" in fields:
+        return Outcome.DIFFERENT, "other findings"
+    if not original.digests or original.digests.keys() != again.digests.keys():
+        return Outcome.DIFFERENT, "results cannot be compared bit for bit"
+    if not other:
+        return Outcome.SAME_VERDICT, (
+            "the candidate was given and returned the same bits; figures differ, since the reference does not evaluate "
+            "to the same bits every time"
+        )
+    if _GIVEN in other:
+        if original.kinks:
+            return Outcome.SAME_VERDICT, (
+                "the inputs are others: which samples are drawn anew follows from eager's rounding, which was another"
+            )
+        return Outcome.DIFFERENT, "the inputs are others, under the same seeds: the problem does not draw by them alone"
+    unsteady = set(again.replay.get("spread", {}).get("tensors", {}))
+    outputs = {name for name in unsteady if not name.startswith(_GRADIENT)}
+    # One cotangent is the output itself: where that varies, so do the gradients under it.
+    steady = {name for name in other - unsteady if not (outputs and name.startswith(_GRADIENT))}
+    if steady:
+        return Outcome.DIFFERENT, (
+            f"{', '.join(sorted(steady))}: other bits than then, though runs on the same inputs agree: the result "
+            "depends on something else than its inputs"
+        )
+    return Outcome.SAME_VERDICT, "the candidate is not deterministic: see how far its results lie apart"
+
+
+def _verdict(record: EvaluationRecord) -> tuple[Any, ...]:
+    wrong = [report.name for report in (*record.outputs, *record.gradients) if not report.ok]
+    return record.status, record.rule, sorted(wrong)
+
+
+def _differences(original: EvaluationRecord, again: EvaluationRecord) -> list[dict[str, Any]]:
+    """What decides whether an evaluation came out the same, field by field."""
+    found: list[dict[str, Any]] = []
+    for name in ("status", "rule", "trials", "reference_pieces", "kinks", "further_draws"):
+        _note(found, name, getattr(original, name), getattr(again, name))
+    for side, prefix in (("outputs", ""), ("gradients", _GRADIENT)):
+        then, now = ({report.name: report for report in getattr(one, side)} for one in (original, again))
+        for name in dict.fromkeys((*then, *now)):
+            mine, theirs = _figures(then.get(name)), _figures(now.get(name))
+            for key in dict.fromkeys((*mine, *theirs)):
+                _note(found, f"{prefix}{name}: {key}", mine.get(key), theirs.get(key))
+    if original.digests and again.digests:
+        for name in dict.fromkeys((*original.digests, *again.digests)):
+            pair = (list(one.digests.get(name, ())) for one in (original, again))
+            _note(found, f"{name}: digests", *pair)
+    _note(found, "findings", *(sorted(_finding_names(one).elements()) for one in (original, again)))
+    return found
+
+
+def _note(found: list[dict[str, Any]], name: str, then: Any, now: Any) -> None:
+    then, now = plain(then), plain(now)  # NaN equals itself there
+    if then != now:
+        found.append({"field": name, "then": then, "now": now})
+
+
+def _figures(report: TensorReport | None) -> dict[str, Any]:
+    return {} if report is None else dataclasses.asdict(report)
+
+
+def _finding_names(record: EvaluationRecord) -> Counter[str]:
+    """Findings by what and where; their words may name addresses and threads."""
+    return Counter(
+        " ".join(filter(None, (one.kind, one.kernel, f"line {one.line}" if one.line else "", one.level)))
+        for one in record.findings
+    )
+
+
+def _other_environment(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, Any]:
+    """What of the machine and the software is another now."""
+    pairs = {name: (original.environment.get(name), again.environment.get(name)) for name in _ENVIRONMENT}
+    pairs["device"] = tuple(one.device.partition(":")[0] for one in (original, again))  # type: ignore[assignment]
+    pairs["nvcc"] = original.policy.get("nvcc"), again.policy.get("nvcc")
+    return {name: {"then": then, "now": now} for name, (then, now) in pairs.items() if then != now}
+
+
+def _constants(record: EvaluationRecord, problem: Problem) -> dict[str, Any]:
+    """The constants that the case replaced, as they were and not as JSON has them."""
+    if record.case != CUSTOM_CASE:
+        return problem.case(record.case)
+    return parse_settings(record.settings) if record.settings else record.constants
+
+
+@contextlib.contextmanager
+def _candidate(record: EvaluationRecord, problem: Problem, store: Store) -> Iterator[Candidate]:
+    """The solution as it was judged: its file where that is still the same, else one of the text in the store.
+
+    Raises:
+        UsageError: The store does not have that text.
+    """
+    path = Path(record.solution_path)
+    now: Solution | None = None
+    with contextlib.suppress(SolutionError):
+        now = read_solution(path, record.solution)
+    if now is not None and now.digest == record.digest:
+        yield Candidate(problem, now)
+        return
+    data = source_bytes(store.source(record.digest) or "", record.digest)
+    if data is None:
+        raise UsageError(
+            f"record {record.record}: its solution's file is gone or another now, and the store does not have its text "
+            "byte for byte"
+        )
+    with tempfile.TemporaryDirectory(prefix="harness-replay-") as folder:
+        file = Path(folder) / (path.name or "solution.py")
+        file.write_bytes(data)
+        yield Candidate(problem, read_solution(file, record.solution))

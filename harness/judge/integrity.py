@@ -1,0 +1,116 @@
+"""What comes of a broken integrity rule: ``CHEATED``, a finding, or nothing, as the user wants (docs/integrity.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from harness.errors import UsageError, suggestion
+from harness.judge.handle import CandidateStopped
+from harness.records import REPORT, EvaluationRecord, Finding, Status
+from harness.rules import ENFORCED, MEANINGS, PROTOCOL, REPORTED, Mode
+from harness.scanning.rules import RULES
+
+
+class Rule(NamedTuple):
+    """A rule, what it is broken by, and what comes of that where nobody says otherwise."""
+
+    name: str
+    meaning: str
+    default: Mode
+
+
+def every_rule() -> dict[str, Rule]:
+    """All rules by name: those of running candidates, then those of the static scan."""
+    running = [Rule(name, MEANINGS[name], Mode.ENFORCE) for name in ENFORCED]
+    running += [Rule(name, MEANINGS[name], Mode.REPORT) for name in REPORTED]
+    scanned = [Rule(rule.name, f"in the text: {rule.what}", Mode.REPORT) for rule in RULES.values()]
+    return {rule.name: rule for rule in (*running, *scanned)}
+
+
+def switched(texts: Iterable[str], refusals: Iterable[str] = ()) -> dict[str, Mode]:
+    """The rules that a user wants to have another mode than by default, in the order of ``every_rule``.
+
+    Args:
+        texts: ``NAME=MODE``, several separated by commas.
+        refusals: Names of rules to be enforced.
+
+    Raises:
+        UsageError: There is no such rule or mode, a rule is given two modes, or one that it cannot have.
+    """
+    known, wanted = every_rule(), dict[str, Mode]()
+    given = [(f"--refuse {name!r}", name, Mode.ENFORCE.value) for name in refusals]
+    for text in texts:
+        for one in text.split(","):
+            name, separator, mode = (part.strip() for part in one.partition("="))
+            if not separator:
+                raise UsageError(
+                    f"--rules {one!r}: write NAME=off, NAME=report or NAME=enforce; --rules alone lists the names"
+                )
+            given.append((f"--rules {one!r}", name, mode))
+    for where, name, mode in given:
+        if name not in known:
+            raise UsageError(f"{where}: there is no rule {name!r}.{suggestion(name, known)}")
+        if mode not in list(Mode):
+            raise UsageError(f"{where}: there is no mode {mode!r}.{suggestion(mode, [one.value for one in Mode])}")
+        if wanted.setdefault(name, Mode(mode)) != mode:
+            raise UsageError(f"{where}: {name} is to be {wanted[name]}, too; say one of them")
+        if name == PROTOCOL and mode != Mode.ENFORCE:
+            raise UsageError(
+                f"{where}: {PROTOCOL} is always enforced: a judge that cannot trust the messages that it gets has no "
+                "verdict"
+            )
+    return {name: wanted[name] for name, rule in known.items() if wanted.get(name, rule.default) != rule.default}
+
+
+@dataclass
+class Integrity:
+    """What comes of broken rules in an evaluation.
+
+    Attributes:
+        changed: The rules whose mode is not the default.
+        found: What was broken and is only reported, of the rules that are enforced by default.
+    """
+
+    changed: Mapping[str, Mode] = field(default_factory=dict)
+    found: list[Finding] = field(default_factory=list)
+
+    def is_off(self, rule: str) -> bool:
+        """Whether nobody wants to know."""
+        return self.changed.get(rule) == Mode.OFF
+
+    def broken(self, rule: str, message: str) -> None:
+        """A candidate broke a rule that is enforced by default.
+
+        Raises:
+            CandidateStopped: It is enforced.
+        """
+        if not self.tolerates(CandidateStopped(Status.CHEATED, message, rule=rule)):
+            raise CandidateStopped(Status.CHEATED, message, rule=rule)
+
+    def tolerates(self, stop: CandidateStopped) -> bool:
+        """Whether an end is due to a rule that is not enforced; told among the findings where it is reported."""
+        mode = self.changed.get(stop.rule or "", Mode.ENFORCE)
+        if mode == Mode.ENFORCE:
+            return False
+        finding = Finding(stop.rule or "", None, None, (), f"enforced by default (--rules {stop.rule}={mode})",
+                          stop.message, REPORT)  # fmt: skip
+        if mode == Mode.REPORT and finding not in self.found:
+            self.found.append(finding)
+        return True
+
+    def decided(self, record: EvaluationRecord) -> EvaluationRecord:
+        """A record with all its findings, as the rules want it.
+
+        Findings of rules that are off are left out; who passed and broke one that is enforced has ``CHEATED``.
+        """
+        findings = tuple(one for one in record.findings if one.level != REPORT or not self.is_off(one.kind))
+        record = replace(record, findings=findings)
+        if record.status is Status.PASSED:
+            for finding in findings:
+                if finding.level == REPORT and self.changed.get(finding.kind) == Mode.ENFORCE:
+                    message = f"{finding.message} (enforced by --rules {finding.kind}=enforce)"
+                    told = "\n".join(filter(None, (message, record.message)))
+                    return replace(record, status=Status.CHEATED, rule=finding.kind, message=told)
+        return record
