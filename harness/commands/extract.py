@@ -105,7 +105,7 @@ def _evaluate(context: click.Context, values: dict[str, Any]) -> int:
     """Run ``evaluate``; what is not said is as by default: options about many candidates, which this is not."""
     callback = evaluate.command.callback
     assert callback is not None
-    unsaid = {option.name: option.get_default(context) for option in evaluate.command.params}
+    unsaid = evaluate.command.make_context("evaluate", [], parent=context.parent).params
     code: int = callback(**{**unsaid, **values})
     return code
 

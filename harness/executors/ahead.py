@@ -40,6 +40,7 @@ class Work:
         refused: What a compiler has refused of it.
         build: Its build ahead; None where none was asked for.
         deaths: How many lanes have ended while they judged it.
+        has_next: Whether another candidate follows, as far as is known.
     """
 
     job: Job
@@ -49,6 +50,7 @@ class Work:
     refused: Refused = field(default_factory=dict)
     build: Future[Refused] | None = None
     deaths: int = 0
+    has_next: bool = False
 
     def is_settled(self) -> bool:
         """Whether it has been built, or is not to be."""

@@ -123,7 +123,9 @@ class Feed:
             for number, work in enumerate(self._waiting):
                 if has_come_up(work):
                     self._at_work += 1
-                    return self._waiting.pop(number)
+                    self._waiting.pop(number)
+                    work.has_next = bool(self._waiting) or not self._is_read
+                    return work
         return None
 
     def known_by_now(self, work: Work) -> Iterator[Verdict]:

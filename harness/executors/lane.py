@@ -59,6 +59,7 @@ class Lane:
             self.shared,
             work.refused,
             self.quiet,
+            work.has_next,
         )
         with contextlib.closing(judge):
             for (case, constants), trials in zip(work.cases, work.trials, strict=True):

@@ -144,6 +144,7 @@ class CandidateJudge:
         shared: What is known of references, for all candidates of a batch.
         refused: What a compiler has refused of the solution before (see ``builder``).
         quiet: Entered while the candidate is timed: nothing of ours should keep processors busy.
+        has_next: Whether another candidate follows: its worker is started meanwhile.
     """
 
     def __init__(
@@ -157,7 +158,9 @@ class CandidateJudge:
         shared: Shared | None = None,
         refused: Refused = MappingProxyType({}),
         quiet: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+        has_next: bool = False,
     ):
+        self._has_next = has_next
         self._shared = Shared() if shared is None else shared
         self._refused_builds = refused
         self._quiet = quiet
@@ -345,6 +348,8 @@ class CandidateJudge:
                 self._faults,
             )
             self._stages.enter("trials")
+            if self._has_next:
+                self._workers.start_next()
             source = Source(problem, module, args, self._device)
             seeds = [derive_seed(secret, case, "draw", trial) for trial in range(trials)]
             results = run_trials(setting, worker, clock, source, first, seeds, self._progress)
@@ -443,6 +448,7 @@ class CandidateJudge:
         assert self._baseline is not None
         self._progress("timing")
         self._scanned()  # nothing else is to run beside what is timed
+        self._workers.settle_next()
         evidence_clock = Clock(*self._policy.granted)
         with self._quiet(), Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:

@@ -228,12 +228,19 @@ class WorkerHandle:
                 raise HarnessError(f"cannot start a worker process: {library}: {error.strerror}") from None
         return own
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process has."""
+        return self._process.poll() is not None
+
     def start(self) -> None:
-        """Wait until the worker is ready.
+        """Wait until the worker is ready; nothing where it has been waited for.
 
         Raises:
             HarnessError: It does not start, or has no room on the disk.
         """
+        if self.confinement:
+            return
         shortage = self._disk.shortage() if self._disk is not None else ""
         if shortage:
             raise HarnessError(shortage)
@@ -518,6 +525,7 @@ class Workers:
         self._owns_zygote = zygote is None
         self._lock = threading.Lock()
         self._open: list[WorkerHandle] = []
+        self._next: WorkerHandle | None = None
 
     def are_ready(self) -> bool:
         """Whether ``take`` will not wait."""
@@ -531,23 +539,44 @@ class Workers:
         """
         self._zygote.wait()  # seconds, in which an interrupt may come
         with shielded(), self._lock:
-            self._open = [worker for worker in self._open if not worker.is_closed]
-            worker = WorkerHandle(
-                self.device,
-                self._libraries,
-                self._memory_bytes,
-                self._confined,
-                self._environment,
-                self._zygote,
-                self.builds_for,
-            )
-            self._open.append(worker)
+            worker, self._next = self._next, None
+            if worker is not None and worker.has_ended:
+                worker.close()
+            return self._start() if worker is None or worker.is_closed else worker
+
+    def start_next(self) -> None:
+        """Start the worker that the next ``take`` hands out, unless there is one; where that fails, ``take`` will tell."""
+        if self.are_ready():
+            with contextlib.suppress(HarnessError), shielded(), self._lock:
+                if self._next is None:
+                    self._next = self._start()
+
+    def settle_next(self) -> None:
+        """Wait until the worker that ``start_next`` has started does nothing but wait; one that fails is ended."""
+        if self._next is not None:
+            try:
+                self._next.start()
+            except HarnessError:
+                self._next.close()
+
+    def _start(self) -> WorkerHandle:
+        self._open = [worker for worker in self._open if not worker.is_closed]
+        worker = WorkerHandle(
+            self.device,
+            self._libraries,
+            self._memory_bytes,
+            self._confined,
+            self._environment,
+            self._zygote,
+            self.builds_for,
+        )
+        self._open.append(worker)
         return worker
 
     def close(self) -> None:
         """End the workers whose takers did not come to closing them."""
         for worker in self._open:
             worker.close()
-        self._open = []
+        self._open, self._next = [], None
         if self._owns_zygote:
             self._zygote.close()

@@ -57,7 +57,7 @@ def test_a_flag_counts_before_all_else(harness: Harness, tmp_path: Path) -> None
     ("table", "variables", "words"),
     [
         ('devise = "cpu"', {}, ["no setting 'devise'", "Did you mean 'device'?"]),
-        ('device = "tpu"', {"run": "evaluate"}, ["--device 'tpu'", "auto, cpu, cuda or cuda:N"]),
+        ('device = "tpu"', {"run": "evaluate"}, ["--device 'tpu'", "auto, cpu, cuda, cuda:N"]),
         ("device = 3", {}, ["device = 3", "must be a string"]),
         ('timeout = "long"', {}, ["timeout = 'long'", "must be a number"]),
         ("timeout = true", {}, ["timeout = True", "must be a number"]),

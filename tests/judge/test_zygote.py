@@ -29,9 +29,12 @@ def workers(zygote: Zygote, home: Path) -> Iterator[Workers]:
 
 
 def _number(worker: WorkerHandle) -> int:
-    (number,) = Zygote.living - {one for one in Zygote.living if (Path(f"/proc/{one}/cwd").readlink() == Path("/"))}
-    assert Path(f"/proc/{number}/cwd").readlink() == worker.folder
+    (number,) = (one for one in Zygote.living if Path(f"/proc/{one}/cwd").readlink() == worker.folder)
     return number
+
+
+def _zygotes() -> set[int]:
+    return {one for one in Zygote.living if Path(f"/proc/{one}/cwd").readlink() == Path("/")}
 
 
 def test_a_worker_is_the_judges_child_with_nothing_of_the_zygotes(workers: Workers, zygote: Zygote) -> None:
@@ -76,3 +79,21 @@ def test_threads_start_and_end_workers_side_by_side(workers: Workers) -> None:
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_the_next_worker_may_start_before_it_is_asked_for(workers: Workers) -> None:
+    with contextlib.closing(workers.take()) as first:
+        first.start()
+        workers.start_next()
+        workers.settle_next()
+        with contextlib.closing(workers.take()) as second, contextlib.closing(workers.take()) as third:
+            assert len({first.folder, second.folder, third.folder}) == 3
+            assert second.confinement  # it is ready
+            assert not third.confinement
+            second.start()  # which waits for nothing any more
+        workers.start_next()
+        workers.settle_next()
+        os.kill((Zygote.living - {_number(first)} - _zygotes()).pop(), signal.SIGKILL)
+        with contextlib.closing(workers.take()) as fourth:
+            fourth.start()
+            assert not fourth.has_ended
