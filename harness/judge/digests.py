@@ -1,11 +1,12 @@
 """Digests of what crossed: two evaluations whose digests are equal have had, and returned, the same bits.
 
-A tensor's words of 32 bits are taken in runs of ``RUN``, in row-major order, the last word filled up with zeros. Of a
-run the sum of word times key is taken modulo 2^64, word i of a run having the odd 64-bit key ``splitmix64(i) | 1``; the
-digest is the beginning of a sha256 of dtype, shape and these sums. Integer sums are the same in whatever order they are
-taken, so a device can add as it likes. Two tensors that differ somewhere have equal sums with a chance of about 2^-32,
-were the keys drawn at random. They are known: this tells what happens by itself, and stops nobody who wants his results
-to collide, for which there is nothing to gain, since a digest decides no verdict.
+A tensor's words of 32 bits, the last filled up with zeros, stand in rows of ``COLUMNS``, in row-major order. The sums
+of all whole rows, and those of their columns, are taken, each sum times a key, and the products are added modulo 2^64;
+so are the words of the last, shorter row. Number i has the odd 64-bit key ``splitmix64(i) | 1``. The digest is the
+beginning of a sha256 of dtype, shape and these three numbers. Integer sums are the same in whatever order they are taken,
+so a device can add as it likes, and a large tensor is read twice. Two tensors that differ somewhere have equal numbers
+with a chance of about 2^-32, were the keys drawn at random. They are known: this tells what happens by itself, and stops
+nobody who wants his results to collide, for which there is nothing to gain, since a digest decides no verdict.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ import torch
 
 from harness.judge.exchange import as_bytes
 
-#: Words of a run: its keys and products stay in a GPU's L2 cache, and a large tensor takes hundreds of launches.
-RUN = 1 << 21
+COLUMNS = 1 << 16
 DIGITS = 16
 _LOW_BITS = {30: (1 << 34) - 1, 27: (1 << 37) - 1, 31: (1 << 33) - 1}
 
@@ -59,23 +59,27 @@ class Digests:
 
 
 def _sums(tensor: torch.Tensor) -> tuple[str, torch.Tensor]:
-    """A tensor's form in words, and the sums of its runs."""
+    """A tensor's form in words, and its sums."""
     every = as_bytes(tensor)
-    whole = every.numel() // 4 * 4
-    words = every[:whole].view(torch.int32)
-    keys = _keys(tensor.device, min(RUN, 1 << max(0, words.numel() - 1).bit_length()))
-    sums = [(run * keys[: run.numel()]).sum() for run in torch.split(words, RUN)] if whole else []
-    if whole < every.numel():
-        rest = torch.zeros(4, dtype=torch.uint8, device=tensor.device)
-        rest[: every.numel() - whole] = every[whole:]
-        sums.append(rest.view(torch.int32)[0].to(torch.int64))
-    told = f"{tensor.dtype} {list(tensor.shape)}"
-    return told, torch.stack(sums) if sums else torch.empty(0, dtype=torch.int64)
+    if spare := every.numel() % 4:
+        every = torch.nn.functional.pad(every, (0, 4 - spare))
+    words = every.view(torch.int32)
+    whole = words.numel() // COLUMNS * COLUMNS
+    rows, rest = words[:whole].view(-1, COLUMNS), words[whole:]
+    sums = [_keyed(rest.to(torch.int64))]
+    if whole:
+        sums += [_keyed(rows.sum(dim, dtype=torch.int64)) for dim in (0, 1)]
+    return f"{tensor.dtype} {list(tensor.shape)}", torch.stack(sums)
 
 
-@functools.lru_cache(maxsize=8)
+def _keyed(sums: torch.Tensor) -> torch.Tensor:
+    """The sum of numbers times their keys."""
+    return (sums * _keys(sums.device, 1 << (len(sums) - 1).bit_length() if len(sums) else 0)[: len(sums)]).sum()
+
+
+@functools.lru_cache(maxsize=16)
 def _keys(device: torch.device, count: int) -> torch.Tensor:
-    """The keys of a run's words.
+    """The first keys.
 
     Mixed as in splitmix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014.
     """

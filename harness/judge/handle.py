@@ -545,7 +545,7 @@ class Workers:
             return self._start() if worker is None or worker.is_closed else worker
 
     def start_next(self) -> None:
-        """Start the worker that the next ``take`` hands out, unless there is one; where that fails, ``take`` will tell."""
+        """Start the worker that the next ``take`` hands out, unless there is one; of a failure ``take`` will tell."""
         if self.are_ready():
             with contextlib.suppress(HarnessError), shielded(), self._lock:
                 if self._next is None:

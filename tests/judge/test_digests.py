@@ -35,7 +35,7 @@ def negated(*places: int) -> torch.Tensor:
 
 
 def test_whatever_differs_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "RUN", 8)
+    monkeypatch.setattr(digests, "COLUMNS", 8)
     others = [
         BASE, swapped(0, 1), swapped(3, 11), swapped(8, 16), negated(0), negated(0, 1), negated(0, 8), -BASE,
         BASE.reshape(6, 5), BASE.double(), BASE.int(), BASE[:4], BASE.to(torch.bfloat16), torch.zeros(30),
