@@ -1,12 +1,13 @@
 """Digests of what crossed: two evaluations whose digests are equal have had, and returned, the same bits.
 
 A tensor's words of 32 bits, the last filled up with zeros, stand in rows of ``COLUMNS``, in row-major order. The sums
-of all whole rows, and those of their columns, are taken, each sum times a key, and the products are added modulo 2^64;
-so are the words of the last, shorter row. Number i has the odd 64-bit key ``splitmix64(i) | 1``. The digest is the
-beginning of a sha256 of dtype, shape and these three numbers. Integer sums are the same in whatever order they are taken,
-so a device can add as it likes, and a large tensor is read twice. Two tensors that differ somewhere have equal numbers
-with a chance of about 2^-32, were the keys drawn at random. They are known: this tells what happens by itself, and stops
-nobody who wants his results to collide, for which there is nothing to gain, since a digest decides no verdict.
+of all whole rows, and those of their columns, are taken, each sum times a key, and the products are added modulo
+2^64; so are the words of the last, shorter row. Number i has the odd 64-bit key ``splitmix64(i) | 1``. The digest is
+the beginning of a sha256 of dtype, shape and these three numbers. Integer sums are the same in whatever order they
+are taken, so a device can add as it likes, and a large tensor is read twice. Two tensors that differ somewhere have
+equal numbers with a chance of about 2^-32, were the keys drawn at random. They are known: this tells what happens by
+itself, and stops nobody who wants his results to collide, for which there is nothing to gain, since a digest decides
+no verdict.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def test_odd_names_are_judged_kept_and_spelt_out(new_place: Place) -> None:
     new_place.write("outer.py", solution() + "# outer\n")
     (new_place.root / "link.py").symlink_to("linked to")
     new_place.write("linked to", solution() + "# linked\n")
-    chosen = ["--problem", "tiny", "--case", "odd", "--device", "cpu", "--forward-only"]
+    chosen = ["--problem", "tiny", "--case", "odd", "--device", "cpu", "--forward-only", "--ahead", "0"]
     names = [*NAMES, "inner/../outer.py", "link.py"]
     ran = new_place("evaluate", *chosen, "--json", "--", *names)
     assert ran.code == 0, ran.out + ran.err
