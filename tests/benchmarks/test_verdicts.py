@@ -16,7 +16,8 @@ import pytest
 from harness.problems import read_problem
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PROBLEMS = sorted(path.stem for path in (REPOSITORY / "problems").glob("*.py"))
+VARIANTS = (REPOSITORY / "benchmarks" / "variants").glob("*.py.j2")
+PROBLEMS = sorted({path.name.partition(".")[0] for path in VARIANTS} - {"pieces"})
 TEN_BIT, SEVEN_BIT = (f"x: its precision is of class {name}, which is not allowed" for name in ("10-bit", "7-bit"))
 STUDIES = ("honest", "wrong", "rounded")
 
