@@ -1,12 +1,15 @@
 """A process that has imported torch, and from which command lines are forked: importing it takes most of a short one.
 
-A forked command line differs from ``python -m harness`` in nothing but that modules are loaded already. What the
-environment decides while torch is imported cannot be changed here: who passes such variables starts a process.
+A forked command line differs from ``python -m harness`` in nothing but that modules are loaded already: those that
+workers have anyway, and other people's. So the process that workers are forked of can be forked here, too, instead of
+importing torch once more; nothing of the judge's is in it. What the environment decides while torch is imported cannot
+be changed here: who passes such variables starts a process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import json
 import os
@@ -17,13 +20,13 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Variables that count when Python or torch begin.
 _AT_START = ("PYTHON", "OMP_", "LD_", "MKL_", "CUDA_", "TORCH")
-#: What the commands that judge import.
-_MODULES = ("harness.__main__", "harness.commands.evaluate", "harness.executors.local", "harness.report.table")
+#: Other people's modules that commands import.
+_MODULES = ("click", "jinja2", "multiprocessing.connection", "rich.console", "rich.table", "sqlite3", "tomllib", "tqdm")
 
 
 class ForkServers:
@@ -107,7 +110,50 @@ def _serve(ours: socket.socket) -> int | None:
         ours.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
+class _Spare:
+    """A process that becomes the first zygote of a command line, or ends with it."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._number = os.fork()
+        if not self._number:
+            self._ours.close()
+            os._exit(_zygote(theirs))
+        theirs.close()
+
+    def started(self, theirs: socket.socket, said: IO[bytes], environment: Mapping[str, str]) -> int:
+        """Have it be a zygote; its number, 0 where it is one already."""
+        number, self._number = self._number, 0
+        if number:
+            socket.send_fds(self._ours, [json.dumps(environment).encode()], [theirs.fileno(), said.fileno()])
+            self._ours.close()
+        return number
+
+
+def _zygote(told: socket.socket) -> int:
+    """What ``subprocess.Popen`` and a fresh interpreter do beside importing, and then a zygote's ``main``."""
+    data, descriptors, _, _ = socket.recv_fds(told, 1 << 16, 2)
+    if len(descriptors) != 2:
+        return 0  # the command needed none
+    os.setsid()
+    theirs, said = descriptors
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    aside = [fcntl.fcntl(one, fcntl.F_DUPFD, 4) for one in (nothing, said, said, theirs)]
+    for number, given in enumerate(aside):
+        os.dup2(given, number)
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(json.loads(data))
+    os.chdir("/")
+    sys.path[0], sys.argv = "/", ["harness.worker"]
+    from harness.worker.__main__ import main
+
+    main(socket.socket(fileno=3))
+    return 0
+
+
 def _command(body: Mapping[str, Any], streams: Sequence[int]) -> int:
+    spare = _Spare()
     for stream, target in zip(streams, (1, 2), strict=True):
         os.dup2(stream, target)
         os.close(stream)
@@ -117,13 +163,22 @@ def _command(body: Mapping[str, Any], streams: Sequence[int]) -> int:
     sys.path[0] = body["cwd"]
     sys.argv = [str(REPOSITORY / "harness" / "__main__.py"), *body["arguments"]]
     from harness.__main__ import run
+    from harness.judge import zygote
 
+    start = zygote.Zygote._started
+
+    def started(self: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
+        number = spare.started(theirs, said, zygote.environment())
+        return zygote.AdoptedProcess(number) if number else start(self, theirs, said)
+
+    zygote.Zygote._started = started  # type: ignore[method-assign]
     return run()
 
 
 if __name__ == "__main__":
-    import torch  # noqa: F401
+    from harness.worker.zygote import import_all
 
+    import_all()
     for name in _MODULES:
         importlib.import_module(name)
     with contextlib.suppress(ConnectionResetError):

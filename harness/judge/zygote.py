@@ -110,7 +110,7 @@ class Zygote:
     births: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._ours: socket.socket | None = None
         self._said: IO[bytes] | None = None
         self._is_ready = False
@@ -136,22 +136,30 @@ class Zygote:
             self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
             try:
                 with self.births:
-                    self._process = subprocess.Popen(
-                        [sys.executable, "-m", "harness.worker", str(theirs.fileno())],
-                        stdin=subprocess.DEVNULL,
-                        stdout=self._said,
-                        stderr=self._said,
-                        cwd="/",  # nothing that lies where the user happens to be is imported
-                        env=_environment(),
-                        pass_fds=[theirs.fileno()],
-                        start_new_session=True,  # a Ctrl-C is the judge's
-                    )
+                    self._process = self._started(theirs, self._said)
                     self.living.add(self._process.pid)
             except OSError as error:
                 self.close()
                 raise HarnessError(f"cannot start a worker process: {error}") from None
             finally:
                 theirs.close()
+
+    def _started(self, theirs: socket.socket, said: IO[bytes]) -> Process:
+        """A process that does as ``python -m harness.worker``; its end of a socket pair, and where it prints to.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        return subprocess.Popen(
+            [sys.executable, "-m", "harness.worker", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            cwd="/",  # nothing that lies where the user happens to be is imported
+            env=environment(),
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # a Ctrl-C is the judge's
+        )
 
     def is_ready(self) -> bool:
         """Whether a worker can be forked without waiting."""
@@ -255,7 +263,7 @@ class Zygote:
         return self._said.read().decode(errors="replace")[-2000:]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """What every worker has of the judge's environment, and what decides how Python starts."""
     return {
         **{name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
@@ -269,7 +277,7 @@ def _environment() -> dict[str, str]:
 def worker_environment(folder: Path) -> dict[str, str]:
     """The variables of a worker with this folder."""
     return {
-        **_environment(),
+        **environment(),
         "HOME": str(folder),
         "USER": "candidate",  # whoever it runs as has no entry in /etc/passwd, which could not be read either
         "TMPDIR": str(folder),

@@ -11,12 +11,17 @@ import sys
 from harness.processes import hide_memory
 from harness.worker.zygote import Zygote, import_all
 
-if __name__ == "__main__":
+
+def main(ours: socket.socket) -> None:
+    """Be a zygote on this end of the judge's socket pair, and a worker in each process that is forked of it."""
     hide_memory()  # a worker shows its own again
-    ours = socket.socket(fileno=int(sys.argv[1]))
     import_all()
     worker = Zygote(ours).serve()
     if worker is not None:
         code = worker.run()
         sys.stdout.flush()
         os._exit(code)  # whatever threads or handlers the candidate left behind have no say
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
