@@ -92,7 +92,7 @@ def session(home: Path) -> Iterator[Session]:
     tools = tools_for("cpu", home)
     workers, rivals = (Workers("cpu", tools.libraries, None, confined) for confined in (True, False))
     baseline = Baseline(rivals)
-    yield Session("cpu", Surroundings.of_this_machine(home, tools.compiler, "cpu"), workers, baseline)
+    yield Session("cpu", Surroundings.of_this_machine(home, tools.compiler, "cpu"), workers, baseline, workers)
     baseline.close()
     rivals.close()
     workers.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 from pathlib import Path
 
@@ -11,9 +12,14 @@ from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Limits, Workers
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.shared import Shared
+from harness.judge.zygote import Zygote
 from harness.problems import Problem, read_problem
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate, read_solution
+
+#: What all workers are forked of: it imports torch once.
+ZYGOTE = Zygote()
+atexit.register(ZYGOTE.close)
 
 
 def judged(
@@ -65,7 +71,7 @@ def evaluated(
     """
     candidate = Candidate(problem, read_solution(solution, solution.stem))
     tools = tools_for("cpu", home)
-    workers = Workers("cpu", tools.libraries, None)
+    workers = Workers("cpu", tools.libraries, None, zygote=ZYGOTE)
     policy = Policy("cpu", secret, Limits(60.0, 60.0), baselines=names)
     surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
     judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline, shared=shared)
