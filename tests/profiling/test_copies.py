@@ -38,13 +38,14 @@ class Profiler:
     def __init__(self, **options: Any):
         pass
 
-    def start(self) -> None:
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         pass
 
-    def stop(self) -> None:
-        pass
-
-    def events(self) -> list[Any]:
+    @property
+    def function_events(self) -> list[Any]:
         told = (
             ("spin_kernel(long)", 1, 7),
             ("void add(float*)", 5, 7),

@@ -221,8 +221,8 @@ TWINS = [
     Twin(
         "weight_by_group",
         "aten",
-        "rstd[group] * weight[channel]",
-        "rstd[group] * weight[channel / channels_per_group]",
+        "rstd[group] * as_float(weight[channel])",
+        "rstd[group] * as_float(weight[channel / channels_per_group])",
         "odd",
         "WRONG_OUTPUT",
         "output",
