@@ -18,7 +18,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 #: What the shipped solutions do that the scan reports: their convolutions and products are torch's.
 SHIPPED = {
-    "group_norm/streamed": {"inline-assembly"},
+    "group_norm/fused": {"low-precision"},  # kernels for halves, too
+    "group_norm/streamed": {"inline-assembly", "low-precision"},
+    "group_norm/two_kernels": {"low-precision"},
     "conv_transpose2d_gelu_group_norm/aten": {"heavy-operator"},
     "conv_transpose2d_gelu_group_norm/aten_one_kernel": {"heavy-operator"},
     "gemm_bias_add_hardtanh_mish_group_norm/aten": {"heavy-operator"},
@@ -68,7 +70,8 @@ def test_the_sources_of_a_shipped_solution_are_read() -> None:
     changed = text.replace("  __syncthreads();\n", '  __syncthreads(); asm volatile("");\n', 1)
     assert changed != text
     line = next(number for number, one in enumerate(changed.splitlines(), 1) if "asm volatile" in one)
-    assert [(finding.kind, finding.line) for finding in scan(changed)] == [("inline-assembly", line)]
+    found = [(finding.kind, finding.line) for finding in scan(changed) if finding.kind != "low-precision"]
+    assert found == [("inline-assembly", line)]
 
 
 @pytest.mark.parametrize("name", HONEST)
