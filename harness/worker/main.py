@@ -405,8 +405,8 @@ class Worker:
 
 def main(ours: socket.socket, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
     """Run a worker on its end of the channel; what the judge said, and how the process is confined."""
-    worker = Worker(ours, settings, confined)
     gc.freeze()  # what is imported stays: collecting would look through all of it, whenever memory is given back
+    worker = Worker(ours, settings, confined)
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:
         limits.limit_memory(settings["memory_bytes"])
