@@ -14,18 +14,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import harness
 from harness import baselines as known_baselines
 from harness.errors import HarnessError, UsageError
 from harness.executors.link import QUIET, Failure, Request, Response, Service, Serving
 from harness.executors.plan import Time
 from harness.judge.handle import Limits
 from harness.judge.integrity import switched
-from harness.paths import harness_home, project_root
+from harness.paths import harness_home, import_path, project_root
 from harness.records import EvaluationRecord, Status
 
 #: Longest that the judge may take to end its workers.
@@ -263,14 +261,12 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
     """The judge's process, the link to it, and a descriptor that it ends with."""
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
-    package = str(Path(harness.__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
         process = subprocess.Popen(
             [sys.executable, *QUIET, "-m", "harness.executors.service", str(theirs.fileno()), str(watched)],
             stdin=subprocess.DEVNULL,
             stdout=2,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": import_path()},
             pass_fds=[theirs.fileno(), watched],
         )
     except OSError as error:

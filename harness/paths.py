@@ -87,3 +87,9 @@ def harness_home(chosen: str | None = None) -> Path:
     # The XDG specification says that relative paths are to be ignored.
     base = Path(cache) if cache and Path(cache).is_absolute() else Path.home() / ".cache"
     return base / "kernel-harness"
+
+
+def import_path() -> str:
+    """A ``PYTHONPATH`` by which processes of ours find this very package, and whatever else the user's finds."""
+    package = str(Path(__file__).resolve().parent.parent)
+    return os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))

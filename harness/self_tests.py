@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import harness
 from harness.build.errors import BuildError
 from harness.errors import DeviceError, HarnessError
+from harness.paths import import_path
 from harness.processes import die_with_parent
 
 _ARENA_BYTES = 1 << 20
@@ -53,9 +53,7 @@ def run_probe(settings: Mapping[str, Any], folder: Path, limit_s: float) -> str:
     Returns:
         What went wrong, empty where nothing did.
     """
-    package = str(Path(harness.__file__).resolve().parent.parent)
-    paths = filter(None, [package, os.environ.get("PYTHONPATH")])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": import_path(), "TMPDIR": str(folder)}
     said, log = folder / "said.txt", folder / "log.txt"
     with said.open("wb") as said_file, log.open("wb") as log_file:
         process = subprocess.Popen(

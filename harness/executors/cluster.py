@@ -20,12 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import harness
 from harness import environment
 from harness.build.cache import BuildCache
 from harness.errors import DeviceError, HarnessError, UsageError
 from harness.executors.ahead import Builders, Work
-from harness.executors.lanes import LaneDied, LaneHandle, LaneProcess, Lanes
+from harness.executors.lanes import LaneDied, LaneHandle, LaneProcess, Lanes, opening_of
 from harness.executors.link import Failure, Finished, Opened, Opening
 from harness.executors.parcel import Parcel, keep, packed, readdressed, unpacked
 from harness.executors.plan import Job
@@ -35,7 +34,7 @@ from harness.judge.builder import Refused, build_ahead
 from harness.judge.evaluation import blank_record
 from harness.judge.handle import Workers
 from harness.judge.policy import Policy
-from harness.memory import available_memory
+from harness.paths import import_path
 from harness.processes import adopt_orphans
 from harness.records import EvaluationRecord, Status
 
@@ -71,7 +70,7 @@ class JudgingActor:
     def opened(self) -> Opened | Failure:
         """What the lane says first."""
         try:
-            return self._lane.opened()
+            return opening_of(self._lane)
         except HarnessError as error:
             return Failure(error)
 
@@ -99,13 +98,7 @@ class BuildingActor:
         adopt_orphans()
         tools = tools_for(place.device, place.home)
         self._cache = BuildCache(place.home / "builds")
-        self._workers = Workers(
-            place.device,
-            tools.libraries,
-            available_memory() // 2,
-            environment={"CUDA_VISIBLE_DEVICES": ""},
-            builds_for=capability,
-        )
+        self._workers = Workers.that_build(place.device, tools.libraries, capability)
 
     def build(self, parcel: Parcel) -> tuple[Refused, dict[str, bytes]]:
         """Build a candidate; what a compiler refused, and what came of it."""
@@ -149,19 +142,6 @@ class ClusterLane:
     def fileno(self) -> int:
         """Can be read when the lane has said something, or has ended."""
         return self._heard.fileno()
-
-    def opened(self) -> Opened:
-        """Wait until it is ready.
-
-        Raises:
-            HarnessError: It does not come to that.
-        """
-        try:
-            said = self.receive()
-        except LaneDied as death:
-            raise HarnessError(f"{self.device} did not start: {death}") from None
-        assert isinstance(said, Opened)
-        return said
 
     def send(self, work: Work) -> None:
         """Have it judge a candidate."""
@@ -269,17 +249,21 @@ class ClusterBuilders(Builders):
             self._ray.kill(actor)
 
     def _build(self, job: Job, policy: Policy) -> Refused:
+        try:
+            parcel = packed(Work(job, policy, (), ()), self._cache)
+        except HarnessError:  # whoever judges it meets the same, and tells
+            return {}
         actor = self._actors.get()
         limit = sum(policy.granted) + OPEN_LIMIT_S
         try:
-            parcel = packed(Work(job, policy, (), ()), self._cache)
             refused, libraries = self._ray.get(actor.build.remote(parcel), timeout=limit)
-        except (HarnessError, self._ray.exceptions.RayError):  # whoever judges it meets the same, and tells
+        except self._ray.exceptions.RayError:  # as above
             actor = self._replaced(actor)
             return {}
         finally:
             self._actors.put(actor)
-        with tempfile.TemporaryDirectory(prefix="harness-parcel-") as folder:
+        # A cache that cannot be written costs another build.
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="harness-parcel-") as folder:
             keep(libraries, job.candidate.solution.digest, self._cache, Path(folder) / "libraries")
         found: Refused = refused
         return found
@@ -343,7 +327,7 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
         for number in range(count):
             started.append(start(f"lane {number + 1}"))
             stack.callback(started[-1].close)
-        said = [lane.opened() for lane in started]
+        said = [opening_of(lane) for lane in started]
         _check_versions(opened.environment for opened in said)
         building = ray.remote(BuildingActor).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
 
@@ -372,9 +356,8 @@ def _joined(address: str | None) -> Iterator[Any]:
         raise UsageError('--executor ray: Ray is not installed: pip install "kernel-harness[ray]"') from None
     own: dict[str, Any] = {}
     if address is None and "RAY_ADDRESS" not in os.environ:
-        package = str(Path(harness.__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-        own = {"address": "local", "include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": path}}}
+        variables = {"PYTHONPATH": import_path()}
+        own = {"address": "local", "include_dashboard": False, "runtime_env": {"env_vars": variables}}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         ray.init(**({"address": address} | own), log_to_driver=False, logging_level=logging.ERROR)
@@ -395,7 +378,7 @@ def _check_versions(environments: Iterable[dict[str, str]]) -> None:
     Raises:
         HarnessError: One has another version of the harness.
     """
-    own = environment.describe("")["harness_code"]
+    own = environment.code_digest()
     for one in environments:
         if one["harness_code"] != own:
             raise HarnessError(

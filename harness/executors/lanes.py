@@ -14,12 +14,11 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import harness
 from harness.errors import DeviceError, HarnessError, ProblemError
 from harness.executors.link import QUIET, Failure, Finished, Opened, Opening, Words
 from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
-from harness.memory import available_memory
+from harness.paths import import_path
 from harness.processes import adopt_orphans
 from harness.records import Status
 
@@ -53,14 +52,12 @@ class LaneProcess:
         self.device = opening.device
         self.work: Work | None = None
         ours, theirs = socket.socketpair()
-        package = str(Path(harness.__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *QUIET, "-m", "harness.executors.lane_process", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": import_path()},
                 pass_fds=[theirs.fileno()],
             )
         self._link = connection.Connection(ours.detach())
@@ -69,19 +66,6 @@ class LaneProcess:
     def fileno(self) -> int:
         """Can be read when the lane has said something, or has ended."""
         return self._link.fileno()
-
-    def opened(self) -> Opened:
-        """Wait until it is ready.
-
-        Raises:
-            HarnessError: It does not come to that.
-        """
-        try:
-            said = self.receive()
-        except LaneDied as death:
-            raise HarnessError(f"a lane on {self.device} did not start: {death}") from None
-        assert isinstance(said, Opened)
-        return said
 
     def send(self, work: Work) -> None:
         """Have it judge a candidate."""
@@ -153,6 +137,20 @@ class LaneHandle(Protocol):
         """End it, and what is left of it."""
 
 
+def opening_of(lane: LaneHandle) -> Opened:
+    """Wait until a lane is ready; what it says then.
+
+    Raises:
+        HarnessError: It does not come to that.
+    """
+    try:
+        said = lane.receive()
+    except LaneDied as death:
+        raise HarnessError(f"a lane on {lane.device} did not start: {death}") from None
+    assert isinstance(said, Opened)
+    return said
+
+
 @dataclass
 class Lanes:
     """Lanes that are open, and what else the driver needs; the driver itself is on no GPU.
@@ -166,7 +164,6 @@ class Lanes:
         free: Lanes that judge nothing.
         busy: Lanes that do.
         opening: Lanes that have been started in place of lost ones, and are not ready yet.
-        told: Called with a sentence about a lane that is lost.
     """
 
     device: str
@@ -177,7 +174,6 @@ class Lanes:
     free: list[LaneHandle] = field(default_factory=list)
     busy: list[LaneHandle] = field(default_factory=list)
     opening: list[LaneHandle] = field(default_factory=list)
-    told: Callable[[str], None] = lambda words: print(words, file=sys.stderr)
     _deaths: dict[str, int] = field(default_factory=dict)
 
     def judge(
@@ -234,7 +230,7 @@ class Lanes:
             lane.receive()
         except (LaneDied, HarnessError) as death:
             lane.close()
-            self.told(f"{lane.device} is out: {death}")
+            _tell(f"{lane.device} is out: {death}")
             self._check_left(death)
         else:
             self.free.append(lane)
@@ -277,11 +273,11 @@ class Lanes:
         end_adopted()
         work.deaths += 1
         deaths = self._deaths[lane.device] = self._deaths.get(lane.device, 0) + 1
-        self.told(f"{lane.device}: a lane was lost: {death}")
+        _tell(f"{lane.device}: a lane was lost: {death}")
         if not isinstance(death, DeviceError) and deaths < MOST_DEATHS:
             self.opening.append(self.start(lane.device))
         else:
-            self.told(f"{lane.device} is out; its candidates go to others")
+            _tell(f"{lane.device} is out; its candidates go to others")
         if work.deaths < MOST_DEATHS:
             feed.give_back(work)
         else:
@@ -298,6 +294,11 @@ class Lanes:
                 lane.end()
             for lane in lanes:
                 lane.close()
+
+
+def _tell(words: str) -> None:
+    """Say something of a lane that is lost."""
+    print(words, file=sys.stderr)
 
 
 def _given_up(work: Work, death: Exception, environment: dict[str, str]) -> Iterator[Judged]:
@@ -340,14 +341,8 @@ def lanes_on(devices: Sequence[str], home: Path, is_timed: bool) -> Iterator[Lan
         from harness.executors.ahead import LocalBuilders
         from harness.judge.handle import Workers
 
-        said = [lane.opened() for lane in started]
-        workers = Workers(
-            devices[0],
-            tools.libraries,
-            available_memory() // 2,
-            environment={"CUDA_VISIBLE_DEVICES": ""},
-            builds_for=said[0].capability,
-        )
+        said = [opening_of(lane) for lane in started]
+        workers = Workers.that_build(devices[0], tools.libraries, said[0].capability)
         stack.enter_context(contextlib.closing(workers))
         kind, cache = devices[0].partition(":")[0], BuildCache(home / "builds")
         lanes = Lanes(

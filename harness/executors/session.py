@@ -110,14 +110,7 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
             stack.enter_context(contextlib.closing(rivals))
             baseline = Baseline(rivals)
             stack.callback(baseline.close)
-        builders = Workers(
-            device,
-            tools.libraries,
-            available_memory() // 2,
-            environment={"CUDA_VISIBLE_DEVICES": ""},
-            zygote=zygote,
-            builds_for=devices.capability(device),
-        )
+        builders = Workers.that_build(device, tools.libraries, devices.capability(device), zygote)
         stack.enter_context(contextlib.closing(builders))
         surroundings = Surroundings.of_this_machine(home, tools.compiler, device)
         yield Session(device, surroundings, workers, baseline, builders)

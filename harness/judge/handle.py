@@ -40,6 +40,7 @@ from harness.judge.leftovers import (
     sweep,
 )
 from harness.judge.zygote import Zygote, worker_environment
+from harness.memory import available_memory
 from harness.processes import adopts_orphans, hide_memory
 from harness.records import Finding, Status
 from harness.rules import PROTOCOL
@@ -526,6 +527,22 @@ class Workers:
         self._lock = threading.Lock()
         self._open: list[WorkerHandle] = []
         self._next: WorkerHandle | None = None
+
+    @classmethod
+    def that_build(
+        cls, device: str, libraries: dict[str, str], capability: tuple[int, int] | None, zygote: Zygote | None = None
+    ) -> Workers:
+        """Workers that only build, and see no GPU.
+
+        Args:
+            device: What they build for: ``cpu`` or ``cuda:N``.
+            libraries: The emulator's runtime libraries, by name.
+            capability: The GPU's compute capability; None for the CPU.
+            zygote: What they are forked of; one of their own by default.
+        """
+        hidden = {"CUDA_VISIBLE_DEVICES": ""}
+        memory = available_memory() // 2
+        return cls(device, libraries, memory, environment=hidden, zygote=zygote, builds_for=capability)
 
     def are_ready(self) -> bool:
         """Whether ``take`` will not wait."""
