@@ -32,6 +32,7 @@ from harness.emulator.compiler import find_compiler, python_include
 from harness.errors import DeviceError, ToolchainError, UsageError
 from harness.judge.confining import readable_places
 from harness.memory import available_memory
+from harness.scratch import scratch_folder
 from harness.self_tests import run_probe
 
 if TYPE_CHECKING:
@@ -539,9 +540,9 @@ def self_test(
     """
     needed_for: NeededFor = "cpu" if device == "cpu" else "cuda"
     remedy = "try `CXX=clang++`" if device == "cpu" else "look at `nvidia-smi` and `dmesg | tail`"
-    with tempfile.TemporaryDirectory(prefix="harness-doctor-", ignore_cleanup_errors=True) as folder:
-        settings = {"probe": probe, "device": device, "libraries": dict(libraries), "folder": folder}
-        failure = run_probe(settings | {"parent": os.getpid()}, Path(folder), limit_s)
+    with scratch_folder("harness-doctor-") as folder:
+        settings = {"probe": probe, "device": device, "libraries": dict(libraries), "folder": str(folder)}
+        failure = run_probe(settings | {"parent": os.getpid()}, folder, limit_s)
     if failure:
         return Check(name, False, failure, f"{remedy}; if that does not help, report this", needed_for)
     did = "memory was shared and read back" if probe == "exchange" else "a kernel was built and ran right"

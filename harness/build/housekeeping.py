@@ -16,11 +16,11 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.paths import REFERENCES
+from harness.scratch import BUILDING_PREFIX
 
 #: Folders of the home that can be deleted at any time; the store is none of them.
 PARTS = ("builds", "emulator", "logs", REFERENCES)
 _REMOVED_PREFIX = ".removed-"
-_SCRATCH_PREFIX = ".build-"
 _LIBRARY_SUFFIX = ".so"
 
 
@@ -140,7 +140,7 @@ def _cleared(home: Path, name: str) -> Part:
     try:
         going, kept = [], []
         for number, entry in enumerate(entries):
-            if entry.name.startswith(_SCRATCH_PREFIX):
+            if entry.name.startswith(BUILDING_PREFIX):
                 kept.append(f"{entry.name}: being built; if not, the next build removes it")
                 continue
             try:

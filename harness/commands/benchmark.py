@@ -18,7 +18,8 @@ import click
 from tqdm import tqdm
 
 from harness import baselines
-from harness.commands.evaluate import exit_code, selected
+from harness.commands.evaluate import selected
+from harness.commands.found import exit_code
 from harness.errors import EXIT_USAGE, DeviceError, UsageError
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, plan

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ from click.core import ParameterSource
 from tqdm import tqdm
 
 from harness import baselines
+from harness.commands.found import Found
 from harness.commands.lines import LineReader, Lines
 from harness.commands.replay import Wish
 from harness.commands.replay import replay as replayed
@@ -26,12 +24,9 @@ from harness.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import (
-    EXIT_HARNESS,
-    EXIT_NOT_PASSED,
     EXIT_PASSED,
     EXIT_USAGE,
     HarnessError,
-    ProblemError,
     UsageError,
 )
 from harness.executors.ledger import Ledger
@@ -41,13 +36,14 @@ from harness.judge.handle import Limits
 from harness.judge.integrity import switched
 from harness.paths import harness_home, project_root
 from harness.problems import parse_settings
-from harness.records import EvaluationRecord, Status
+from harness.records import EvaluationRecord
 from harness.rules import Mode
+from harness.scratch import scratch_folder
 from harness.settings import option
 from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
 from harness.streams import results_alone
-from harness.text import one_line, printable
+from harness.text import printable
 
 if TYPE_CHECKING:
     from harness.executors.lanes import Lanes
@@ -342,7 +338,7 @@ class Order:
 
 
 def _evaluate(order: Order, wanted_device: str) -> int:
-    found = _Found(order)
+    found = Found(order.fails_fast, order.max_hours, order.fail_below)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
@@ -436,13 +432,13 @@ def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.Ex
 
 
 @contextlib.contextmanager
-def _lines(reader: LineReader, order: Order, found: _Found) -> Iterator[Lines]:
+def _lines(reader: LineReader, order: Order, found: Found) -> Iterator[Lines]:
     """The candidates of stdin."""
-    with tempfile.TemporaryDirectory(prefix="harness-lines-") as folder:
-        yield Lines(reader, project_root(order.root), order.problem, Path(folder), found.add_bad_line)
+    with scratch_folder("harness-lines-") as folder:
+        yield Lines(reader, project_root(order.root), order.problem, folder, found.add_bad_line)
 
 
-def _line_jobs(lines: Lines, planner: Planner, found: _Found) -> Iterator[Job]:
+def _line_jobs(lines: Lines, planner: Planner, found: Found) -> Iterator[Job]:
     for candidate, tag in lines:
         try:
             job = planner.job(candidate, tag)
@@ -453,84 +449,3 @@ def _line_jobs(lines: Lines, planner: Planner, found: _Found) -> Iterator[Job]:
             lines.forget(candidate)
         else:
             yield job
-
-
-class _Found:
-    """What came of a command so far: its exit code, and whether it is to end now.
-
-    Args:
-        order: What the user asked for.
-
-    Attributes:
-        statuses: How many records ended so.
-        slow: What to say of passed records whose speedup is not enough.
-        has_bad_problem: Whether a problem did not run.
-    """
-
-    def __init__(self, order: Order):
-        self.statuses: Counter[Status] = Counter()
-        self.slow: list[str] = []
-        self.has_bad_problem = False
-        self._order = order
-        self._has_bad_line = False
-        self._is_stopped = False
-        self._told: set[str] = set()
-        self._started = time.monotonic()
-
-    def add(self, record: EvaluationRecord) -> None:
-        """Count a record."""
-        self.statuses[record.status] += 1
-        self.slow += _too_slow(record, self._order.fail_below)
-
-    def add_bad_problem(self, error: ProblemError) -> None:
-        """Say once what is wrong with a problem: every candidate meets the same."""
-        self.has_bad_problem = True
-        if str(error) not in self._told:
-            tqdm.write(f"error: {printable(str(error))}", file=sys.stderr)
-        self._told.add(str(error))
-
-    def add_bad_line(self, error: HarnessError) -> None:
-        """Say what is wrong with a line of stdin."""
-        self._has_bad_line = True
-        tqdm.write(f"error: {printable(str(error))}", file=sys.stderr)
-
-    def why_stop(self) -> str:
-        """Why nothing more is to be judged; empty where there is no reason."""
-        hours = self._order.max_hours
-        words = ""
-        if self._order.fails_fast and (set(self.statuses) - {Status.PASSED} or self.has_bad_problem):
-            words = "stopped at the first that did not pass (--fail-fast)"
-        elif hours is not None and time.monotonic() - self._started > hours * 3600:
-            words = f"stopped after {hours:g} hours (--max-hours)"
-        self._is_stopped = bool(words)
-        return words
-
-    @property
-    def code(self) -> int:
-        """The exit code; what is left out has not passed."""
-        code = exit_code(self.statuses, self.has_bad_problem or self._has_bad_line)
-        return code or (EXIT_NOT_PASSED if self.slow or self._is_stopped else EXIT_PASSED)
-
-
-def _too_slow(record: EvaluationRecord, bound: float | None) -> Iterator[str]:
-    """A sentence for each direction of a passed record whose speedup is below the bound; fails closed."""
-    if bound is None or record.status is not Status.PASSED:
-        return
-    for direction in ("forward", "forward_backward") if record.gradients else ("forward",):
-        speedup = (record.speedup or {}).get(direction)
-        if speedup is None or not speedup >= bound:
-            words = "was not measured" if speedup is None else f"is {speedup:.3g}"
-            yield f"{one_line(record.solution)} {record.case}: speedup {direction} {words}, below {bound}"
-
-
-def exit_code(statuses: Iterable[Status], bad_problem: bool) -> int:
-    """The program's exit code: a bad problem before a failed harness before a candidate that did not pass.
-
-    Where nothing was judged nothing has passed: that is wrong usage.
-    """
-    found = set(statuses)
-    if bad_problem or not found:
-        return EXIT_USAGE
-    if Status.HARNESS_ERROR in found:
-        return EXIT_HARNESS
-    return EXIT_PASSED if found == {Status.PASSED} else EXIT_NOT_PASSED

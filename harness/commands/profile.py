@@ -9,7 +9,7 @@ import sys
 import click
 from tqdm import tqdm
 
-from harness.commands.evaluate import exit_code
+from harness.commands.found import exit_code
 from harness.errors import EXIT_PASSED, DeviceError, UsageError
 from harness.executors.once import Task, chosen_case, judged_once
 from harness.executors.plan import Choice

@@ -21,9 +21,10 @@ from harness.build.torch_headers import LEAN, SELECTION, needs_real_headers, sel
 from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_include, torch_paths
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
-from harness.emulator.processes import Finished, run_together, scratch_folder
+from harness.emulator.processes import Finished, run_together
 from harness.emulator.sources import InlineSources, Unit, nvcc_units
 from harness.records import CompiledKernel
+from harness.scratch import BUILDING_PREFIX, scratch_folder
 from harness.wire.messages import Compiled
 
 #: Compilers at a time: each takes 1.5 GB to read the stand-in for torch/extension.h, and twice that for torch's own.
@@ -85,7 +86,7 @@ def compile_for_gpu(
     started = time.monotonic()
     on_build("begin", names)
     try:
-        with scratch_folder(out_dir) as scratch:
+        with scratch_folder(BUILDING_PREFIX, out_dir) as scratch:
             jobs = [_Job(sources, unit, scratch / str(number)) for number, (sources, unit) in enumerate(units)]
             build = _GpuBuild(home, arch, locator, scratch)
             return build.outcome(jobs, build.run(jobs), started)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +20,6 @@ status=$?
 kill "$watcher" 2>/dev/null
 exit "$status"
 """
-
-_ABANDONED_AFTER_S = 60.0
-_SCRATCH_PREFIX = ".build-"
 
 
 @dataclass(frozen=True)
@@ -89,47 +81,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
     if process.stdin is not None:
         process.stdin.close()
-
-
-@contextmanager
-def scratch_folder(parent: Path) -> Iterator[Path]:
-    """A private folder beside what will be built, removed at the end.
-
-    Folders whose owner was killed are removed too: an owner holds a lock on its folder, which the system releases
-    with the process.
-
-    Args:
-        parent: Where the folder is made; created when missing.
-
-    Yields:
-        The folder.
-    """
-    parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(parent)
-    folder = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent))
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield folder
-    finally:
-        os.close(descriptor)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_abandoned(parent: Path) -> None:
-    for folder in parent.glob(f"{_SCRATCH_PREFIX}*"):
-        try:
-            # A folder is locked a moment after it is made, so a new one is never taken for an abandoned one.
-            if time.time() - folder.stat().st_mtime < _ABANDONED_AFTER_S:
-                continue
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            continue  # removed by someone else, or not ours to open
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(descriptor)

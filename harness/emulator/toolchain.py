@@ -39,9 +39,10 @@ from harness.emulator.compiler import (
 )
 from harness.emulator.diagnostics import Diagnostic, SourceLocator, build_error, diagnostics, is_own
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
-from harness.emulator.processes import Finished, run_together, scratch_folder
+from harness.emulator.processes import Finished, run_together
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
 from harness.errors import ToolchainError
+from harness.scratch import BUILDING_PREFIX, scratch_folder
 
 __all__ = [
     "Compiler",
@@ -91,7 +92,7 @@ def build_runtime(cache_dir: Path) -> RuntimeLibraries:
     if libraries.core.is_file() and libraries.torch.is_file():
         return libraries
     try:
-        with scratch_folder(cache_dir) as scratch:
+        with scratch_folder(BUILDING_PREFIX, cache_dir) as scratch:
             _compile_runtime(compiler, torch, scratch)
             _publish_folder(scratch / "built", target)
     except OSError as error:
@@ -232,7 +233,7 @@ def build_library(
     if not compiled:
         raise BuildFailed(f"load_inline({sources.name!r}) was given no source: cpp_sources and cuda_sources are empty.")
     try:
-        with scratch_folder(out_dir) as scratch:
+        with scratch_folder(BUILDING_PREFIX, out_dir) as scratch:
             build = _Build(sources, locate, scratch, mode)
             built = build.link(build.compile(compiled))
             built.replace(target)

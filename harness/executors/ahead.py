@@ -14,8 +14,9 @@ from harness.build.cache import BuildCache
 from harness.errors import HarnessError
 from harness.executors.plan import Cases, Job
 from harness.judge.builder import Refused, build_ahead
-from harness.judge.handle import WorkerHandle, Workers
+from harness.judge.handle import WorkerHandle
 from harness.judge.policy import Policy
+from harness.judge.workers import Workers
 from harness.memory import available_memory
 
 #: What a compiler for GPUs takes at its most.

@@ -11,7 +11,6 @@ import logging
 import os
 import queue
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -32,11 +31,12 @@ from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
 from harness.judge.builder import Refused, build_ahead
 from harness.judge.evaluation import blank_record
-from harness.judge.handle import Workers
 from harness.judge.policy import Policy
+from harness.judge.workers import Workers
 from harness.paths import import_path
 from harness.processes import adopt_orphans
 from harness.records import EvaluationRecord, Status
+from harness.scratch import scratch_folder
 
 #: Longest that the cluster may take to find room for an actor, and that to be ready.
 OPEN_LIMIT_S = 180.0
@@ -263,8 +263,8 @@ class ClusterBuilders(Builders):
         finally:
             self._actors.put(actor)
         # A cache that cannot be written costs another build.
-        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="harness-parcel-") as folder:
-            keep(libraries, job.candidate.solution.digest, self._cache, Path(folder) / "libraries")
+        with contextlib.suppress(OSError), scratch_folder("harness-parcel-") as folder:
+            keep(libraries, job.candidate.solution.digest, self._cache, folder / "libraries")
         found: Refused = refused
         return found
 

@@ -339,7 +339,7 @@ def lanes_on(devices: Sequence[str], home: Path, is_timed: bool) -> Iterator[Lan
             stack.callback(started[-1].close)
         from harness.build.cache import BuildCache
         from harness.executors.ahead import LocalBuilders
-        from harness.judge.handle import Workers
+        from harness.judge.workers import Workers
 
         said = [opening_of(lane) for lane in started]
         workers = Workers.that_build(devices[0], tools.libraries, said[0].capability)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from harness.errors import HarnessError
 from harness.executors.ahead import Work
 from harness.files import read_source
 from harness.records import EvaluationRecord
+from harness.scratch import scratch_folder
 from harness.solutions import Candidate
 
 
@@ -69,8 +69,7 @@ def unpacked(parcel: Parcel, cache: BuildCache) -> Iterator[Work]:
     """
     work = parcel.work
     candidate = work.job.candidate
-    with tempfile.TemporaryDirectory(prefix="harness-parcel-") as name:
-        folder = Path(name)
+    with scratch_folder("harness-parcel-") as folder:
         keep(parcel.libraries, candidate.solution.digest, cache, folder / "libraries")
         solution = _written(folder / "solution", candidate.solution.path, parcel.solution)
         problem = _written(folder / "problem", candidate.problem.path, parcel.problem)

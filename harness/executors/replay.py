@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from harness.judge.handle import Limits
 from harness.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
 from harness.records import EvaluationRecord, TensorReport, plain
 from harness.rules import changed_rules
+from harness.scratch import scratch_folder
 from harness.solutions import Candidate, Solution, problem_paths, read_solution
 from harness.store import IDENTIFYING, Store, new_run_name
 from harness.streams import results_alone
@@ -276,7 +276,7 @@ def _candidate(record: EvaluationRecord, problem: Problem, store: Store) -> Iter
             f"record {record.record}: its solution's file is gone or another now, and the store does not have its text "
             "byte for byte"
         )
-    with tempfile.TemporaryDirectory(prefix="harness-replay-") as folder:
-        file = Path(folder) / (path.name or "solution.py")
+    with scratch_folder("harness-replay-") as folder:
+        file = folder / (path.name or "solution.py")
         file.write_bytes(data)
         yield Candidate(problem, read_solution(file, record.solution))

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -30,6 +29,7 @@ from harness.judge.draws import new_secret
 from harness.judge.policy import Policy
 from harness.problems import Problem
 from harness.records import EvaluationRecord
+from harness.scratch import scratch_folder
 from harness.solutions import Candidate, find_problem, read_solution, select
 from harness.store import Store, new_run_name
 
@@ -142,7 +142,7 @@ def serve(link: Connection) -> None:
             service.check,
             service.is_timed,
         )
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-service-")))
+        folder = stack.enter_context(scratch_folder("harness-service-"))
         requests = Requests(link, service, place.device == "cpu", folder)
         ledger = Ledger(store, new_run_name(), service.fresh, service.seed)
         link.send(Serving(place.device, len(devices) + 2 * most_builders()))

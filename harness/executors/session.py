@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from harness.build.cache import BuildCache
     from harness.executors.ahead import Builders
     from harness.judge.baseline import Baseline
-    from harness.judge.handle import Workers
     from harness.judge.policy import Surroundings
+    from harness.judge.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         if device != likely:
             tools = tools_for(device, home)
         from harness.judge.baseline import Baseline
-        from harness.judge.handle import Workers
         from harness.judge.policy import Surroundings
+        from harness.judge.workers import Workers
 
         workers = Workers(device, tools.libraries, available_memory() // 2, zygote=zygote)
         stack.enter_context(contextlib.closing(workers))

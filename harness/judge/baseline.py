@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from harness.baselines import BASELINES, EAGER
-from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
+from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.series import BaselineError, Side, asked
+from harness.judge.workers import Workers
 from harness.problems import Problem
 from harness.text import shortened
 from harness.wire.messages import (

@@ -28,7 +28,7 @@ from harness.judge.faults import Faults, stop_for
 from harness.judge.fitting import shortage, spare_memory
 from harness.judge.further_draws import Further, Source, further_trials
 from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
-from harness.judge.handle import CandidateStopped, Clock, WorkerHandle, Workers
+from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.integrity import Integrity
 from harness.judge.kinks import Kinks
 from harness.judge.matching import MatchError, match_state
@@ -42,6 +42,7 @@ from harness.judge.tracing import traced
 from harness.judge.trial import Setting
 from harness.judge.trials import budgets, run_trials, summary
 from harness.judge.watching import Watcher, Watching
+from harness.judge.workers import Workers
 from harness.problems import CUSTOM_CASE, ProblemModule
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan

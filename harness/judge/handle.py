@@ -10,18 +10,14 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import struct
 import subprocess
-import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from harness.errors import HarnessError
@@ -36,14 +32,13 @@ from harness.judge.leftovers import (
     is_stopped,
     processes_of,
     processor_seconds,
-    remove_folder,
     sweep,
 )
 from harness.judge.zygote import Zygote, worker_environment
-from harness.memory import available_memory
 from harness.processes import adopts_orphans, hide_memory
 from harness.records import Finding, Status
 from harness.rules import PROTOCOL
+from harness.scratch import ScratchFolder
 from harness.wire import channel
 from harness.wire.messages import (
     REPLIES,
@@ -170,7 +165,8 @@ class WorkerHandle:
         self.is_closed = False
         self.confinement: dict[str, str] = {}
         self._judge_memory = hide_memory() if confined else ""
-        self.folder = Path(tempfile.mkdtemp(prefix="harness-worker-"))
+        self._scratch = ScratchFolder("harness-worker-")
+        self.folder = self._scratch.path
         self._disk = DiskWatch(self.folder) if confined else None
         self.build_folder = self.folder / "build"
         self.build_folder.mkdir()
@@ -191,7 +187,7 @@ class WorkerHandle:
         except HarnessError:
             self._channel.close()
             os.close(log_read)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._scratch.close()
             raise
         finally:
             theirs.close()
@@ -225,7 +221,7 @@ class WorkerHandle:
             try:
                 copy_readable(Path(library), Path(own[name]))
             except OSError as error:
-                shutil.rmtree(self.folder, ignore_errors=True)
+                self._scratch.close()
                 raise HarnessError(f"cannot start a worker process: {library}: {error.strerror}") from None
         return own
 
@@ -353,7 +349,7 @@ class WorkerHandle:
             if self._log_fd is not None:
                 os.close(self._log_fd)
                 self._log_fd = None
-            remove_folder(self.folder)
+            self._scratch.close()
             self.is_closed = True
 
     def _brought_in(self, command: Load) -> Load:
@@ -491,109 +487,3 @@ class WorkerHandle:
                 self._log_fd = None
                 return
             self.log.add(data)
-
-
-class Workers:
-    """Starts workers of one kind, each in a moment once there is a process that has imported torch.
-
-    Args:
-        device: ``cpu`` or ``cuda:N``.
-        libraries: The emulator's runtime libraries, by name.
-        memory_bytes: How much memory a candidate may allocate.
-        confined: Whether the workers are to be confined.
-        environment: Variables that they get beside those that every worker gets.
-        zygote: What they are forked of, and which is closed by whoever made it; one of their own by default.
-        builds_for: The compute capability of the GPU that they only build for; None where they run what they build.
-    """
-
-    def __init__(
-        self,
-        device: str,
-        libraries: dict[str, str],
-        memory_bytes: int | None,
-        confined: bool = True,
-        environment: Mapping[str, str] = MappingProxyType({}),
-        zygote: Zygote | None = None,
-        builds_for: tuple[int, int] | None = None,
-    ):
-        self.device = device
-        self._environment = environment
-        self._confined = confined
-        self._libraries = libraries
-        self._memory_bytes = memory_bytes
-        self._zygote = zygote or Zygote()
-        self.builds_for = builds_for
-        self._owns_zygote = zygote is None
-        self._lock = threading.Lock()
-        self._open: list[WorkerHandle] = []
-        self._next: WorkerHandle | None = None
-
-    @classmethod
-    def that_build(
-        cls, device: str, libraries: dict[str, str], capability: tuple[int, int] | None, zygote: Zygote | None = None
-    ) -> Workers:
-        """Workers that only build, and see no GPU.
-
-        Args:
-            device: What they build for: ``cpu`` or ``cuda:N``.
-            libraries: The emulator's runtime libraries, by name.
-            capability: The GPU's compute capability; None for the CPU.
-            zygote: What they are forked of; one of their own by default.
-        """
-        hidden = {"CUDA_VISIBLE_DEVICES": ""}
-        memory = available_memory() // 2
-        return cls(device, libraries, memory, environment=hidden, zygote=zygote, builds_for=capability)
-
-    def are_ready(self) -> bool:
-        """Whether ``take`` will not wait."""
-        return self._zygote.is_ready()
-
-    def take(self) -> WorkerHandle:
-        """A fresh worker, which the caller closes; it may still be starting.
-
-        Raises:
-            HarnessError: None can be started.
-        """
-        self._zygote.wait()  # seconds, in which an interrupt may come
-        with shielded(), self._lock:
-            worker, self._next = self._next, None
-            if worker is not None and worker.has_ended:
-                worker.close()
-            return self._start() if worker is None or worker.is_closed else worker
-
-    def start_next(self) -> None:
-        """Start the worker that the next ``take`` hands out, unless there is one; of a failure ``take`` will tell."""
-        if self.are_ready():
-            with contextlib.suppress(HarnessError), shielded(), self._lock:
-                if self._next is None:
-                    self._next = self._start()
-
-    def settle_next(self) -> None:
-        """Wait until the worker that ``start_next`` has started does nothing but wait; one that fails is ended."""
-        if self._next is not None:
-            try:
-                self._next.start()
-            except HarnessError:
-                self._next.close()
-
-    def _start(self) -> WorkerHandle:
-        self._open = [worker for worker in self._open if not worker.is_closed]
-        worker = WorkerHandle(
-            self.device,
-            self._libraries,
-            self._memory_bytes,
-            self._confined,
-            self._environment,
-            self._zygote,
-            self.builds_for,
-        )
-        self._open.append(worker)
-        return worker
-
-    def close(self) -> None:
-        """End the workers whose takers did not come to closing them."""
-        for worker in self._open:
-            worker.close()
-        self._open, self._next = [], None
-        if self._owns_zygote:
-            self._zygote.close()

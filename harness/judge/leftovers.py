@@ -1,13 +1,10 @@
-"""What a candidate leaves behind: processes, wherever they went, and folders that it locked away."""
+"""The processes that a candidate leaves behind, wherever they went."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
-import stat
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -137,79 +134,3 @@ def _user_of(process: Path) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, also what a candidate has locked away or nested deeply.
-
-    Everything goes by descriptors, which a link in the place of a folder cannot lead elsewhere.
-    """
-    try:
-        top = _open_folder(str(folder), None)
-    except OSError:  # it is gone, or no folder any more
-        return
-    try:
-        _empty(top)
-    finally:
-        os.close(top)
-    with contextlib.suppress(OSError):
-        folder.rmdir()
-
-
-def _empty(top: int) -> None:
-    """Remove what is in a folder. Inner folders move up into it first, so that no depth is too great."""
-    token = os.urandom(8).hex()  # names that nothing in there has
-    fresh = (f"{token}-{number}" for number in itertools.count())
-    before = None
-    while names := os.listdir(top):
-        if names == before:  # nothing of this can be removed
-            return
-        before = names
-        for name in names:
-            with contextlib.suppress(OSError):
-                if stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
-                    _remove_inner(name, top, fresh)
-                else:
-                    os.unlink(name, dir_fd=top)
-
-
-def _remove_inner(name: str, top: int, fresh: Iterator[str]) -> None:
-    """Remove a folder in the top one; the folders in it get fresh names in the top one.
-
-    Raises:
-        OSError: Something in it cannot be moved or removed.
-    """
-    folder = _open_folder(name, top)
-    try:
-        for inner in os.listdir(folder):  # noqa: PTH208 - a descriptor, not a path
-            if stat.S_ISDIR(os.lstat(inner, dir_fd=folder).st_mode):
-                os.close(_open_folder(inner, folder))  # a folder that may not be written cannot be moved
-                os.rename(inner, next(fresh), src_dir_fd=folder, dst_dir_fd=top)
-            else:
-                os.unlink(inner, dir_fd=folder)
-    finally:
-        os.close(folder)
-    os.rmdir(name, dir_fd=top)
-
-
-def _open_folder(name: str, parent: int | None) -> int:
-    """A descriptor of a folder, which is unlocked; the caller closes it.
-
-    Raises:
-        OSError: It is no folder (but a link to one, say), or not this user's.
-    """
-    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        folder = os.open(name, os.O_RDONLY | flags, dir_fd=parent)
-    except PermissionError:
-        if sys.platform != "linux":
-            os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
-        else:
-            handle = os.open(name, os.O_PATH | flags, dir_fd=parent)
-            try:
-                Path(f"/proc/self/fd/{handle}").chmod(0o700)  # this very folder, whatever has its name by now
-            finally:
-                os.close(handle)
-        return os.open(name, os.O_RDONLY | flags, dir_fd=parent)
-    os.fchmod(folder, 0o700)
-    return folder

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from harness.build.cache import BuildCache
 from harness.errors import EXIT_NOT_PASSED, EXIT_USAGE, DeviceError, HarnessError, ProblemError, ToolchainError
 from harness.judge.handle import Limits
 from harness.profiling.figures import METRICS, KernelFigures, marked, parsed
+from harness.scratch import scratch_folder
 from harness.solutions import Candidate
 from harness.text import kernel_name, one_line, printable, shortened
 from harness.wire.values import UnsupportedValue, encode_plain
@@ -104,8 +104,7 @@ def measured(target: Target, ncu: Path) -> list[KernelFigures]:
         constants = encode_plain(target.constants)
     except UnsupportedValue as error:
         raise ProblemError(f"{problem.path}: the case's constants: {error}") from None
-    with tempfile.TemporaryDirectory(prefix="harness-profile-") as name:
-        folder = Path(name)
+    with scratch_folder("harness-profile-") as folder:
         for key, path in BuildCache(target.home / "builds").libraries(target.candidate.solution.digest).items():
             shutil.copyfile(path, folder / f"{key}.so")
         program = [

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Limits, Workers
+from harness.judge.handle import Limits
 from harness.judge.policy import Policy, Surroundings
+from harness.judge.workers import Workers
 from harness.solutions import select
 from tests.bad_input.conftest import Place, solution
 

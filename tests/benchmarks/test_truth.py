@@ -24,8 +24,8 @@ from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.executors.tools import tools_for
 from harness.judge.baseline import Baseline
-from harness.judge.handle import Workers
 from harness.judge.policy import Surroundings
+from harness.judge.workers import Workers
 from harness.problems import Problem, read_problem
 from harness.timing.statistics import Verdict
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import harness
+from benchmarks.kills import HONEST, PROBLEM, WRONG
 from harness import Entry, Evaluator
 from harness.errors import HarnessError, UsageError
 from harness.records import Status
-from tests.commands.test_lines import HONEST, PROBLEM, WRONG
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

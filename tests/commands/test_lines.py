@@ -12,31 +12,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.kills import HONEST, PROBLEM, WRONG
 from harness.emulator.toolchain import build_runtime
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-PROBLEM = """
-import torch
-import torch.nn as nn
-
-n = 8
-CASES = {"small": {}, "large": {"n": 64}}
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.tanh(x)
-
-
-def get_inputs():
-    return [torch.randn(n)]
-
-
-def get_init_inputs():
-    return []
-"""
-HONEST = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.tanh()\n"
-WRONG = HONEST.replace("x.tanh()", "x.sinh()")
 
 
 @pytest.fixture

@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import re
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from benchmarks.kills import BROKEN, HONEST, KERNEL, PROBLEM, Batch, Killer
 from harness.emulator.toolchain import build_runtime
 from harness.store import Store
-from tests.commands.test_lines import HONEST, PROBLEM
 from tests.conftest import Ran
 
 Harness = Callable[..., Ran]
-REPOSITORY = Path(__file__).resolve().parents[2]
-KERNEL = '''
-import torch
-from torch.utils.cpp_extension import load_inline
-
-extension = load_inline(
-    name="copies",
-    cpp_sources="",
-    cuda_sources="""
-__global__ void copy(const float* x, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = tanhf(x[i]); }
-extern "C" void run(const float* x, float* y, int n) { copy<<<1, 64>>>(x, y, n); }
-""",
-    is_python_module=False,
-    no_implicit_headers=True,
-)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return x.tanh()
-'''
-BROKEN = KERNEL.replace("int i = threadIdx.x;", "int i = threadIdx.nothing;")
 
 
 @pytest.fixture
@@ -54,8 +25,7 @@ def folder(home: Path, tmp_path: Path) -> Path:
     build_runtime(home / "emulator")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "emulator").symlink_to(home / "emulator")
-    (tmp_path / "problem.py").write_text(PROBLEM)
-    (tmp_path / "answers").mkdir()
+    Batch(tmp_path, 0)
     return tmp_path
 
 
@@ -79,77 +49,10 @@ def test_what_is_built_ahead_ends_as_it_would_have(harness: Harness, folder: Pat
     assert ahead.rows[1]["build_s"] == 0
 
 
-def _processes_of(driver: int) -> Iterator[int]:
-    """Descendants of a process."""
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        parents.setdefault(parent, []).append(int(path.parent.name))
-    waiting = [driver]
-    while waiting:
-        born = parents.get(waiting.pop(), [])
-        yield from born
-        waiting += born
-
-
-class Batch:
-    """A command over a folder of candidates, run until it ends or is killed."""
-
-    def __init__(self, folder: Path, count: int):
-        self.folder = folder
-        self.names = {f"answers/a{number:03}.py" for number in range(count)}
-        for number in range(count):
-            text = f"{HONEST}# {number}\n" if number % 8 else f"{KERNEL}# {number}\n"
-            (folder / "answers" / f"a{number:03}.py").write_text(text)
-
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "harness", "evaluate", "answers", "--problem", "problem.py", "--json"]
-        return subprocess.Popen(
-            [*command, "--case", "small", "--device", "cpu", *options],
-            cwd=self.folder,
-            env={**os.environ, "HARNESS_HOME": str(self.folder / "home"), "PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def left_over(self) -> list[str]:
-        """Processes that still have to do with this batch."""
-        mark = f"HARNESS_HOME={self.folder / 'home'}".encode()
-        found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if mark in path.read_bytes():
-                    found.append((path.parent / "cmdline").read_text().replace("\0", " "))
-            except OSError:
-                continue
-        return found
-
-
 def test_killed_workers_builders_and_lanes_lose_and_double_nothing(folder: Path) -> None:
-    batch, dice = Batch(folder, 16), random.Random(5)
-    driver = batch.start("--lanes", "2")
-    rows: list[dict[str, Any]] = []
-    assert driver.stdout is not None
-    for line in driver.stdout:
-        rows.append(json.loads(line))
-        if len(rows) in (2, 4, 7, 9, 12):  # zygotes, workers, lanes, compilers: whatever there is
-            time.sleep(dice.uniform(0.0, 0.2))
-            victims = list(_processes_of(driver.pid))
-            if victims:
-                with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
-                    os.kill(dice.choice(victims), signal.SIGKILL)
-    assert driver.wait() in (0, 1, 3)
-    driver.stdout.close()
-    assert driver.stderr is not None
-    said = driver.stderr.read()
-    driver.stderr.close()
-    assert Counter(row["solution"] for row in rows) == Counter(batch.names), said
-    assert sum(row["status"] != "PASSED" for row in rows) <= 5, said
-    assert batch.left_over() == []
+    killer = Killer(Batch(folder, 16, is_mixed=True), random.Random(5), 5, (0.1, 0.6), ("--lanes", "2"))
+    assert killer.run() == []
+    assert killer.killed
 
 
 def test_a_killed_driver_goes_on_where_it_was(folder: Path) -> None:
@@ -160,15 +63,12 @@ def test_a_killed_driver_goes_on_where_it_was(folder: Path) -> None:
         driver.stdout.readline()
     driver.kill()
     driver.communicate()
-    deadline = time.monotonic() + 20
-    while batch.left_over() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert batch.left_over() == []
+    assert batch.is_still(), batch.left_over()
     driver = batch.start()
     out, err = driver.communicate()
     assert driver.returncode == 0, err
     rows = [json.loads(line) for line in out.splitlines()]
-    assert Counter(row["solution"] for row in rows) == Counter(batch.names)
+    assert Counter(row["solution"] for row in rows) == Counter(batch.promised.keys())
     assert sum(row["stored"] for row in rows) >= 4
     with Store(folder / "home") as store:
         kept = Counter(record.solution_path for record in store.newest_passed("problem", "small", 1000))

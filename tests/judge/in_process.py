@@ -9,9 +9,10 @@ from pathlib import Path
 from harness.executors.tools import tools_for
 from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Limits, Workers
+from harness.judge.handle import Limits
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.shared import Shared
+from harness.judge.workers import Workers
 from harness.judge.zygote import Zygote
 from harness.problems import Problem, read_problem
 from harness.records import EvaluationRecord

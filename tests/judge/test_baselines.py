@@ -15,7 +15,7 @@ from harness.errors import UsageError
 from harness.executors.tools import tools_for
 from harness.judge import speed
 from harness.judge.baseline import Baseline
-from harness.judge.handle import Workers
+from harness.judge.workers import Workers
 from harness.records import EvaluationRecord
 from tests.judge import in_process
 

@@ -11,8 +11,9 @@ import pytest
 from harness.build.cache import BuildCache
 from harness.judge import reference
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Limits, Workers
+from harness.judge.handle import Limits
 from harness.judge.policy import Policy, Surroundings
+from harness.judge.workers import Workers
 from harness.problems import read_problem
 from harness.records import Status
 from harness.solutions import Candidate, read_solution

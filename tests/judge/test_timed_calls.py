@@ -21,10 +21,11 @@ from harness.judge import speed
 from harness.judge.baseline import Baseline
 from harness.judge.conditions import Conditions
 from harness.judge.exchange import Exchange, Form
-from harness.judge.handle import CandidateStopped, WorkerHandle, Workers
+from harness.judge.handle import CandidateStopped, WorkerHandle
 from harness.judge.policy import Policy
 from harness.judge.series import HEAD_START_US, Refuted, Series
 from harness.judge.slots import Slots
+from harness.judge.workers import Workers
 from harness.records import EvaluationRecord, Status
 from harness.report.comparison import Entry, columns
 from harness.rules import Mode
