@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:318be8993b9a0345c93d3622a52f7cdc5632f5806c114e6999e65f8400f6b283
+# digest: sha256:38952841cd922e5cf292b891e859656a12a00cd1a3b9c41515671a927cd14d97
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -919,8 +919,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
 """
 
 
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -935,7 +935,7 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"direct","depth":8,"gelu":"epilogue","statistics":"two_kernels","thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:d2fd525f58a86e49932b932fecb7cb51f4179d826bfbdf790023518d5f2d13e1
+# digest: sha256:093a38affb46ae40e1eec66dec51119c69355db64982d3716965eb43992837ed
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -1995,8 +1995,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
 """
 
 
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -2011,7 +2011,7 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

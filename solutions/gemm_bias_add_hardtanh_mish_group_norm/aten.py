@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"aten","partial_depth":1024,"rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:890791dd89bc53bbb7680f1f3ca03f42c5a3cd2969fe70a340900e43d57cb09e
+# digest: sha256:81a167e38c508519a47ffc33132980233c4e60316b3fa7c868f1c372dbca58db
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -1099,8 +1099,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
 """
 
 
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -1115,7 +1115,7 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","partial_depth":1024,"rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:e03aa18a44cd0c089606884dffa81c56cd814ac55f77208896e2a370cbf71307
+# digest: sha256:aab75bf18460661bb2c2f46430490144348cac3f58efabec6dd7e94b84b97131
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -1422,8 +1422,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
 """
 
 
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -1438,7 +1438,7 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

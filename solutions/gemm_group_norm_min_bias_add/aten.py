@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"gemm":"aten","minimum":"fused","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:3e3c72f11f7cb973efa05748d7ffb19d1bcf3490801dc3a42faec0067d271961
+# digest: sha256:996db560f4355c7d71ff970dba7edd3e43c3d737e79b158c7a22835ca3ef16f1
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -1796,8 +1796,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
 """
 
 
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -1812,7 +1812,7 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","minimum":"fused","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"epilogue","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:9119f98e4a5d378ce584a7fb75af0e4a74d5ba5bfb4ed5a00d5a6fbc59a255e2
+# digest: sha256:77e03dc3c9602fe4bd00179b1f2b27b00bfed5f42f035599c0f90d82015ec356
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -2112,8 +2112,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
 """
 
 
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -2128,7 +2128,7 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

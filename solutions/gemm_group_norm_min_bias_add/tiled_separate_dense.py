@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"dense","block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","minimum":"separate","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:75fadb6f6e02ca63aa2f32ea7fac6baad91028734b3eaa6f28941c4c9f4eab47
+# digest: sha256:a6c56fec5c092065a113db55b47fbaf9f93fa24e81e30e9556b8aa035d7d1378
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -1920,8 +1920,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
 """
 
 
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -1936,7 +1936,7 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)
 

@@ -1,5 +1,5 @@
-def build_operators(stem, launchers, cuda_source, binding_source):
-    """Compile the sources and return the namespace of their operators in ``torch.ops``.
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
 
     The namespace carries a digest of the sources, so that different builds can live in one process.
     """
@@ -14,6 +14,6 @@ def build_operators(stem, launchers, cuda_source, binding_source):
         is_python_module=False,
         extra_cflags=["-O2"],
         # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
-        extra_cuda_cflags=["-O1", "-Xptxas", "--split-compile=0"],
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
     )
     return getattr(torch.ops, namespace)

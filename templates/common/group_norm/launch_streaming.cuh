@@ -24,24 +24,25 @@ inline LaunchStatus status_of(cudaError_t error, const char* what) {
   return {what, cudaGetErrorString(error)};
 }
 
+// A type that is said, not deduced.
+template <typename T>
+struct Said {
+  using Type = T;
+};
+
 // Clears the words and launches a block a multiprocessor, all of which run at the same time or none.
-template <typename... Parameters, typename... Arguments>
+template <typename... Parameters>
 LaunchStatus launch_streaming(void (*kernel)(Parameters...), const char* name, int blocks, int threads,
                               int shared_bytes, ulonglong2* words, const Chunks& chunks, cudaStream_t stream,
-                              Arguments... arguments) {
+                              typename Said<Parameters>::Type... arguments) {
   const size_t parts = chunks.of_group < blocks ? chunks.of_group : blocks;
   LaunchStatus status = status_of(
       cudaMemsetAsync(words, 0xff, sizeof(ulonglong2) * chunks.groups * parts, stream), "clearing words");
   if (status.kernel != nullptr) return status;
   status = status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
   if (status.kernel != nullptr) return status;
-  std::tuple<Parameters...> passed(arguments...);
-  return std::apply(
-      [&](auto&... each) {
-        void* pointers[] = {const_cast<void*>(static_cast<const void*>(&each))...};
-        return status_of(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks),
-                                                     dim3(threads), pointers, shared_bytes, stream),
-                         name);
-      },
-      passed);
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+  return status_of(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(threads),
+                                               pointers, shared_bytes, stream),
+                   name);
 }
