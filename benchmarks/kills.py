@@ -182,9 +182,9 @@ class Nodes:
         self._process.stdin.flush()
         assert self._said() == "done"
 
-    def judging(self) -> list[int]:
-        """Processes of the harness on its nodes."""
-        return [process for process, words in _processes(self._mark) if "harness" in words]
+    def judging(self) -> dict[int, str]:
+        """Processes of the harness on its nodes, and their command lines."""
+        return {process: words for process, words in _processes(self._mark) if "harness" in words}
 
     def close(self) -> None:
         """End it all, what Ray has left of killed nodes too."""
@@ -235,12 +235,14 @@ class Run:
 
     Attributes:
         rows: What it has printed.
+        strange: Lines among them that are none.
         said: What it has said on stderr.
     """
 
     def __init__(self, process: subprocess.Popen[str]):
         self.process = process
         self.rows: list[dict[str, Any]] = []
+        self.strange: list[str] = []
         self.said = ""
         self._readers = [threading.Thread(target=one) for one in (self._read_rows, self._read_words)]
         for reader in self._readers:
@@ -264,7 +266,10 @@ class Run:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.endswith("\n"):
-                self.rows.append(json.loads(line))
+                try:
+                    self.rows.append(json.loads(line))
+                except ValueError:
+                    self.strange.append(line)
 
     def _read_words(self) -> None:
         assert self.process.stderr is not None
@@ -306,17 +311,17 @@ class Killer:
             try:
                 is_whole = self._run_once(nodes)
                 if nodes is not None and is_whole and not _comes_true(lambda nodes=nodes: not nodes.judging()):
-                    faults.append(f"processes {nodes.judging()} judge on the cluster though the command has ended")
+                    faults.append(f"left on the cluster: {nodes.judging()}")
             finally:
                 if nodes is not None:
                     nodes.close()
             if not self.batch.is_still():
                 faults.append(f"left running: {self.batch.left_over()}")
-            if is_whole:
+            if is_whole or len(self.runs) > 2 * self.kills + 1:
                 return faults + self._faults()
 
     def _run_once(self, nodes: Nodes | None) -> bool:
-        """One command; whether it was neither killed nor lost its cluster."""
+        """One command; whether it was neither killed nor lost its cluster or all of its lanes."""
         where = () if nodes is None else ("--executor", "ray", "--address", nodes.address)
         run = Run(self.batch.start(*where, *self.options))
         self.runs.append(run)
@@ -325,7 +330,7 @@ class Killer:
             if self.killed.total() < self.kills and run.rows:
                 is_whole &= self._kill(run, nodes)
         run.close()
-        return is_whole
+        return is_whole and len(run.rows) == len(self.batch.promised)
 
     def _kill(self, run: Run, nodes: Nodes | None) -> bool:
         """Kill something; whether the command can go on."""
@@ -343,10 +348,10 @@ class Killer:
             nodes.tell("add")
             self.killed["node"] += 1
             return True
-        victims = descendants(run.process.pid) if nodes is None else nodes.judging()
+        victims = descendants(run.process.pid) if nodes is None else list(nodes.judging())
         with contextlib.suppress(OSError, IndexError):  # it may have ended meanwhile
             victim = self.dice.choice(victims)
-            kind = _kind(victim)
+            kind = kind_of(victim)
             os.kill(victim, signal.SIGKILL)
             self.killed[kind] += 1
         return True
@@ -361,12 +366,14 @@ class Killer:
         told = {row["solution"]: row for row in last}
         for run in self.runs[:-1]:
             for row in run.rows:
-                kept = {**row, "stored": True}
-                if row["status"] not in ("HARNESS_ERROR", "OUT_OF_MEMORY") and told.get(row["solution"]) != kept:
-                    found.append(f"{row['solution']} was {row['status']}, and is not there unchanged")
-        others = [row for row in last if row["status"] != self.batch.promised.get(row["solution"])]
-        if len(others) > self.killed.total():
-            found.append(f"more statuses than kills are others than promised: {Counter(r['status'] for r in others)}")
+                now = told.get(row["solution"], {})
+                others = [name for name in {**row, **now} if row.get(name) != now.get(name) and name != "stored"]
+                if row["status"] not in ("HARNESS_ERROR", "OUT_OF_MEMORY") and others:
+                    found.append(f"{row['solution']} was {row['status']}; other now: {', '.join(others)}")
+        found += [f"printed among results: {line!r}" for run in self.runs for line in run.strange]
+        unlike = [row for row in last if row["status"] != self.batch.promised.get(row["solution"])]
+        if len(unlike) > self.killed.total():
+            found.append(f"more statuses than kills are others than promised: {Counter(r['status'] for r in unlike)}")
         with Store(self.batch.home) as store:
             verdicts = Counter(record.solution for record in store.records() if is_final(record))
         answered = {row["solution"] for row in last if row["status"] not in ("HARNESS_ERROR", "OUT_OF_MEMORY")}
@@ -386,16 +393,15 @@ class Killer:
         return [] if is_over and not left else [f"left in the temporary folder: {left}; {again.said}"]
 
 
-def _kind(process: int) -> str:
-    """What a process is, by its command line and its parent's.
+def kind_of(process: int) -> str:
+    """What a process is; a worker has its zygote's words.
 
     Raises:
         OSError: It has ended.
     """
-    folder = Path(f"/proc/{process}")
-    words, by = (one.joinpath("cmdline").read_text() for one in (folder, folder.parent / str(_parent(folder))))
+    words = Path(f"/proc/{process}/cmdline").read_text(errors="replace")
     if "harness.worker" in words:
-        return "worker" if "harness.worker" in by else "zygote"
+        return "worker or zygote"
     return "lane" if "harness.executors" in words else "compiler or other"
 
 
@@ -409,7 +415,7 @@ def main() -> int:
     parser.add_argument("--candidates", type=int, default=200)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--between", type=float, nargs=2, default=(0.5, 4.0), metavar="S", help="seconds between kills")
+    parser.add_argument("--between", type=float, nargs=2, default=(0.1, 1.0), metavar="S", help="seconds between kills")
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--executor", choices=("local", "ray"), default="local")
     options = parser.parse_args()

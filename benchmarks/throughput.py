@@ -1,21 +1,26 @@
 """How many candidates a minute: 64 of group norm, as a search gives them, most right, some wrong, broken or hostile.
 
-    python benchmarks/throughput.py --device cuda:0
-    python benchmarks/throughput.py --device cpu --share 8
+    python -m benchmarks.throughput --device cuda:0
+    python -m benchmarks.throughput --device all --kill-lane 20
+    python -m benchmarks.throughput --device cpu --share 8
 
 40 pass (three solutions, each under many names, so that every one is built), 10 compute wrong values, 6 do not build, 2
 hang, 3 crash, 3 cheat; shuffled. The limit on running is max(10 s, 20 x eager): for group norm 10 s. With ``--share N``
-one of N of each kind, at least one. Prints candidates a minute, each kind's statuses, how busy the GPU was, builds that
-the judged worker did not have to make, and seconds by stage. Exit code 1 where a status is not what its kind promises.
+one of N of each kind, at least one. With ``--kill-lane N`` a lane is killed when N results are there. Prints candidates
+a minute, each kind's statuses, a digest of all verdicts with their errors (the same on the CPU under the same
+``-- --seed``, whoever judges), how busy the GPU was, builds that the judged worker did not have to make, and seconds by
+stage. Exit code 1 where a status is not what its kind promises.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.common import table
+from benchmarks.kills import descendants, kind_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMIT_S = 10
@@ -130,6 +136,7 @@ def main() -> int:
     parser.add_argument("--case", help="[default: full; odd on the CPU]")
     parser.add_argument("--share", type=int, default=1, metavar="N", help="one of N of each kind")
     parser.add_argument("--home", type=Path, help="a HARNESS_HOME to judge in [default: a scratch one]")
+    parser.add_argument("--kill-lane", type=int, metavar="N", help="kill a lane behind N results")
     parser.add_argument("options", nargs="*", help="further options of evaluate, behind --")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="throughput-") as scratch, utilisation(options.device) as busy:
@@ -154,6 +161,10 @@ def main() -> int:
             row = rows[-1]
             at = time.monotonic() - started
             print(f"{at:7.1f} s {row['status']:13} {row['total_s']:6.2f} s {row['solution']}", file=sys.stderr)
+            if len(rows) == options.kill_lane:
+                lane = next(one for one in descendants(process.pid) if kind_of(one) == "lane")
+                os.kill(lane, signal.SIGKILL)
+                print(f"{at:7.1f} s killed a lane", file=sys.stderr)
         process.wait()
         seconds = time.monotonic() - started
     return report(rows, kinds, seconds, busy)
@@ -167,6 +178,8 @@ def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, bu
     wrong = [row for row in rows if row["status"] not in KINDS[kinds[row["solution_path"]]].statuses]
     built_ahead = sum(row["build_s"] == 0 for row in rows)
     print(f"{len(rows)} candidates in {seconds:.1f} s: {60 * len(rows) / seconds:.1f} a minute")
+    told = sorted((row["digest"], row["status"], str(row["outputs"]), str(row["gradients"])) for row in rows)
+    print(f"verdicts: {hashlib.sha256(repr(told).encode()).hexdigest()[:16]}")
     print(f"built before their turn: {built_ahead} of {len(rows)}")
     if busy:
         print(f"the GPU was at work {100 * sum(busy) / len(busy):.0f} % of the time (NVML, every 0.2 s)")

@@ -343,6 +343,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
         is_new = order.fresh or not known
+        results = stack.enter_context(results_alone())  # what a cluster says when it ends is none either
         place = _opened(order, wanted_device, is_new, stack)
         # Not before: these import torch, which workers do meanwhile.
         from harness.executors import local
@@ -370,8 +371,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
         verdicts: list[tuple[EvaluationRecord, bool]] = []
         if not order.as_json:
-            stack.callback(print_table, verdicts)  # also of what is finished when the run is interrupted
-        results = stack.enter_context(results_alone())
+            stack.callback(print_table, verdicts, results)  # also of what is finished when the run is interrupted
         stack.enter_context(unwinding())
         run = functools.partial(local.run, ahead=order.ahead)
         jobs: Iterable[Job]

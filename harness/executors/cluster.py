@@ -34,7 +34,7 @@ from harness.judge.evaluation import blank_record
 from harness.judge.policy import Policy
 from harness.judge.workers import Workers
 from harness.paths import import_path
-from harness.processes import adopt_orphans
+from harness.processes import adopt_orphans, die_with_parent
 from harness.records import EvaluationRecord, Status
 from harness.scratch import scratch_folder
 
@@ -60,10 +60,17 @@ class Place(NamedTuple):
     is_timed: bool
 
 
+def _end_with_node() -> None:
+    """Have an actor's process end with its node's, which Ray itself may notice late, or not."""
+    if os.getppid() != 1:
+        die_with_parent(os.getppid())
+
+
 class JudgingActor:
     """On a node: a lane's process, and its way to the driver."""
 
     def __init__(self, place: Place):
+        _end_with_node()
         self._cache = BuildCache(place.home / "builds")
         self._lane = LaneProcess(Opening(place.device, place.home, place.is_timed, os.getpid()))
 
@@ -95,6 +102,7 @@ class BuildingActor:
     """On a node: a worker for each build."""
 
     def __init__(self, place: Place, capability: tuple[int, int] | None):
+        _end_with_node()
         adopt_orphans()
         tools = tools_for(place.device, place.home)
         self._cache = BuildCache(place.home / "builds")

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 #: Longest that a lane may take to end its workers when it is told to end.
 END_LIMIT_S = 30.0
-#: A candidate that ends so many lanes is not given to another, and a lane that ends so often is not replaced.
+#: A candidate that ends so many lanes is not given to another.
 MOST_DEATHS = 3
+#: A device is out whose lanes end over so many candidates, none of its being finished in between.
+MOST_LOST = 3
 
 
 class LaneDied(Exception):
@@ -174,7 +176,7 @@ class Lanes:
     free: list[LaneHandle] = field(default_factory=list)
     busy: list[LaneHandle] = field(default_factory=list)
     opening: list[LaneHandle] = field(default_factory=list)
-    _deaths: dict[str, int] = field(default_factory=dict)
+    _lost_with: dict[str, set[int]] = field(default_factory=dict)
 
     def judge(
         self, feed: Feed, progress: Callable[[str], None], builders: Builders | None, source: Source | None
@@ -253,6 +255,7 @@ class Lanes:
             progress(said.words)
         elif isinstance(said, Finished):
             lane.work = None
+            self._lost_with.pop(lane.device, None)
             self.busy.remove(lane)
             self.free.append(lane)
             feed.finish(work)
@@ -272,9 +275,10 @@ class Lanes:
         lane.close()
         end_adopted()
         work.deaths += 1
-        deaths = self._deaths[lane.device] = self._deaths.get(lane.device, 0) + 1
+        lost_with = self._lost_with.setdefault(lane.device, set())
+        lost_with.add(id(work))
         _tell(f"{lane.device}: a lane was lost: {death}")
-        if not isinstance(death, DeviceError) and deaths < MOST_DEATHS:
+        if not isinstance(death, DeviceError) and len(lost_with) < MOST_LOST:
             self.opening.append(self.start(lane.device))
         else:
             _tell(f"{lane.device} is out; its candidates go to others")

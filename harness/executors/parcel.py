@@ -96,7 +96,9 @@ def keep(libraries: dict[str, bytes], digest: str, cache: BuildCache, folder: Pa
 
 def readdressed(record: EvaluationRecord, candidate: Candidate) -> EvaluationRecord:
     """A record that was made of a parcel, with the paths that the candidate has here."""
-    return replace(record, solution_path=str(candidate.solution.path), problem_path=str(candidate.problem.path))
+    return replace(
+        record, solution_path=str(candidate.solution.path), problem_path=str(candidate.problem.path.resolve())
+    )
 
 
 def _written(folder: Path, path: Path, data: bytes) -> Path:

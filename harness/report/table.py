@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,18 +23,20 @@ _PLAIN_WIDTH = 160
 _MOST_LINES = 5
 
 
-def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
-    """Print one row per record on stdout, then the messages of those that did not pass; nothing for no record.
+def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]], stream: TextIO | None = None) -> None:
+    """Print one row per record, then the messages of those that did not pass; nothing for no record.
 
     Args:
         verdicts: Each record, and whether it comes from the store.
+        stream: Where to; stdout by default.
 
     Colour only on a terminal; ``NO_COLOR`` is respected.
     """
     if not verdicts:
         return
     records = [record for record, _ in verdicts]
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    file = stream or sys.stdout
+    console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("solution", overflow="fold")
     table.add_column("case")

@@ -46,6 +46,7 @@ def test_the_verdicts_are_those_of_one_process_and_a_lost_node_costs_none(folder
     _, said = driver.communicate()
     assert Counter(row["solution"] for row in rows) == Counter(batch.promised.keys()), said
     assert {row["solution"]: (row["status"], row["outputs"]) for row in rows} == alone, said
+    assert {row["problem_path"] for row in rows} == {str((folder / "problem.py").resolve())}
     assert {row["solution_path"] for row in rows} == {str((folder / name).resolve()) for name in batch.promised}
     nodes.close()
     assert batch.is_still(), batch.left_over()
