@@ -24,7 +24,7 @@ import torch
 from torch.utils import cpp_extension
 
 from harness import __version__
-from harness.build.errors import BuildFailed
+from harness.build.errors import BuildFailed, failed_build
 from harness.build.functions import check_functions, undeclared_functions
 from harness.build.lean_cuda import lean_arguments
 from harness.build.nvcc import cuda_home, missing_nvcc
@@ -191,7 +191,7 @@ class CudaLoader:
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
         telling = "\n".join(placed) or str(error).strip()[:2000]
-        return BuildFailed("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
+        return failed_build("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
 
 
 def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
+#: How compilers, linkers and what runs them say that SIGKILL has ended one of them: g++, nvcc, clang, collect2, ninja.
+_KILLED = re.compile(
+    r"error: Killed signal terminated program (?P<gcc>\S+)"
+    r"|^nvcc error +: '(?P<nvcc>[^']+)' died due to signal 9\b"
+    r"|error: unable to execute command: Killed"
+    r"|error: (?P<collect2>\S+) terminated with signal 9\b"
+    r"|^FAILED: \[code=137\]",
+    re.MULTILINE,
+)
+
 
 class BuildError(Exception):
     """A candidate's source did not become a library: the candidate's fault, not the harness's."""
@@ -21,6 +33,19 @@ class BuildFailed(BuildError):
         self.message = message
         self.log = log
         self.key = key
+
+
+class BuildKilled(BuildFailed):
+    """SIGKILL has ended a compiler, as the system does where memory is short: that says nothing of the source."""
+
+
+def failed_build(message: str, log: str, key: str = "") -> BuildFailed:
+    """What to raise for a build that came to nothing: ``BuildKilled`` where the log says so."""
+    killed = _KILLED.search(log)
+    if killed is None:
+        return BuildFailed(message, log, key)
+    program = next(filter(None, killed.groups()), "the compiler")
+    return BuildKilled(f"{program} was killed (SIGKILL) amid a build, as the system does where memory is short", log)
 
 
 class Unsupported(BuildError):

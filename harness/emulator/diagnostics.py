@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.build.errors import BuildError, BuildFailed, Unsupported
+from harness.build.errors import BuildError, Unsupported, failed_build
 
 _SHOWN_ERRORS = 3
 _MARKER = "cuemu-unsupported:"
@@ -216,7 +216,8 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
         own_files: Other files that the author wrote (for ``load``).
 
     Returns:
-        ``Unsupported`` when the source ran into something the emulator refuses by name, else ``BuildFailed``.
+        ``Unsupported`` when the source ran into something the emulator refuses by name, else ``BuildFailed`` or
+        ``BuildKilled``.
     """
     errors = diagnostics(log)
 
@@ -238,7 +239,7 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
         if missing := _MISSING_LIBRARY.search(error.message):
             place = author_place(error)
             return Unsupported(_LIBRARIES[missing["prefix"]], place.file, place.line, _LIBRARY_REMEDY)
-    return BuildFailed(_message(log, errors, author_place_of=[author_place(e) for e in errors], locator=locator), log)
+    return failed_build(_message(log, errors, author_place_of=[author_place(e) for e in errors], locator=locator), log)
 
 
 def _marker(message: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from harness.build.errors import BuildFailed
+from harness.build.errors import BuildFailed, failed_build
 from harness.build.functions import check_functions, undeclared_functions
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, Mode, SourceFile, build_key, build_library
@@ -164,7 +164,7 @@ class InlineLoader:
             except BuildFailed as failure:
                 why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)
                 told = f"{why}\n{failure.message}" if why else failure.message
-                raise BuildFailed(told, failure.log, key) from None
+                raise failed_build(told, failure.log, key) from None
             finally:
                 self._on_build("end", sources.name)
             self.built[key] = library

@@ -34,6 +34,11 @@ class Finished:
     status: int
     output: str
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL has ended it, and not only something that it had started."""
+        return self.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
+
 
 def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[Finished]:
     """Runs commands side by side and waits for all of them.

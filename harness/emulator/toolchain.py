@@ -287,7 +287,10 @@ class _Build:
         return not in_own_lines or bool(_TORCH_API.search(error.message))
 
     def _raise(self, results: Sequence[Finished]) -> None:
-        log = "\n".join(result.output for result in results if result.output.strip())
+        told = [result.output for result in results if result.output.strip()]
+        if any(result.was_killed for result in results):
+            told.append(f"error: Killed signal terminated program {Path(self._compiler.command[0]).name}")
+        log = "\n".join(told)
         if _OUT_OF_SPACE in log:
             raise ToolchainError(f"The disk is full: {self._scratch.parent} has no room for a build.")
         raise build_error(log, self._locate, [str(file.path) for file in self._sources.files])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from harness.build.errors import BuildError, BuildFailed, Unsupported
+from harness.build.errors import BuildError, BuildFailed, BuildKilled, Unsupported
 from harness.text import words_of
 
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
@@ -22,6 +22,8 @@ def kind_of(error: BaseException, otherwise: str) -> str:
     build = build_error(error)
     if isinstance(build, Unsupported):
         return "unsupported"
+    if isinstance(build, BuildKilled):
+        return "memory"
     if build is not None:
         return "build"
     text = words_of(error)

@@ -49,6 +49,21 @@ def test_what_is_built_ahead_ends_as_it_would_have(harness: Harness, folder: Pat
     assert ahead.rows[1]["build_s"] == 0
 
 
+def test_a_killed_compiler_says_nothing_of_the_source(harness: Harness, folder: Path) -> None:
+    (folder / "answers" / "a.py").write_text(KERNEL)
+    compiler = folder / "g++"
+    arguments = ("evaluate", "answers", "--problem", "problem.py", "--case", "small", "--device", "cpu", "--json")
+    found = []
+    for end in ("kill -KILL $$", ""):
+        compiler.write_text(f'#!/bin/sh\ncase "$*" in *copies*) {end};; esac\nexec g++ "$@"\n')
+        compiler.chmod(0o755)
+        ran = harness(*arguments, cwd=folder, HARNESS_HOME=str(folder / "home"), CXX=str(compiler))
+        found += [(row["status"], row["stored"]) for row in ran.rows]
+        assert ran.code == (1 if end else 0), ran.err
+        assert not end or "g++ was killed (SIGKILL)" in ran.rows[0]["message"]
+    assert found == [("OUT_OF_MEMORY", False), ("PASSED", False)]
+
+
 def test_killed_workers_builders_and_lanes_lose_and_double_nothing(folder: Path) -> None:
     killer = Killer(Batch(folder, 16, is_mixed=True), random.Random(5), 5, (0.1, 0.6), ("--lanes", "2"))
     assert killer.run() == []
