@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from multiprocessing import Pipe
@@ -40,6 +41,8 @@ from harness.scratch import scratch_folder
 
 #: Longest that the cluster may take to find room for an actor, and that to be ready.
 OPEN_LIMIT_S = 180.0
+#: How long a new builder is waited for before candidates are judged without.
+PLACE_LIMIT_S = 30.0
 #: What judging a case may take beside the candidate's own limits; who is silent for longer is lost.
 SLACK_S = 600.0
 #: Longest that an actor may take to end what it has started.
@@ -107,6 +110,9 @@ class BuildingActor:
         tools = tools_for(place.device, place.home)
         self._cache = BuildCache(place.home / "builds")
         self._workers = Workers.that_build(place.device, tools.libraries, capability)
+
+    def opened(self) -> None:
+        """Answers once it is ready."""
 
     def build(self, parcel: Parcel) -> tuple[Refused, dict[str, bytes]]:
         """Build a candidate; what a compiler refused, and what came of it."""
@@ -241,11 +247,11 @@ class ClusterBuilders(Builders):
     def __init__(self, ray: ModuleType, make: Callable[[], Any], cache: BuildCache, count: int):
         super().__init__(cache, count)
         self._ray, self._make = ray, make
-        self._actors: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._living = [make() for _ in range(count)]
-        for actor in self._living:
-            self._actors.put(actor)
+        self._actors: queue.SimpleQueue[tuple[Any, float]] = queue.SimpleQueue()
+        self._living: list[Any] = []
         self._is_closed = False
+        for _ in range(count):
+            self._actors.put(self._another())
 
     def stop(self) -> None:
         """End the actors."""
@@ -261,28 +267,30 @@ class ClusterBuilders(Builders):
             parcel = packed(Work(job, policy, (), ()), self._cache)
         except HarnessError:  # whoever judges it meets the same, and tells
             return {}
-        actor = self._actors.get()
-        limit = sum(policy.granted) + OPEN_LIMIT_S
+        actor, placed_by = self._actors.get()
         try:
+            # Where others have the cluster's processors it may never be placed: whoever judges can build, too.
+            if not self._ray.wait([actor.opened.remote()], timeout=max(0.0, placed_by - time.monotonic()))[0]:
+                return {}
+            limit = sum(policy.granted) + OPEN_LIMIT_S
             refused, libraries = self._ray.get(actor.build.remote(parcel), timeout=limit)
         except self._ray.exceptions.RayError:  # as above
-            actor = self._replaced(actor)
+            if not self._is_closed:
+                self._ray.kill(actor)
+                actor, placed_by = self._another()
             return {}
         finally:
-            self._actors.put(actor)
+            self._actors.put((actor, placed_by))
         # A cache that cannot be written costs another build.
         with contextlib.suppress(OSError), scratch_folder("harness-parcel-") as folder:
             keep(libraries, job.candidate.solution.digest, self._cache, folder / "libraries")
         found: Refused = refused
         return found
 
-    def _replaced(self, actor: Any) -> Any:
-        """Another actor, unless this one can go on or all are being ended."""
-        if self._is_closed:
-            return actor
-        self._ray.kill(actor)
+    def _another(self) -> tuple[Any, float]:
+        """A further actor, and until when it is waited for."""
         self._living.append(self._make())
-        return self._living[-1]
+        return self._living[-1], time.monotonic() + PLACE_LIMIT_S
 
 
 class Cluster(NamedTuple):
@@ -337,10 +345,13 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
             stack.callback(started[-1].close)
         said = [opening_of(lane) for lane in started]
         _check_versions(opened.environment for opened in said)
-        building = ray.remote(BuildingActor).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
+        left_over = processors - count  # where lanes take them all, one builder shares with them
+        building = ray.remote(BuildingActor).options(
+            num_cpus=1 if left_over > 0 else 0, max_restarts=0, scheduling_strategy="SPREAD"
+        )
 
         def builders(most: int) -> Builders:
-            left = max(1, min(most, processors - count))
+            left = max(1, min(most, left_over))
             return ClusterBuilders(ray, lambda: building.remote(place, said[0].capability), cache, left)
 
         handles: list[LaneHandle] = [*started]
