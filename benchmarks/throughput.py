@@ -7,9 +7,9 @@
 40 pass (three solutions, each under many names, so that every one is built), 10 compute wrong values, 6 do not build, 2
 hang, 3 crash, 3 cheat; shuffled. The limit on running is max(10 s, 20 x eager): for group norm 10 s. With ``--share N``
 one of N of each kind, at least one. With ``--kill-lane N`` a lane is killed when N results are there. Prints candidates
-a minute, each kind's statuses, a digest of all verdicts with their errors (the same on the CPU under the same
-``-- --seed``, whoever judges), how busy the GPU was, builds that the judged worker did not have to make, and seconds by
-stage. Exit code 1 where a status is not what its kind promises.
+a minute, each kind's statuses, a digest of all candidates and their statuses (the same whoever judges), how busy the
+GPU was, builds that the judged worker did not have to make, and seconds by stage. Exit code 1 where a status is not
+what its kind promises, or one is missing.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, bu
     wrong = [row for row in rows if row["status"] not in KINDS[kinds[row["solution_path"]]].statuses]
     built_ahead = sum(row["build_s"] == 0 for row in rows)
     print(f"{len(rows)} candidates in {seconds:.1f} s: {60 * len(rows) / seconds:.1f} a minute")
-    told = sorted((row["digest"], row["status"], str(row["outputs"]), str(row["gradients"])) for row in rows)
+    told = sorted((row["digest"], row["status"]) for row in rows)
     print(f"verdicts: {hashlib.sha256(repr(told).encode()).hexdigest()[:16]}")
     print(f"built before their turn: {built_ahead} of {len(rows)}")
     if busy:
@@ -190,6 +190,8 @@ def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, bu
     header = ("stage", "seconds in all", "each", "share")
     shares = [(name, f"{s:.1f}", f"{s / len(rows):.2f}", f"{100 * s / seconds:.0f} %") for name, s in stages.items()]
     print(table(header, shares))
+    for path in kinds.keys() - {row["solution_path"] for row in rows}:
+        print(f"{kinds[path]}: {path}: no verdict", file=sys.stderr)
     for row in wrong:
         print(f"{kinds[row['solution_path']]}: {row['status']}: {row['message']}", file=sys.stderr)
     return 1 if wrong or len(rows) != len(kinds) else 0
