@@ -24,28 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.common import table
+from benchmarks.kills import PROBLEM
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MOST_GROWTH = 1.2
-PROBLEM = """\
-import torch
-import torch.nn as nn
-
-n = 64
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.tanh(x)
-
-
-def get_inputs():
-    return [torch.randn(n)]
-
-
-def get_init_inputs():
-    return []
-"""
 SOLUTION = '''\
 import ctypes
 
@@ -122,8 +104,8 @@ def measured(count: int, is_cached: bool, options: argparse.Namespace) -> Grown:
 
 
 def _command(answers: Path) -> list[str]:
-    program = [sys.executable, "-m", "harness", "evaluate"]
-    return [*program, str(answers), "--problem", "problem.py", "--device", "cpu", "--forward-only", "--json"]
+    program = [sys.executable, "-m", "harness", "evaluate", str(answers), "--problem", "problem.py", "--case", "large"]
+    return [*program, "--device", "cpu", "--forward-only", "--json"]
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -27,7 +27,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,7 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-def _comes_true(is_so: Any) -> bool:
+def _comes_true(is_so: Callable[[], bool]) -> bool:
     end = time.monotonic() + PATIENCE_S
     while not is_so():
         if time.monotonic() > end:
