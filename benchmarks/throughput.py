@@ -7,9 +7,9 @@
 40 pass (three solutions, each under many names, so that every one is built), 10 compute wrong values, 6 do not build, 2
 hang, 3 crash, 3 cheat; shuffled. The limit on running is max(10 s, 20 x eager): for group norm 10 s. With ``--share N``
 one of N of each kind, at least one. With ``--kill-lane N`` a lane is killed when N results are there. Prints candidates
-a minute, each kind's statuses, a digest of all candidates and their statuses (the same whoever judges), how busy the
-GPU was, builds that the judged worker did not have to make, and seconds by stage. Exit code 1 where a status is not
-what its kind promises, or one is missing.
+a minute, each kind's statuses and seconds, a digest of all candidates and their statuses (the same whoever judges), how
+busy the GPU was, builds that the judged worker did not have to make, and seconds by stage. Exit code 1 where a status
+is not what its kind promises, or one is missing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,8 @@ from benchmarks.kills import descendants, kind_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMIT_S = 10
+#: What is said of a kind's seconds from being taken up to the record.
+SECONDS = ("least s", "median s", "most s")
 BASES = ("two_kernels", "fused", "streamed")
 
 
@@ -170,6 +173,13 @@ def main() -> int:
     return report(rows, kinds, seconds, busy)
 
 
+def spread(seconds: list[float]) -> tuple[str, ...]:
+    """The least, the median and the most of these, as :data:`SECONDS` names them; dashes where there are none."""
+    if not seconds:
+        return ("-",) * len(SECONDS)
+    return tuple(f"{found:.2f}" for found in (min(seconds), statistics.median(seconds), max(seconds)))
+
+
 def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, busy: list[float]) -> int:
     """Print what came of it; 1 where a candidate ended otherwise than its kind promises."""
     ends: dict[str, Counter[str]] = {name: Counter() for name in KINDS}
@@ -183,7 +193,8 @@ def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, bu
     print(f"built before their turn: {built_ahead} of {len(rows)}")
     if busy:
         print(f"the GPU was at work {100 * sum(busy) / len(busy):.0f} % of the time (NVML, every 0.2 s)")
-    print(table(("kind", "ends"), [(name, dict(found)) for name, found in ends.items()]))
+    taken = {name: [row["total_s"] for row in rows if kinds[row["solution_path"]] == name] for name in KINDS}
+    print(table(("kind", "ends", *SECONDS), [(name, dict(ends[name]), *spread(taken[name])) for name in KINDS]))
     stages = Counter[str]()
     for row in rows:
         stages.update(row["stages_s"])
