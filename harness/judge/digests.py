@@ -1,18 +1,17 @@
 """Digests of what crossed: two evaluations whose digests are equal have had, and returned, the same bits.
 
-A tensor's words of 32 bits, the last filled up with zeros, stand in rows of ``COLUMNS``, in row-major order. The sums
-of all whole rows, and those of their columns, are taken, each sum times a key, and the products are added modulo
-2^64; so are the words of the last, shorter row. Number i has the odd 64-bit key ``splitmix64(i) | 1``. The digest is
-the beginning of a sha256 of dtype, shape and these three numbers. Integer sums are the same in whatever order they
-are taken, so a device can add as it likes, and a large tensor is read twice. Two tensors that differ somewhere have
-equal numbers with a chance of about 2^-32, were the keys drawn at random. They are known: this tells what happens by
-itself, and stops nobody who wants his results to collide, for which there is nothing to gain, since a digest decides
-no verdict.
+A tensor's words, the last filled up with zeros, stand in rows of ``COLUMNS``, in row-major order. Rows and columns are
+added up, modulo 2^64, each sum is mixed with its place, and what comes of that is added up, once for the rows and once
+for the columns; the words of the last, shorter row are mixed and added up as they are. The digest is the beginning of a
+sha256 of dtype, shape and these three numbers. Integer sums are the same in whatever order they are taken, so a device
+can add as it likes, and a large tensor is read twice. What differs and has the same sum in every row and column stays
+unseen: four equal changes of alternating sign in the corners of a rectangle, say. The number of columns is odd, so that
+a change which is the same everywhere does not vanish modulo 2^64. A digest tells what happens by itself, and stops
+nobody who wants his results to collide, for which there is nothing to gain, since it decides no verdict.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Mapping
 
@@ -20,7 +19,7 @@ import torch
 
 from harness.judge.exchange import as_bytes
 
-COLUMNS = 1 << 16
+COLUMNS = (1 << 16) - 1
 DIGITS = 16
 _LOW_BITS = {30: (1 << 34) - 1, 27: (1 << 37) - 1, 31: (1 << 33) - 1}
 
@@ -62,32 +61,30 @@ class Digests:
 def _sums(tensor: torch.Tensor) -> tuple[str, torch.Tensor]:
     """A tensor's form in words, and its sums."""
     every = as_bytes(tensor)
-    if spare := every.numel() % 4:
-        every = torch.nn.functional.pad(every, (0, 4 - spare))
-    words = every.view(torch.int32)
+    # A device adds 64-bit words as fast as it reads them. Of an element of 64 bits the highest ones would have no room
+    # in a sum: it makes two words of 32.
+    word = torch.int64 if tensor.element_size() < 8 else torch.int32
+    if spare := every.numel() % word.itemsize:
+        every = torch.nn.functional.pad(every, (0, word.itemsize - spare))
+    words = every.view(word)
     whole = words.numel() // COLUMNS * COLUMNS
     rows, rest = words[:whole].view(-1, COLUMNS), words[whole:]
-    sums = [_keyed(rest.to(torch.int64))]
+    sums = [_mixed(rest.to(torch.int64))]
     if whole:
-        sums += [_keyed(rows.sum(dim, dtype=torch.int64)) for dim in (0, 1)]
+        sums += [_mixed(rows.sum(dim, dtype=torch.int64)) for dim in (0, 1)]
     return f"{tensor.dtype} {list(tensor.shape)}", torch.stack(sums)
 
 
-def _keyed(sums: torch.Tensor) -> torch.Tensor:
-    """The sum of numbers times their keys."""
-    return (sums * _keys(sums.device, 1 << (len(sums) - 1).bit_length() if len(sums) else 0)[: len(sums)]).sum()
-
-
-@functools.lru_cache(maxsize=16)
-def _keys(device: torch.device, count: int) -> torch.Tensor:
-    """The first keys.
+def _mixed(sums: torch.Tensor) -> torch.Tensor:
+    """One number of many, each mixed with its place.
 
     Mixed as in splitmix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014.
     """
-    state = torch.arange(1, count + 1, dtype=torch.int64, device=device) * _signed(0x9E3779B97F4A7C15)
+    places = torch.arange(1, len(sums) + 1, dtype=torch.int64, device=sums.device)
+    state = sums + places * _signed(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         state = (state ^ ((state >> shift) & _LOW_BITS[shift])) * _signed(factor)
-    return (state ^ ((state >> 31) & _LOW_BITS[31])) | 1
+    return (state ^ ((state >> 31) & _LOW_BITS[31])).sum()
 
 
 def _signed(number: int) -> int:

@@ -576,40 +576,6 @@ class CandidateJudge:
 
     def blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
         """The record of a case as it stands before anything has run."""
-        limits = self._policy.limits
-        return EvaluationRecord(
-            problem=self._candidate.problem.name,
-            solution=self._candidate.solution.name,
-            case=case,
-            device=self._policy.device,
-            status=Status.HARNESS_ERROR,
-            message="",
-            seed=self._policy.secret,
-            digest=self._candidate.solution.digest,
-            problem_digest=self._candidate.problem.digest,
-            precision_class=self._candidate.problem.precision,
-            constants=constants,
-            settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
-            environment=self._surroundings.environment,
-            policy={
-                "forward_only": self._policy.forward_only,
-                "timeout_s": limits.run_s,
-                "build_timeout_s": limits.build_s,
-                **({"timing": False} if self._policy.device != "cpu" and not self._policy.is_timed else {}),
-                **({"require_confinement": True} if self._policy.require_confinement else {}),
-                **({"baselines": list(self._policy.baselines)} if self._policy.baselines != (EAGER,) else {}),
-                **({"precision": "relaxed"} if self._policy.is_relaxed else {}),
-                **(
-                    {"rules": {name: str(mode) for name, mode in self._policy.rules.items()}}
-                    if self._policy.rules
-                    else {}
-                ),
-                **({"replay": True} if self._policy.is_replay else {}),
-                **({"check": self._policy.check, "nvcc": nvcc_release()[0]} if self._policy.check else {}),
-            },
-            solution_path=str(self._candidate.solution.path),
-            problem_path=str(self._candidate.problem.path.resolve()),
-        )
         return blank_record(self._candidate, self._policy, self._surroundings.environment, case, constants)
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:

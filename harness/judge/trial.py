@@ -107,7 +107,7 @@ def run_trial(
         drawn: What it is given.
         trial: The trial's number; seeds derive from it.
         thread_order: The order in which the emulator runs threads.
-        normal_only: Judge gradients under the normal cotangent alone.
+        normal_only: Judge gradients under the normal cotangent alone, and take no digests.
 
     Raises:
         CandidateStopped: The candidate did not get as far as values to compare.
@@ -124,9 +124,7 @@ def run_trial(
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
         raise
     digests = Digests()
-    for tensor in _given(draw):
-        digests.add(GIVEN, tensor)
-    digests.add_all(_named(setting, received, buffers))
+    digests.add_all({} if normal_only else _named(setting, received, buffers))
     comparison = Comparison(
         setting.reference,
         draw,
@@ -145,7 +143,7 @@ def run_trial(
         seeded = cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent"))
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):  # the normal one is the first
             gradients = _backward(setting, worker, clock, draw, cotangent)
-            digests.add_all(gradients, GRADIENT)
+            digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(Answer(name, cotangent, gradients))
             # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
             if not setting.reference.has_room_beside(answers[-1].bytes):
@@ -155,7 +153,9 @@ def run_trial(
         comparison.add(outputs, answers, buffers)
     result = comparison.result(None if normal_only else answers)
     result.again = again
-    result.digests = digests.finished()
+    if not normal_only:
+        given = setting.known.digest(("given", trial), draw, lambda: _digest_of_given(draw))
+        result.digests = {GIVEN: given, **digests.finished()}
     return result
 
 
@@ -184,10 +184,13 @@ def _named(
     return named | {PREFIX + name: buffer for name, buffer in buffers.items()}
 
 
-def _given(draw: Draw) -> list[torch.Tensor]:
-    """The tensors that the candidate is given."""
-    state = (*draw.model.parameters(), *draw.model.buffers())
-    return [value for value in (*draw.inputs, *state) if isinstance(value, torch.Tensor)]
+def _digest_of_given(draw: Draw) -> str:
+    """One digest of all tensors that the candidate is given."""
+    digests = Digests()
+    for value in (*draw.inputs, *draw.model.parameters(), *draw.model.buffers()):
+        if isinstance(value, torch.Tensor):
+            digests.add(GIVEN, value)
+    return digests.finished().get(GIVEN, "")
 
 
 def forward_seed(setting: Setting, trial: int) -> int:
