@@ -208,7 +208,6 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         started = time.monotonic()
-        self._start_scan()
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
         record = self.blank(case, constants)
@@ -281,17 +280,17 @@ class CandidateJudge:
         told = "\n".join(filter(None, (message, record.message)))
         return replace(record, status=Status.BUILD_ERROR, message=told)
 
-    def _start_scan(self) -> None:
+    def _started_scan(self) -> Future[tuple[Finding, ...]]:
         """Have the solution's text looked at while the judge waits for others; once for all cases."""
         if self._scan is None:
             with_one = ThreadPoolExecutor(1)
             self._scan = with_one.submit(scan, self._candidate.solution.source)
             with_one.shutdown(wait=False)
+        return self._scan
 
     def _scanned(self) -> tuple[Finding, ...]:
         """What stands in the solution's text."""
-        assert self._scan is not None
-        return self._scan.result()
+        return self._started_scan().result()
 
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
         """Judge and, on a GPU, time; the record's fields that this fills."""
@@ -322,6 +321,7 @@ class CandidateJudge:
             at_end.callback(self._shared.trim)
             at_end.callback(reference.forget)
             self._stages.enter("worker")
+            self._started_scan()  # not earlier: each would keep the other from running
             worker = self._ready_worker(clock)
             construct = self._construct_command(exchange, constants, first)
             names = self._construct(worker, exchange, construct, first.state, clock)
