@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:d3649038ad69edf9b84ed79b0b09b1352b2e3ccd6c9046f88beb3383dda777df
+# digest: sha256:901bbad95b8d6015cb0eb614f2e2e0c0b8e7c68b220144606d8579431eca4c54
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -1374,6 +1374,14 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   }
 }
 
+// Gives a place of the ring back, by all lanes of a warp that has read it. The next copy into it is the async proxy's:
+// without the fence, loads that were issued and have not returned may still see what it writes.
+__device__ __forceinline__ void release_place(uint64_t* empty) {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+}
+
 // Copies a chunk into shared memory; its bytes count at the barrier. With kEvictFirst they leave L2 first.
 template <bool kEvictFirst>
 __device__ __forceinline__ void bulk_load(void* to, const Element* from, uint64_t* barrier) {
@@ -1602,8 +1610,7 @@ __device__ inline void take_moments(const Chunks& chunks, int mine, const Vector
     for (int j = 0; j < kHeldVectors; ++j) {
       Format<Element>::unpack(from[j * kSumThreads + thread], held + j * kPerVector);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared.barriers.empty + stage);
+    release_place(shared.barriers.empty + stage);
     float own_mean = 0.0f;
 #pragma unroll
     for (int j = 0; j < kHeld; ++j) held[j] -= around;
@@ -1676,8 +1683,7 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Ve
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) held[j] = from[j * kTeam + thread];
-    __syncwarp();
-    if (thread % 32 == 0) barrier_arrive(shared.barriers.empty + stage);
+    release_place(shared.barriers.empty + stage);
     const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Statistics found = shared.statistics[local % kRing];
@@ -1854,10 +1860,7 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const Vector* r
         x[j] = of_x[(piece + j) * kSumThreads + thread];
         dy[j] = of_dy[(piece + j) * kSumThreads + thread];
       }
-      if (piece + kPiece == kHeld) {
-        __syncwarp();
-        if (lane == 0) barrier_arrive(shared.barriers.empty + stage);
-      }
+      if (piece + kPiece == kHeld) release_place(shared.barriers.empty + stage);
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
         float values[kPerVector];
@@ -1923,8 +1926,7 @@ __device__ inline void write_gradients(const Chunks& chunks, int mine, const Vec
       x[j] = from[j * kTeam + thread];
       dy[j] = from[kChunkVectors + j * kTeam + thread];
     }
-    __syncwarp();
-    if (thread % 32 == 0) barrier_arrive(shared.barriers.empty + stage);
+    release_place(shared.barriers.empty + stage);
     const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Coefficients found = shared.coefficients[local % kRing];

@@ -111,10 +111,7 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const Vector* r
         x[j] = of_x[(piece + j) * kSumThreads + thread];
         dy[j] = of_dy[(piece + j) * kSumThreads + thread];
       }
-      if (piece + kPiece == kHeld) {
-        __syncwarp();
-        if (lane == 0) barrier_arrive(shared.barriers.empty + stage);
-      }
+      if (piece + kPiece == kHeld) release_place(shared.barriers.empty + stage);
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
         float values[kPerVector];
@@ -180,8 +177,7 @@ __device__ inline void write_gradients(const Chunks& chunks, int mine, const Vec
       x[j] = from[j * kTeam + thread];
       dy[j] = from[kChunkVectors + j * kTeam + thread];
     }
-    __syncwarp();
-    if (thread % 32 == 0) barrier_arrive(shared.barriers.empty + stage);
+    release_place(shared.barriers.empty + stage);
     const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Coefficients found = shared.coefficients[local % kRing];

@@ -96,8 +96,7 @@ __device__ inline void take_moments(const Chunks& chunks, int mine, const Vector
     for (int j = 0; j < kHeldVectors; ++j) {
       Format<Element>::unpack(from[j * kSumThreads + thread], held + j * kPerVector);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared.barriers.empty + stage);
+    release_place(shared.barriers.empty + stage);
     float own_mean = 0.0f;
 #pragma unroll
     for (int j = 0; j < kHeld; ++j) held[j] -= around;
@@ -170,8 +169,7 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Ve
     barrier_wait(shared.barriers.full + stage, i / kStages & 1);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) held[j] = from[j * kTeam + thread];
-    __syncwarp();
-    if (thread % 32 == 0) barrier_arrive(shared.barriers.empty + stage);
+    release_place(shared.barriers.empty + stage);
     const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
     barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
     const Statistics found = shared.statistics[local % kRing];

@@ -74,6 +74,14 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   }
 }
 
+// Gives a place of the ring back, by all lanes of a warp that has read it. The next copy into it is the async proxy's:
+// without the fence, loads that were issued and have not returned may still see what it writes.
+__device__ __forceinline__ void release_place(uint64_t* empty) {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+}
+
 // Copies a chunk into shared memory; its bytes count at the barrier. With kEvictFirst they leave L2 first.
 template <bool kEvictFirst>
 __device__ __forceinline__ void bulk_load(void* to, const Element* from, uint64_t* barrier) {
