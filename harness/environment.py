@@ -1,4 +1,4 @@
-"""Versions and processor, for records."""
+"""Versions and processor, for records; torch is imported where it is asked about."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import hashlib
 import os
 import platform
 from pathlib import Path
-
-import torch
 
 from harness import __version__
 from harness.devices import driver_version
@@ -22,6 +20,8 @@ def describe(compiler: str) -> dict[str, str]:
     Args:
         compiler: Version line of the compiler that builds solutions.
     """
+    import torch
+
     return {
         "harness": __version__,
         "harness_code": code_digest(),
@@ -52,6 +52,8 @@ def code_digest() -> str:
 
 def describe_gpu() -> dict[str, str]:
     """The current GPU: name, memory, compute capability, torch's CUDA, and the driver where the kernel tells."""
+    import torch
+
     driver = driver_version()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {

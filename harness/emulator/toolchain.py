@@ -6,12 +6,15 @@ killed half-way, leave nothing to clean up before the next.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import json
+import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -92,12 +95,27 @@ def build_runtime(cache_dir: Path) -> RuntimeLibraries:
     if libraries.core.is_file() and libraries.torch.is_file():
         return libraries
     try:
-        with scratch_folder(BUILDING_PREFIX, cache_dir) as scratch:
-            _compile_runtime(compiler, torch, scratch)
-            _publish_folder(scratch / "built", target)
+        with _turn(cache_dir):
+            if not (libraries.core.is_file() and libraries.torch.is_file()):  # by whoever had the turn before
+                with scratch_folder(BUILDING_PREFIX, cache_dir) as scratch:
+                    _compile_runtime(compiler, torch, scratch)
+                    _publish_folder(scratch / "built", target)
     except OSError as error:
         raise ToolchainError(f"The emulator could not be built in {cache_dir}: {error}.") from error
     return libraries
+
+
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """A block that one process at a time is in, for a folder; where that cannot be locked, several build the same."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> list[list[str]]:

@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -23,19 +24,18 @@ from typing import Any, NamedTuple
 from harness import environment
 from harness.build.cache import BuildCache
 from harness.errors import DeviceError, HarnessError, UsageError
+from harness.executors.actors import BuildingActor, JudgingActor, Place
 from harness.executors.ahead import Builders, Work
-from harness.executors.lanes import LaneDied, LaneHandle, LaneProcess, Lanes, opening_of
-from harness.executors.link import Failure, Finished, Opened, Opening
-from harness.executors.parcel import Parcel, keep, packed, readdressed, unpacked
+from harness.executors.lanes import LaneDied, LaneHandle, Lanes, opening_of
+from harness.executors.link import Failure, Finished, Opened
+from harness.executors.parcel import Parcel, keep, packed, readdressed
 from harness.executors.plan import Job
 from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
-from harness.judge.builder import Refused, build_ahead
+from harness.judge.builder import Refused
 from harness.judge.evaluation import blank_record
 from harness.judge.policy import Policy
-from harness.judge.workers import Workers
 from harness.paths import import_path
-from harness.processes import adopt_orphans, die_with_parent
 from harness.records import EvaluationRecord, Status
 from harness.scratch import scratch_folder
 
@@ -47,85 +47,6 @@ PLACE_LIMIT_S = 30.0
 SLACK_S = 600.0
 #: Longest that an actor may take to end what it has started.
 END_LIMIT_S = 30.0
-
-
-class Place(NamedTuple):
-    """What actors are to do their work on.
-
-    Attributes:
-        device: ``cpu`` or ``cuda:0``, the one GPU that Ray gives an actor.
-        home: ``HARNESS_HOME`` on every node.
-        is_timed: Whether speed is measured, on a GPU.
-    """
-
-    device: str
-    home: Path
-    is_timed: bool
-
-
-def _end_with_node() -> None:
-    """Have an actor's process end with its node's, which Ray itself may notice late, or not."""
-    if os.getppid() != 1:
-        die_with_parent(os.getppid())
-
-
-class JudgingActor:
-    """On a node: a lane's process, and its way to the driver."""
-
-    def __init__(self, place: Place):
-        _end_with_node()
-        self._cache = BuildCache(place.home / "builds")
-        self._lane = LaneProcess(Opening(place.device, place.home, place.is_timed, os.getpid()))
-
-    def opened(self) -> Opened | Failure:
-        """What the lane says first."""
-        try:
-            return opening_of(self._lane)
-        except HarnessError as error:
-            return Failure(error)
-
-    def judge(self, parcel: Parcel) -> Iterator[Any]:
-        """What the lane says of a candidate, as it comes."""
-        with unpacked(parcel, self._cache) as work:
-            self._lane.send(work)
-            said: Any = None
-            while not isinstance(said, Finished | Failure):
-                try:
-                    said = self._lane.receive()
-                except HarnessError as error:
-                    said = Failure(error)
-                yield said
-
-    def end(self) -> None:
-        """End the lane and its workers."""
-        self._lane.close()
-
-
-class BuildingActor:
-    """On a node: a worker for each build."""
-
-    def __init__(self, place: Place, capability: tuple[int, int] | None):
-        _end_with_node()
-        adopt_orphans()
-        tools = tools_for(place.device, place.home)
-        self._cache = BuildCache(place.home / "builds")
-        self._workers = Workers.that_build(place.device, tools.libraries, capability)
-
-    def opened(self) -> None:
-        """Answers once it is ready."""
-
-    def build(self, parcel: Parcel) -> tuple[Refused, dict[str, bytes]]:
-        """Build a candidate; what a compiler refused, and what came of it."""
-        with unpacked(parcel, self._cache) as work:
-            solution = work.job.candidate.solution
-            with contextlib.closing(self._workers.take()) as worker:
-                refused = build_ahead(worker, solution, self._cache, work.policy)
-            built = {key: path.read_bytes() for key, path in self._cache.libraries(solution.digest).items()}
-        return refused, {key: data for key, data in built.items() if key not in parcel.libraries}
-
-    def end(self) -> None:
-        """End what workers are forked of."""
-        self._workers.close()
 
 
 class ClusterLane:
@@ -234,6 +155,14 @@ class ClusterLane:
             yield self._ray.get(answer)
 
 
+class _Builder(NamedTuple):
+    """A builder's actor, the answer that says that it is there, and until when that is waited for."""
+
+    actor: Any
+    opened: Any
+    placed_by: float
+
+
 class ClusterBuilders(Builders):
     """Builders somewhere in the cluster, each of which has a processor.
 
@@ -247,7 +176,7 @@ class ClusterBuilders(Builders):
     def __init__(self, ray: ModuleType, make: Callable[[], Any], cache: BuildCache, count: int):
         super().__init__(cache, count)
         self._ray, self._make = ray, make
-        self._actors: queue.SimpleQueue[tuple[Any, float]] = queue.SimpleQueue()
+        self._actors: queue.SimpleQueue[_Builder] = queue.SimpleQueue()
         self._living: list[Any] = []
         self._is_closed = False
         for _ in range(count):
@@ -267,30 +196,30 @@ class ClusterBuilders(Builders):
             parcel = packed(Work(job, policy, (), ()), self._cache)
         except HarnessError:  # whoever judges it meets the same, and tells
             return {}
-        actor, placed_by = self._actors.get()
+        builder = self._actors.get()
         try:
             # Where others have the cluster's processors it may never be placed: whoever judges can build, too.
-            if not self._ray.wait([actor.opened.remote()], timeout=max(0.0, placed_by - time.monotonic()))[0]:
+            if not self._ray.wait([builder.opened], timeout=max(0.0, builder.placed_by - time.monotonic()))[0]:
                 return {}
             limit = sum(policy.granted) + OPEN_LIMIT_S
-            refused, libraries = self._ray.get(actor.build.remote(parcel), timeout=limit)
+            refused, libraries = self._ray.get(builder.actor.build.remote(parcel), timeout=limit)
         except self._ray.exceptions.RayError:  # as above
             if not self._is_closed:
-                self._ray.kill(actor)
-                actor, placed_by = self._another()
+                self._ray.kill(builder.actor)
+                builder = self._another()
             return {}
         finally:
-            self._actors.put((actor, placed_by))
+            self._actors.put(builder)
         # A cache that cannot be written costs another build.
         with contextlib.suppress(OSError), scratch_folder("harness-parcel-") as folder:
             keep(libraries, job.candidate.solution.digest, self._cache, folder / "libraries")
         found: Refused = refused
         return found
 
-    def _another(self) -> tuple[Any, float]:
-        """A further actor, and until when it is waited for."""
-        self._living.append(self._make())
-        return self._living[-1], time.monotonic() + PLACE_LIMIT_S
+    def _another(self) -> _Builder:
+        actor = self._make()
+        self._living.append(actor)
+        return _Builder(actor, actor.opened.remote(), time.monotonic() + PLACE_LIMIT_S)
 
 
 class Cluster(NamedTuple):
@@ -323,6 +252,9 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
     if wanted not in ("auto", "cpu", "cuda", "all"):
         raise UsageError(f"--device {wanted}: a cluster's GPUs have no numbers; say cuda for all of them, or cpu")
     with contextlib.ExitStack() as stack, unwinding():
+        if wanted == "cpu" and _is_own(cluster.address):
+            # Lanes here begin with the emulator's runtime, where it is not built: that can go on while Ray starts.
+            stack.enter_context(ThreadPoolExecutor(1)).submit(tools_for, "cpu", home)
         ray = stack.enter_context(_joined(cluster.address))
         resources = ray.cluster_resources()
         gpus, processors = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
@@ -361,6 +293,11 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
         yield lanes
 
 
+def _is_own(address: str | None) -> bool:
+    """Whether a cluster is started for the program, where this address is asked for."""
+    return address is None and "RAY_ADDRESS" not in os.environ
+
+
 @contextlib.contextmanager
 def _joined(address: str | None) -> Iterator[Any]:
     """Ray, connected to a cluster; to one that is started for the block where none is named.
@@ -374,7 +311,7 @@ def _joined(address: str | None) -> Iterator[Any]:
     except ImportError:
         raise UsageError('--executor ray: Ray is not installed: pip install "kernel-harness[ray]"') from None
     own: dict[str, Any] = {}
-    if address is None and "RAY_ADDRESS" not in os.environ:
+    if _is_own(address):
         variables = {"PYTHONPATH": import_path()}
         own = {"address": "local", "include_dashboard": False, "runtime_env": {"env_vars": variables}}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks.kills import BROKEN, WRONG, Batch, Nodes
+from benchmarks.kills import BROKEN, PROBLEM, WRONG, Batch, Nodes
+from harness.build.cache import BuildCache
+from harness.executors import cluster
+from harness.executors.ahead import Work
+from harness.executors.plan import Job
+from harness.judge.handle import Limits
+from harness.judge.policy import Policy
+from harness.problems import read_problem
+from harness.solutions import Candidate, read_solution
 from tests.commands.test_many import folder
 
 __all__ = ["folder"]  # a fixture
@@ -71,3 +82,71 @@ def test_after_the_head_is_lost_the_same_command_goes_on(folder: Path, nodes: No
     rows = [json.loads(line) for line in out.splitlines()]
     assert Counter(row["solution"] for row in rows) == Counter(batch.promised.keys()), said
     assert {row["solution"] for row in before} <= {row["solution"] for row in rows if row["stored"]}
+
+
+class Soon:
+    """An answer of an actor: it is there when somebody has waited for it."""
+
+    def __init__(self, value: Any):
+        self.value, self.is_there = value, False
+
+
+class Called:
+    """A method of an actor that answers with a value."""
+
+    def __init__(self, value: Any):
+        self.value, self.calls = value, 0
+
+    def remote(self, *_: object) -> Soon:
+        self.calls += 1
+        return Soon(self.value)
+
+
+class Actor:
+    """A builder that builds nothing, at once."""
+
+    def __init__(self) -> None:
+        self.opened, self.build, self.end = Called(None), Called(({}, {})), Called(None)
+
+
+def ray_with(actors: list[Actor]) -> Any:
+    """As much of Ray as its builders use."""
+
+    def wait(answers: list[Soon], timeout: float, num_returns: int = 1) -> tuple[list[Soon], list[Soon]]:
+        for answer in answers:
+            answer.is_there = answer.is_there or timeout > 0
+        return [one for one in answers if one.is_there], [one for one in answers if not one.is_there]
+
+    def get(answer: Soon, timeout: float) -> Any:
+        return answer.value
+
+    errors = SimpleNamespace(RayError=RuntimeError)
+    return SimpleNamespace(wait=wait, get=get, kill=lambda actor: actors.remove(actor), exceptions=errors)
+
+
+def test_a_builder_that_was_placed_goes_on_building(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    actors: list[Actor] = []
+
+    def make() -> Actor:
+        actors.append(Actor())
+        return actors[-1]
+
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    problem = read_problem(tmp_path / "problem.py")
+    monkeypatch.setattr(cluster, "PLACE_LIMIT_S", 0.3)
+    with cluster.ClusterBuilders(ray_with(actors), make, BuildCache(tmp_path / "builds"), 1) as builders:
+        for number in range(3):
+            (tmp_path / f"{number}.py").write_text(f"# {number}")
+            solution = read_solution(tmp_path / f"{number}.py", str(number))
+            work = Work(Job(Candidate(problem, solution), ()), Policy("cpu", "0", Limits(1.0, 1.0)), (), ())
+            builders.begin(work)
+            assert work.build is not None
+            work.build.result()
+            time.sleep(0.2)  # the third comes when a place would no longer be waited for
+        (actor,) = actors
+        assert (actor.opened.calls, actor.build.calls) == (1, 3)
+
+
+def test_what_runs_on_nodes_imports_no_torch() -> None:
+    program = "import sys, harness.executors.actors; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

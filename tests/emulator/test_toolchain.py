@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness.build.errors import BuildFailed, Unsupported
+from harness.emulator import toolchain
 from harness.emulator.diagnostics import Place, SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.inline import InlineLoader
@@ -262,6 +265,7 @@ PLAIN = InlineSources(
 
 BUILD_PLAIN = """
 import pathlib, sys
+from harness.emulator import toolchain
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, build_library
 sources = InlineSources("plain", ("extern \\"C\\" int f() { return 1; }",), no_implicit_headers=True)
@@ -407,3 +411,21 @@ def test_long_logs_are_cut_to_the_telling_lines() -> None:
     assert failure.message.splitlines()[:2] == ["s.py:3: error: bad T (in deep.h:9)", "    int a;"]
     assert len(failure.message.splitlines()) < 10
     assert failure.log == log
+
+
+def test_several_that_need_the_runtime_build_it_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    builds: list[Path] = []
+
+    def compile_slowly(compiler: object, torch: object, scratch: Path) -> None:
+        builds.append(scratch)
+        (scratch / "built").mkdir()
+        time.sleep(0.2)
+        for name in ("libcuemu.so", "libcuemu_torch.so"):
+            (scratch / "built" / name).write_text("")
+
+    monkeypatch.setattr(toolchain, "_compile_runtime", compile_slowly)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(toolchain.build_runtime, [tmp_path] * 3))
+    assert len(builds) == 1
+    assert len({libraries.core for libraries in found}) == 1
+    assert found[0].core.is_file()
