@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,15 +30,17 @@ from torch.utils import cpp_extension
 
 from benchmarks.common import positive, program, table
 from harness import devices, problems
-from harness.errors import UsageError
+from harness.build.errors import BuildError
+from harness.errors import HarnessError, UsageError
 from harness.executors.tools import tools_for
 from harness.judge.draws import derive_seed, draw_inputs, init_args
-from harness.judge.exchange import same_bytes
+from harness.judge.exchange import as_bytes, same_bytes
 from harness.paths import harness_home, project_root
 from harness.problems import Problem
+from harness.processes import die_with_parent
 from harness.solutions import select
 from harness.wire.structure import taken_apart
-from harness.worker.candidate import import_solution
+from harness.worker.candidate import ContractError, import_solution
 from harness.worker.platforms import platform_for
 
 ELEMENTS = 1 << 24
@@ -70,27 +73,37 @@ def drawn(problem: Problem, case: str, device: torch.device) -> Drawn:
 
 
 def calls_of(solution: Path, draw: Drawn, device: torch.device) -> dict[str, Callable[[], Results]]:
-    """What to call, by direction: each call returns the tensors that are to be the same."""
+    """What to call, by direction: each call returns the tensors that are to be the same.
+
+    Raises:
+        HarnessError: The solution does not build, or is none.
+    """
     torch.manual_seed(draw.seed)
-    model = import_solution(str(solution)).ModelNew(*draw.args).to(device)
+    try:
+        model = import_solution(str(solution)).ModelNew(*draw.args).to(device)
+    except (BuildError, ContractError) as error:
+        raise HarnessError(f"{solution}: {error}") from None
     tensors = [value for value in draw.inputs if isinstance(value, torch.Tensor)]
     leaves = [value.requires_grad_() for value in tensors if value.is_floating_point()]
     leaves += [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def outputs() -> Results:
+        torch.manual_seed(draw.seed)  # of whatever a forward draws
         return taken_apart(model(*draw.inputs))[1]
 
     def forward() -> Results:
         with torch.no_grad():
             return outputs()
 
-    cotangents = [torch.randn_like(one) for one in forward()]
+    places = [number for number, one in enumerate(outputs()) if one.requires_grad]
+    cotangents = [torch.randn_like(one) for number, one in enumerate(forward()) if number in places]
 
     def with_backward() -> Results:
-        gradients = torch.autograd.grad(outputs(), leaves, cotangents, allow_unused=True)
+        found = outputs()
+        gradients = torch.autograd.grad([found[place] for place in places], leaves, cotangents, allow_unused=True)
         return [one for one in gradients if one is not None]
 
-    return {"forward": forward, "forward with backward": with_backward}
+    return {"forward": forward, **({"forward with backward": with_backward} if places else {})}
 
 
 def differing(expected: Results, received: Results) -> list[str]:
@@ -99,12 +112,11 @@ def differing(expected: Results, received: Results) -> list[str]:
     for number, (one, other) in enumerate(zip(expected, received, strict=True)):
         if same_bytes(one, other):
             continue
-        places = torch.nonzero((one != other).reshape(-1)).reshape(-1)
-        if not len(places):
-            told.append(f"tensor {number}: signs of zeros or bits of NaN")
-            continue
-        begins = torch.cat([places[:1], places[1:][places.diff() != 1]])[:MOST_RUNS].tolist()
-        ends = torch.cat([places[:-1][places.diff() != 1], places[-1:]])[:MOST_RUNS].tolist()
+        apart = as_bytes(one.detach()) != as_bytes(other.detach())
+        places = torch.nonzero(apart.view(-1, one.element_size()).any(dim=1)).reshape(-1)
+        is_gap = places.diff() != 1
+        begins = torch.cat([places[:1], places[1:][is_gap]])[:MOST_RUNS].tolist()
+        ends = torch.cat([places[:-1][is_gap], places[-1:]])[:MOST_RUNS].tolist()
         runs = ", ".join(f"{last - first + 1} from {first}" for first, last in zip(begins, ends, strict=True))
         told.append(f"tensor {number}: {len(places)} of {one.numel()} elements: {runs}")
     return told
@@ -125,31 +137,40 @@ def repeated(call: Callable[[], Results], seconds: float, say: Callable[[str], N
 
 
 def be_neighbour(device: torch.device) -> None:
-    """Start processes that compute on the device for a moment, one after another, for ever."""
+    """Start processes that compute on the device for a moment, one after another, until the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent(os.getppid())
     while True:
         process = os.fork()
         if process == 0:
-            with contextlib.suppress(torch.OutOfMemoryError):  # the next one may find room
+            try:
+                die_with_parent(os.getppid())
                 values = torch.rand(ELEMENTS, device=device)
                 end = time.monotonic() + random.uniform(0, BURST_S)
                 while time.monotonic() < end:
                     values.mul_(1.0001)
                     float(values[0])
-            os._exit(0)
+            finally:
+                os._exit(0)  # where there was no room, the next one may find some
         os.waitpid(process, 0)
 
 
 @contextlib.contextmanager
 def neighbours(number: int, device: str) -> Iterator[None]:
-    """Have so many of them beside the block."""
+    """Have so many of them beside the block.
+
+    Raises:
+        HarnessError: One has ended before the block did.
+    """
     command = [sys.executable, "-m", "benchmarks.steadiness", "-", "--device", device, "--be-neighbour"]
-    started = [subprocess.Popen(command) for _ in range(number)]
-    try:
+    with contextlib.ExitStack() as stack:
+        started = []
+        for _ in range(number):
+            started.append(stack.enter_context(subprocess.Popen(command)))
+            stack.callback(started[-1].kill)
         yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        if any(process.poll() is not None for process in started):
+            raise HarnessError("a neighbour ended before the calls did: see what it said above")
 
 
 def measured(options: argparse.Namespace) -> int:
@@ -183,6 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--home", help="HARNESS_HOME, where the emulator's runtime is kept")
     parser.add_argument("--be-neighbour", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.neighbours < 0:
+        parser.error("--neighbours is not to be negative")
     if options.be_neighbour:
         be_neighbour(torch.device(options.device))
     return program(lambda: measured(options))

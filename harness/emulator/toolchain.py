@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,6 +63,8 @@ __all__ = [
 _PRELUDE = "cuemu_prelude.h"
 _LOOPS = frozenset({"for", "while", "do", "goto"})
 _OUT_OF_SPACE = "No space left on device"
+#: How long another process that builds the runtime is waited for; it takes a tenth of that.
+TURN_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -107,15 +110,30 @@ def build_runtime(cache_dir: Path) -> RuntimeLibraries:
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """A block that one process at a time is in, for a folder; where that cannot be locked, several build the same."""
+    """A block that one process at a time is in, for a folder.
+
+    Nobody waits longer than ``TURN_LIMIT_S``, nor where the folder cannot be locked: then several build the same.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        patience = time.monotonic() + TURN_LIMIT_S
+        while not _locked(descriptor) and time.monotonic() < patience:
+            time.sleep(TURN_LIMIT_S / 1000)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether nobody else has the turn, or will be waited for."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> list[list[str]]:

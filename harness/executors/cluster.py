@@ -11,10 +11,11 @@ import logging
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -27,10 +28,9 @@ from harness.errors import DeviceError, HarnessError, UsageError
 from harness.executors.actors import BuildingActor, JudgingActor, Place
 from harness.executors.ahead import Builders, Work
 from harness.executors.lanes import LaneDied, LaneHandle, Lanes, opening_of
-from harness.executors.link import Failure, Finished, Opened
+from harness.executors.link import QUIET, Failure, Finished, Opened
 from harness.executors.parcel import Parcel, keep, packed, readdressed
 from harness.executors.plan import Job
-from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
 from harness.judge.builder import Refused
 from harness.judge.evaluation import blank_record
@@ -253,8 +253,7 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
         raise UsageError(f"--device {wanted}: a cluster's GPUs have no numbers; say cuda for all of them, or cpu")
     with contextlib.ExitStack() as stack, unwinding():
         if wanted == "cpu" and _is_own(cluster.address):
-            # Lanes here begin with the emulator's runtime, where it is not built: that can go on while Ray starts.
-            stack.enter_context(ThreadPoolExecutor(1)).submit(tools_for, "cpu", home)
+            stack.enter_context(_runtime_on_its_way(home))
         ray = stack.enter_context(_joined(cluster.address))
         resources = ray.cluster_resources()
         gpus, processors = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
@@ -296,6 +295,27 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
 def _is_own(address: str | None) -> bool:
     """Whether a cluster is started for the program, where this address is asked for."""
     return address is None and "RAY_ADDRESS" not in os.environ
+
+
+@contextlib.contextmanager
+def _runtime_on_its_way(home: Path) -> Iterator[None]:
+    """Have the emulator's runtime built beside the block, where it is not: lanes on this machine begin with that.
+
+    Of a failure the lanes tell, which meet it, too.
+    """
+    program = "import sys, pathlib, harness.executors.tools as t; t.tools_for('cpu', pathlib.Path(sys.argv[1]))"
+    process = subprocess.Popen(
+        [sys.executable, *QUIET, "-c", program, str(home)],
+        env={**os.environ, "PYTHONPATH": import_path()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @contextlib.contextmanager

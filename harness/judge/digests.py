@@ -4,9 +4,10 @@ A tensor's words, the last filled up with zeros, stand in rows of ``COLUMNS``, i
 added up, modulo 2^64, each sum is mixed with its place, and what comes of that is added up, once for the rows and once
 for the columns; the words of the last, shorter row are mixed and added up as they are. The digest is the beginning of a
 sha256 of dtype, shape and these three numbers. Integer sums are the same in whatever order they are taken, so a device
-can add as it likes, and a large tensor is read twice. What differs and has the same sum in every row and column stays
-unseen: four equal changes of alternating sign in the corners of a rectangle, say. The number of columns is odd, so that
-a change which is the same everywhere does not vanish modulo 2^64. A digest tells what happens by itself, and stops
+can add as it likes, and a large tensor is read twice. The number of columns is odd, so that a change which is the same
+everywhere does not vanish modulo 2^64. What differs and has the same sum in every row and column stays unseen: negating
+elements whose sign is a word's highest bit in the four corners of a rectangle, say, which takes more than one row.
+A digest tells what happens by itself, and stops
 nobody who wants his results to collide, for which there is nothing to gain, since it decides no verdict.
 """
 

@@ -50,11 +50,11 @@ class _Measured(NamedTuple):
     gauges: Gauges
 
 
-class _Said(NamedTuple):
-    """What was found out about a draw, and the draw's mark."""
+class _Reason(NamedTuple):
+    """Why nothing can be judged under a draw, or None, and the draw's mark."""
 
     mark: bytes
-    words: str | None
+    why: str | None
 
 
 @dataclass
@@ -73,8 +73,7 @@ class Known:
     steps: dict[int, Steps] = field(default_factory=dict)
     shared: int = 0
     _gauges: dict[Hashable, _Measured] = field(default_factory=dict)
-    _reasons: dict[Hashable, _Said] = field(default_factory=dict)
-    _digests: dict[Hashable, _Said] = field(default_factory=dict)
+    _reasons: dict[Hashable, _Reason] = field(default_factory=dict)
 
     def gauges(self, name: Hashable, draw: Draw) -> Gauges:
         """What is known of the reference's evaluations of a draw; what is measured is to be added to it.
@@ -99,17 +98,11 @@ class Known:
             draw: The draw.
             look: Finds out.
         """
-        return _said(self._reasons, name, draw, look)
-
-    def digest(self, name: Hashable, draw: Draw, look: Callable[[], str]) -> str:
-        """The digest of what a candidate is given.
-
-        Args:
-            name: What the draw is for.
-            draw: The draw.
-            look: Finds out.
-        """
-        return _said(self._digests, name, draw, look) or ""
+        mark = draw.mark()
+        kept = self._reasons.get(name)
+        if kept is None or kept.mark != mark:
+            kept = self._reasons[name] = _Reason(mark, look())
+        return kept.why
 
     def trim(self) -> None:
         """Forget the draws that were asked for longest ago, where there are too many."""
@@ -121,15 +114,6 @@ class Known:
     def bytes(self) -> int:
         """What the sums take in memory."""
         return sum(gauge.bytes for kept in self._gauges.values() for gauge in kept.gauges.values())
-
-
-def _said(known: dict[Hashable, _Said], name: Hashable, draw: Draw, look: Callable[[], str | None]) -> str | None:
-    """What is known of a draw under a name, found out where it is not."""
-    mark = draw.mark()
-    kept = known.get(name)
-    if kept is None or kept.mark != mark:
-        kept = known[name] = _Said(mark, look())
-    return kept.words
 
 
 class Shared:

@@ -124,7 +124,10 @@ def run_trial(
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
         raise
     digests = Digests()
-    digests.add_all({} if normal_only else _named(setting, received, buffers))
+    if not normal_only:
+        for tensor in _given(draw):
+            digests.add(GIVEN, tensor)
+        digests.add_all(_named(setting, received, buffers))
     comparison = Comparison(
         setting.reference,
         draw,
@@ -153,9 +156,7 @@ def run_trial(
         comparison.add(outputs, answers, buffers)
     result = comparison.result(None if normal_only else answers)
     result.again = again
-    if not normal_only:
-        given = setting.known.digest(("given", trial), draw, lambda: _digest_of_given(draw))
-        result.digests = {GIVEN: given, **digests.finished()}
+    result.digests = digests.finished()
     return result
 
 
@@ -184,13 +185,10 @@ def _named(
     return named | {PREFIX + name: buffer for name, buffer in buffers.items()}
 
 
-def _digest_of_given(draw: Draw) -> str:
-    """One digest of all tensors that the candidate is given."""
-    digests = Digests()
-    for value in (*draw.inputs, *draw.model.parameters(), *draw.model.buffers()):
-        if isinstance(value, torch.Tensor):
-            digests.add(GIVEN, value)
-    return digests.finished().get(GIVEN, "")
+def _given(draw: Draw) -> list[torch.Tensor]:
+    """The tensors that the candidate is given."""
+    state = (*draw.model.parameters(), *draw.model.buffers())
+    return [value for value in (*draw.inputs, *state) if isinstance(value, torch.Tensor)]
 
 
 def forward_seed(setting: Setting, trial: int) -> int:

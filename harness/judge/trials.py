@@ -171,7 +171,7 @@ def summary(results: Sequence[TrialResult], notes: Sequence[str]) -> dict[str, A
         "trials": len(results),
         "reference_pieces": last.pieces,
         "kinks": kinks,
-        **({"digests": _digests(results)} if last.digests else {}),  # a timed call that is looked at has none
+        **({"digests": _digests(results)} if last.digests else {}),  # neither a further draw nor a timed call has any
     }
 
 

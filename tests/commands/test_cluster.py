@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,7 +132,8 @@ def test_a_builder_that_was_placed_goes_on_building(monkeypatch: pytest.MonkeyPa
 
     (tmp_path / "problem.py").write_text(PROBLEM)
     problem = read_problem(tmp_path / "problem.py")
-    monkeypatch.setattr(cluster, "PLACE_LIMIT_S", 0.3)
+    now = [0.0]
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: now[0])
     with cluster.ClusterBuilders(ray_with(actors), make, BuildCache(tmp_path / "builds"), 1) as builders:
         for number in range(3):
             (tmp_path / f"{number}.py").write_text(f"# {number}")
@@ -142,7 +142,7 @@ def test_a_builder_that_was_placed_goes_on_building(monkeypatch: pytest.MonkeyPa
             builders.begin(work)
             assert work.build is not None
             work.build.result()
-            time.sleep(0.2)  # the third comes when a place would no longer be waited for
+            now[0] += 0.6 * cluster.PLACE_LIMIT_S  # the third comes when a place would no longer be waited for
         (actor,) = actors
         assert (actor.opened.calls, actor.build.calls) == (1, 3)
 

@@ -265,7 +265,6 @@ PLAIN = InlineSources(
 
 BUILD_PLAIN = """
 import pathlib, sys
-from harness.emulator import toolchain
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, build_library
 sources = InlineSources("plain", ("extern \\"C\\" int f() { return 1; }",), no_implicit_headers=True)

@@ -59,6 +59,11 @@ def test_a_change_that_is_the_same_in_many_places_does_not_vanish(
     assert len(set(map(digest, changed))) == len(changed)
 
 
+def test_every_second_sign_of_whole_rows_is_seen() -> None:
+    drawn = torch.randn(4 * digests.COLUMNS, generator=torch.Generator().manual_seed(0))  # two rows of 64-bit words
+    assert digest(drawn) != digest(drawn * torch.tensor([1.0, -1.0]).repeat(len(drawn) // 2))
+
+
 def test_the_same_bits_have_the_same_digest_wherever_they_lie() -> None:
     strided = torch.empty(6, 5).t().copy_(BASE)
     offset = torch.cat([torch.zeros(3), BASE.flatten()])[3:].reshape(5, 6)
