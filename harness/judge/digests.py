@@ -7,8 +7,8 @@ sha256 of dtype, shape and these three numbers. Integer sums are the same in wha
 can add as it likes, and a large tensor is read twice. The number of columns is odd, so that a change which is the same
 everywhere does not vanish modulo 2^64. What differs and has the same sum in every row and column stays unseen: negating
 elements whose sign is a word's highest bit in the four corners of a rectangle, say, which takes more than one row.
-A digest tells what happens by itself, and stops
-nobody who wants his results to collide, for which there is nothing to gain, since it decides no verdict.
+A digest tells what happens by itself, and stops nobody who wants his results to collide, for which there is nothing to
+gain, since it decides no verdict.
 """
 
 from __future__ import annotations
