@@ -40,6 +40,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PATIENCE_S = 30.0
 #: What becomes of a folder that a killed process left, an hour later.
 HOUR_S = 3600
+#: How often a first row is looked for: the first kill comes right behind it, however short the batch is.
+FIRST_ROW_S = 0.01
 PROBLEM = """
 import torch
 import torch.nn as nn
@@ -326,7 +328,7 @@ class Killer:
         run = Run(self.batch.start(*where, *self.options))
         self.runs.append(run)
         is_whole = True
-        while not run.ends_within(self.dice.uniform(*self.between_s)):
+        while not run.ends_within(self.dice.uniform(*self.between_s) if run.rows else FIRST_ROW_S):
             if self.killed.total() < self.kills and run.rows:
                 is_whole &= self._kill(run, nodes)
         run.close()

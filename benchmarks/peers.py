@@ -32,9 +32,8 @@ from benchmarks.common import LIMITS, Budget, count, parser, positive, program, 
 from harness.build.nvcc import cuda_home
 from harness.errors import HarnessError
 from harness.executors.session import Session
-from harness.judge.draws import new_secret
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.policy import Policy
+from harness.judge.policy import Policy, new_secret
 from harness.paths import project_root
 from harness.records import Status
 from harness.solutions import Candidate, select

@@ -46,10 +46,9 @@ from harness.executors.session import Session
 from harness.judge.baseline import BaselineError
 from harness.judge.comparison import TrialResult
 from harness.judge.contest import Contest
-from harness.judge.draws import new_secret
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Clock, WorkerHandle
-from harness.judge.policy import Policy
+from harness.judge.policy import Policy, new_secret
 from harness.judge.series import PRECISION, Series
 from harness.judge.speed import Outcome, Timing
 from harness.paths import project_root

@@ -48,10 +48,9 @@ from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.judge.comparison import TrialResult
 from harness.judge.contest import Contest
-from harness.judge.draws import new_secret
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Clock, WorkerHandle
-from harness.judge.policy import Policy
+from harness.judge.policy import Policy, new_secret
 from harness.judge.series import WARM_UP_ROUNDS
 from harness.judge.speed import QUICK_ROUNDS
 from harness.judge.trial import forward_command, stop_for

@@ -5,6 +5,7 @@ Subcommands are imported only when they are called, so that ``--help`` and ``ren
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -71,6 +72,15 @@ class LazyGroup(click.Group):
             raise UsageError(f"no command {args[0]!r}.{suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the arguments; ``--help`` and ``--version`` print here."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:  # as below
+            raise _ReaderGone from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Call the subcommand that the arguments name."""
         try:
@@ -98,10 +108,33 @@ def main(context: click.Context) -> None:
 
 def run() -> int:
     """Run the command line and return the exit code (see ``harness.errors``)."""
+    _open_missing()
     interrupts.install()
     code = _run()
     interrupts.ignore_further()  # what is left is the interpreter's own end
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        gone = _reader_gone()
+        code = code or gone
+    except (OSError, ValueError) as error:
+        print(f"error: cannot write the output: {error}", file=sys.stderr)
+        code = code or EXIT_HARNESS
     return code
+
+
+def _open_missing() -> None:
+    """Open ``/dev/null`` where the shell closed a standard stream, before another file gets its descriptor."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for the whole program
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _run() -> int:
@@ -117,8 +150,7 @@ def _run() -> int:
     except click.exceptions.Abort as error:
         return _interrupted(error.__cause__)
     except (_ReaderGone, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INTERRUPTED
+        return _reader_gone()
     except KeyboardInterrupt as error:
         return _interrupted(error)
     except click.ClickException as error:
@@ -132,6 +164,13 @@ def _run() -> int:
         print(f"error: {error.strerror or error}{where}", file=sys.stderr)
         return EXIT_HARNESS
     return result if isinstance(result, int) else 0
+
+
+def _reader_gone() -> int:
+    """The exit code where whoever read the output has enough; what is left of it goes nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_INTERRUPTED
 
 
 def _interrupted(error: BaseException | None) -> int:

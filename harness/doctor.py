@@ -379,7 +379,7 @@ def _nvcc_failure() -> str:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                timeout=_TOOL_LIMIT_S,
+                timeout=SELF_TEST_LIMIT_S,
                 cwd=folder,
                 env={**os.environ, "TMPDIR": folder},
             )

@@ -7,10 +7,15 @@ handler, and one child: what it has on a GPU and what other children it has stay
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
+import re
 import socket
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -25,6 +30,7 @@ from harness.judge.handle import Limits
 from harness.judge.integrity import switched
 from harness.paths import harness_home, import_path, project_root
 from harness.records import EvaluationRecord, Status
+from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
 #: Longest that the judge may take to end its workers.
 END_LIMIT_S = 60.0
@@ -70,7 +76,7 @@ class Answer:
 
 
 class Evaluator:
-    """Judges candidates; a context manager. One thread at a time may use it.
+    """Judges candidates; a context manager. Several threads of a process may use it at the same time.
 
     Args:
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, several as ``cuda:0,2``, or ``all``.
@@ -114,6 +120,7 @@ class Evaluator:
         lanes: int = 1,
     ):
         given = {"run_s": timeout_s, "build_s": build_timeout_s}
+        _check_settings(given.values(), lanes, seed)
         limits = Limits(60.0, 300.0)._replace(**{name: value for name, value in given.items() if value is not None})
         service = Service(
             device=device,
@@ -133,16 +140,24 @@ class Evaluator:
         )
         self._asked: dict[int, Entry] = {}
         self._answered: dict[int, Answer] = {}
-        self._numbers = 0
+        self._numbers = itertools.count(1)
+        self._sending, self._changed = threading.Lock(), threading.Condition()
+        self._end: HarnessError | None = None
+        self._listener: threading.Thread | None = None
+        self._owner = os.getpid()
         self._process, self._link, self._lifeline = _started()
+        _open.add(self)
         try:
-            self._link.send(service)
+            with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
+                self._link.send(service)
             serving: Serving = self._receive()
         except BaseException:
             self.close()
             raise
         self.device = serving.device
         self._room = serving.room
+        self._listener = threading.Thread(target=self._listen, name="harness-evaluator", daemon=True)
+        self._listener.start()
 
     def __enter__(self) -> Self:
         return self
@@ -169,9 +184,11 @@ class Evaluator:
             HarnessError: The judge's process has ended.
         """
         number = self._ask(Entry(candidate, problem, cases, constants or {}, tag))
-        while number not in self._answered:
-            self._hear()
-        answer = self._answered.pop(number)
+        try:
+            (answer,) = self._awaited({number})
+        except BaseException:
+            self._forget({number})
+            raise
         if answer.error is not None:
             raise answer.error
         return answer
@@ -179,7 +196,8 @@ class Evaluator:
     def stream(self, entries: Iterable[Entry], ahead: int | None = None) -> Iterator[Answer]:
         """Judge candidates, and have each answer as soon as it is there, in whatever order.
 
-        What is wrong with an entry is in its answer, and ends nothing.
+        What is wrong with an entry is in its answer, and ends nothing. Where ``entries`` raises, the answers to what
+        it gave before come first. A stream that is left early has what it asked judged nevertheless, for the store.
 
         Args:
             entries: What to ask; gone through as there is room, so it may be endless.
@@ -187,74 +205,216 @@ class Evaluator:
                 comes next depends on each answer. As many as keep all processors busy by default.
 
         Raises:
-            HarnessError: The judge's process has ended.
+            UsageError: ``ahead`` is no count.
+            HarnessError: The judge's process has ended, or the evaluator is closed.
         """
+        if ahead is not None and not (isinstance(ahead, int) and ahead >= 0):
+            raise UsageError(f"ahead must be a whole number of 0 or more, not {ahead!r}")
         room = self._room if ahead is None else 1 + ahead
         coming = iter(entries)
         own: set[int] = set()
-        is_over = False
-        while True:
-            while len(own) < room and not is_over:
-                entry = next(coming, None)
-                if entry is None:
-                    is_over = True
-                else:
-                    own.add(self._ask(entry))
-            if not own:
-                return
-            while not (there := own & self._answered.keys()):
-                self._hear()
-            for number in sorted(there):
-                own.discard(number)
-                yield self._answered.pop(number)
+        is_over, failure = False, None
+        try:
+            while True:
+                while len(own) < room and not is_over:
+                    try:
+                        entry = next(coming)
+                    except StopIteration:
+                        is_over = True
+                        break
+                    except Exception as error:
+                        is_over, failure = True, error
+                        break
+                    try:
+                        own.add(self._ask(entry))
+                    except UsageError as error:
+                        yield Answer(entry, (), error)
+                if not own:
+                    break
+                yield from self._awaited(own)
+        finally:
+            self._forget(own)
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """End the judge and all its processes; what is finished is in the store."""
-        if self._lifeline < 0:
+        if self._lifeline < 0 or self._owner != os.getpid():
             return
-        os.close(self._lifeline)
-        self._lifeline = -1
-        self._link.close()
+        lifeline, self._lifeline = self._lifeline, -1
+        self._process.terminate()
         try:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        os.close(lifeline)  # not earlier: it would interrupt what the judge's process does to end
+        if self._listener is not None:
+            self._listener.join()
+        with self._sending:
+            self._link.close()
+
+    def _leave(self) -> None:
+        """Give up, in a process that was forked, what would keep the judge alive there."""
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._link.close()
+        self._lifeline = -1
 
     def _ask(self, entry: Entry) -> int:
-        if self._lifeline < 0:
-            raise HarnessError("this evaluator is closed")
-        self._numbers += 1
-        source, path = _source_or_path(entry.candidate)
-        problem = None if entry.problem is None else os.fspath(entry.problem)
-        if entry.cases and entry.constants:
-            raise UsageError("cases and constants exclude each other: constants make a case of their own")
-        self._asked[self._numbers] = entry
-        request = Request(self._numbers, source, path, problem, tuple(entry.cases), dict(entry.constants))
-        with contextlib.suppress(BrokenPipeError):  # that shows when the answer is awaited
-            self._link.send(request)
-        return self._numbers
+        """Send a request; its number.
 
-    def _hear(self) -> None:
-        response: Response = self._receive()
-        entry = self._asked.pop(response.number)
-        self._answered[response.number] = Answer(entry, response.records, response.error)
+        Raises:
+            UsageError: It cannot be sent.
+            HarnessError: The evaluator is closed, or another process's.
+        """
+        self._check_owner()
+        number = next(self._numbers)
+        request = _request(number, entry)
+        with self._sending:
+            if self._lifeline < 0:
+                raise HarnessError("this evaluator is closed")
+            self._asked[number] = entry
+            try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # that shows when it is awaited
+                    self._link.send(request)
+            except BaseException:  # a signal's handler raised: half a question would garble all that follow
+                self._process.terminate()
+                raise
+        return number
+
+    def _check_owner(self) -> None:
+        if self._owner != os.getpid():
+            raise HarnessError("this evaluator belongs to the process that made it: open one in each process")
+
+    def _awaited(self, numbers: set[int]) -> list[Answer]:
+        """Wait for answers; those that are there, whose numbers are removed.
+
+        Raises:
+            HarnessError: The judge's process has ended.
+        """
+        self._check_owner()
+        with self._changed:
+            while not (there := numbers & self._answered.keys()):
+                if self._end is not None:
+                    raise type(self._end)(str(self._end))
+                self._changed.wait()
+            numbers -= there
+            return [self._answered.pop(number) for number in sorted(there)]
+
+    def _forget(self, numbers: set[int]) -> None:
+        """Have answers that nobody waits for be dropped."""
+        if self._owner != os.getpid():
+            return
+        with self._changed:
+            for number in numbers:
+                self._asked.pop(number, None)
+                self._answered.pop(number, None)
+
+    def _listen(self) -> None:
+        """Take in what the judge says, in a thread, until it ends."""
+        while True:
+            try:
+                response: Response = self._receive()
+            except HarnessError as error:
+                with self._changed:
+                    self._end = error if self._lifeline >= 0 else HarnessError("this evaluator is closed")
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                entry = self._asked.pop(response.number, None)
+                if entry is not None:
+                    self._answered[response.number] = Answer(entry, response.records, response.error)
+                self._changed.notify_all()
 
     def _receive(self) -> Any:
+        """What the judge says next.
+
+        Raises:
+            HarnessError: It has ended.
+        """
         try:
             said = self._link.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             code = self._process.wait()
             raise HarnessError(f"the judge's process has ended ({code}); what it finished is in the store") from None
+        except Exception as error:
+            raise HarnessError(f"what the judge's process says cannot be read: {error}") from error
         if isinstance(said, Failure):
             raise said.error
         return said
 
 
+def _leave_all() -> None:
+    for evaluator in _open:
+        evaluator._leave()
+
+
+#: The evaluators of this process.
+_open: weakref.WeakSet[Evaluator] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_leave_all)
+
+
+def _request(number: int, entry: Entry) -> Request:
+    """An entry as the judge is told it.
+
+    Raises:
+        UsageError: It holds what means nothing to the judge.
+    """
+    if not isinstance(entry, Entry):
+        raise UsageError(f"{type(entry).__name__} is no Entry: give harness.Entry(candidate, problem)")
+    source, path = _source_or_path(entry.candidate)
+    problem = None if entry.problem is None else _text("problem", entry.problem)
+    cases = () if isinstance(entry.cases, str | bytes) or not isinstance(entry.cases, Iterable) else tuple(entry.cases)
+    if not all(isinstance(case, str) for case in cases) or (entry.cases and not cases):
+        raise UsageError(f"cases must be a list of names, not {entry.cases!r}")
+    if not isinstance(entry.constants, Mapping) or not all(isinstance(name, str) for name in entry.constants):
+        raise UsageError("constants must be values by the names of the problem's constants")
+    if cases and entry.constants:
+        raise UsageError("cases and constants exclude each other: constants make a case of their own")
+    try:
+        constants = decode_plain(encode_plain(dict(entry.constants)))  # no value of a class that the judge lacks
+    except (UnsupportedValue, RecursionError) as error:
+        raise UsageError(f"constants: {error}") from None
+    return Request(number, source, path, problem, tuple(map(_plain, cases)), constants)
+
+
 def _source_or_path(candidate: str | os.PathLike[str]) -> tuple[str | None, str | None]:
-    if isinstance(candidate, str) and "\n" in candidate:
-        return candidate, None
-    return None, os.fspath(candidate)
+    text = _text("candidate", candidate)
+    return (text, None) if isinstance(candidate, str) and "\n" in text else (None, text)
+
+
+def _text(what: str, value: object) -> str:
+    """A text or path as a plain string.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    found = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(found, str):
+        raise UsageError(f"{what} must be a string or a path, not {type(value).__name__}")
+    return _plain(found)
+
+
+def _plain(text: str) -> str:
+    """The characters of a string alone: the judge does not have the program's subclasses of it."""
+    return "".join(text)
+
+
+def _check_settings(seconds: Iterable[float | None], lanes: int, seed: str | None) -> None:
+    """Refuse what no judge can work with.
+
+    Raises:
+        UsageError: A time limit is no positive number, ``lanes`` no count, or ``seed`` no hexadecimal number.
+    """
+    for limit in seconds:
+        is_number = isinstance(limit, int | float) and math.isfinite(limit) and limit > 0
+        if limit is not None and not is_number:
+            raise UsageError(f"timeout_s and build_timeout_s must be positive numbers of seconds, not {limit!r}")
+    if not isinstance(lanes, int) or lanes < 1:
+        raise UsageError(f"lanes must be a whole number of 1 or more, not {lanes!r}")
+    if seed is not None and not (isinstance(seed, str) and re.fullmatch("[0-9a-fA-F]+", seed)):
+        raise UsageError(f"seed must be a hexadecimal number as records have it, not {seed!r}")
 
 
 def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -14,6 +15,10 @@ from pathlib import Path
 
 #: Far above any program, far below what would hurt to hold in memory and to keep with a record.
 MAX_SOURCE_BYTES = 16 << 20
+#: The two lines that may declare an encoding are in the first bytes; detection reads no further.
+_HEAD_BYTES = 1 << 16
+#: How the names of encodings begin that Python decodes character by character.
+_PLAIN_ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac-", "gb", "big5", "euc", "shift_jis")
 
 
 def read_source(path: Path) -> bytes:
@@ -36,11 +41,30 @@ def read_source(path: Path) -> bytes:
         os.close(descriptor)
 
 
+class StrangeEncoding(SyntaxError):
+    """A program declares a codec that is no plain encoding of text."""
+
+
+def declared_encoding(data: bytes) -> str:
+    """The encoding that a program's text declares (PEP 263), UTF-8 where it declares none.
+
+    Raises:
+        SyntaxError: Python has no such codec, or the declaration cannot be read.
+        StrangeEncoding: The codec is no plain encoding: some take time that grows with the square of the length, and
+            others make another program of the text.
+    """
+    lines = data[:_HEAD_BYTES].replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # where Python's tokenizer ends lines
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(lines).readline)
+    name = codecs.lookup(encoding).name
+    if not name.startswith(_PLAIN_ENCODINGS):
+        raise StrangeEncoding(f"the encoding {encoding!r} is not accepted for a program: use UTF-8")
+    return encoding
+
+
 def source_text(data: bytes) -> str:
-    """A program's text: in the encoding that it declares (PEP 263), UTF-8 where it declares none or one that fails."""
+    """A program's text: in the encoding that it declares, UTF-8 where it declares none or one that fails."""
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return data.decode(encoding)
+        return data.decode(declared_encoding(data))
     except (SyntaxError, ValueError, LookupError):
         return data.decode("utf-8-sig", "backslashreplace")
 
@@ -48,8 +72,8 @@ def source_text(data: bytes) -> str:
 def source_bytes(text: str, digest: str) -> bytes | None:
     """The bytes that ``source_text`` made a text of, known by their sha256; None where they cannot be had again."""
     encodings = ["utf-8", "utf-8-sig"]
-    with contextlib.suppress(SyntaxError):
-        encodings.append(tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)[0])
+    with contextlib.suppress(SyntaxError, LookupError):
+        encodings.append(declared_encoding(text[:_HEAD_BYTES].encode("utf-8", "replace")))
     for encoding in encodings:
         with contextlib.suppress(ValueError, LookupError):
             data = text.encode(encoding)

@@ -307,6 +307,10 @@ def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dic
     return found
 
 
+#: Lists within lists: a deeper one is likely to hold itself.
+_MAX_SETTING_DEPTH = 32
+
+
 def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
     form = f"{problem.path}: CASES must map case names to settings, as in {{'full': {{}}, 'cpu': {{'n': 4}}}}"
     if not isinstance(cases, dict) or not cases:
@@ -320,7 +324,27 @@ def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
             if key not in problem.constants:
                 hint = suggestion(key, problem.constants.difference(_DECLARATIONS))
                 raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
+            if not _is_setting(settings[key]):
+                raise ProblemError(
+                    f"{problem.path}: case {name!r} sets {key!r} to what no setting can be; numbers, strings, dtypes, "
+                    "and lists, tuples, sets and dicts of them can"
+                )
     return dict(cases)
+
+
+def _is_setting(value: Any, depth: int = 0) -> bool:
+    """Whether a case may give a constant this value: one that other processes and records can be told."""
+    if depth > _MAX_SETTING_DEPTH:
+        return False
+    if type(value) in (list, tuple, set, frozenset):
+        return all(_is_setting(item, depth + 1) for item in value)
+    if type(value) is dict:
+        return all(_is_setting(item, depth + 1) for pair in value.items() for item in pair)
+    kind = type(value)
+    return (
+        kind in (type(None), bool, int, float, complex, str, bytes)
+        or f"{kind.__module__}.{kind.__name__}" == "torch.dtype"
+    )
 
 
 def _checked_draws(problem: Problem, draws: Any) -> tuple[FurtherDraw, ...]:

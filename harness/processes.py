@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -56,6 +57,12 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def offer_to_out_of_memory_killer() -> None:
+    """Has the kernel end this process, and what it starts, before any other when memory runs out (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def hide_memory() -> str:

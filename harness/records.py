@@ -124,6 +124,8 @@ class TensorReport:
         return f"{self.wrong} of {elements} elements wrong ({share} %)"
 
 
+#: What is added to the status of a pass where no kernel of the solution's own did any of the work.
+NO_OWN_KERNEL_SUFFIX = ", no kernel of its own"
 #: Levels of findings.
 ERROR, REPORT = "error", "report"
 
@@ -286,7 +288,12 @@ class EvaluationRecord:
             there.
         reference_pieces: In how many pieces of the batch the reference was evaluated, to fit the memory.
         shared_draws: Of how many draws it was known, from another candidate of the run, by how much eager errs.
-        seed: The secret that all draws derive from, in hex.
+        seed: The secret of the draws that all candidates of the command shared, in hex.
+        own_seed: The secret of the draws that this candidate alone was given (its last trial, and timed calls), in hex;
+            empty in records of versions that gave all candidates the same draws.
+        robustness: The calls beyond the problem's own inputs that were tried, by name (``signs``, ``batch``,
+            ``layout``, ``not finite``), and how each ended: ``passed``, ``failed`` with what was wrong, ``refused``
+            where the candidate raised at a layout, or ``left out`` and why. They change no verdict.
         digest: sha256 of the solution file.
         problem_digest: sha256 of the problem file.
         environment: Versions of the software and the name of the machine's processor.
@@ -297,7 +304,7 @@ class EvaluationRecord:
         stages_s: Of these the seconds of each stage, in their order: ``inputs`` (drawing, the reference's form),
             ``worker`` (starting it, building, constructing), ``trials``, ``further draws``, ``baselines`` (making and
             compiling them), ``series``, ``certificate``, ``memory``, ``kernels`` (the profiler), ``short calls``,
-            ``nvcc``; those that were.
+            ``robustness``, ``nvcc``, ``fitness`` (the problem's checks, once for each case); those that were.
         log: What the candidate printed, cut in the middle when long.
         build_log: Path of the compiler's full output, None when nothing failed to build.
         policy: How it was judged, where users can choose: ``forward_only``, ``timeout_s``, ``build_timeout_s``;
@@ -314,8 +321,13 @@ class EvaluationRecord:
         kernels: The kernels of one call after the trials, by direction (``forward``, ``backward``), in the order of
             their first launch; on the emulator only the candidate's own. Empty where they were not seen.
         copies: The copies and fills by the driver in the same calls, by direction; a direction without any is missing.
-        operators: Torch's heavy operators in the same calls, by direction: how often each ran, those that the
-            candidate's C++ calls among them; its process's word. A direction without any is missing.
+        operators: Torch's heavy operators by direction, those that the candidate's C++ calls among them: how often each
+            ran in one call at most, of the judged calls on the emulator and of one more call on a GPU; its process's
+            word. A direction without any is missing.
+        own_share: The share of the work that the solution's own kernels do, from 0 to 1 (docs/integrity.md). On a GPU
+            it is their share of the time that all kernels of a call take. On the emulator it is their share of the
+            work of all judged calls: threads of own kernels against elements that torch's operators are given.
+            Copies count to neither. None where it was not measured.
         confinement: Each layer that confined the candidate's process, and why it was missing (empty where it held);
             empty where no process started. See docs/confinement.md.
         further_draws: The problem's further draws that were run after the trials, by name, and how each ended:
@@ -329,6 +341,9 @@ class EvaluationRecord:
         replay: Where an earlier evaluation was repeated: the record ``of`` it, the ``outcome`` (``identical``, ``same
             verdict``, ``different``), ``why``, ``differences`` (``field``, ``then``, ``now``), what of the
             ``environment`` is another now, and the ``spread`` of results on the same inputs (see ``judge.repeats``).
+        unfit: Why the problem cannot tell a right answer from a wrong one on this case, a reason each: a verdict then
+            proves little (see docs/numerics.md). Empty where the fitness checks found nothing; None where they did not
+            run.
     """
 
     problem: str
@@ -378,12 +393,26 @@ class EvaluationRecord:
     kernels: dict[str, tuple[KernelUse, ...]] = field(default_factory=dict)
     copies: dict[str, tuple[CopyUse, ...]] = field(default_factory=dict)
     operators: dict[str, dict[str, int]] = field(default_factory=dict)
+    own_share: float | None = None
     confinement: dict[str, str] = field(default_factory=dict)
     further_draws: dict[str, str] = field(default_factory=dict)
     compiled: Compilation | None = None
     settings: tuple[str, ...] = ()
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
     replay: dict[str, Any] = field(default_factory=dict)
+    own_seed: str = ""
+    robustness: dict[str, str] = field(default_factory=dict)
+    unfit: tuple[str, ...] | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The status in words: a pass says so where nothing of it was computed by a kernel of the solution's own."""
+        return f"{self.status}{NO_OWN_KERNEL_SUFFIX}" if self.has_no_own_kernel else str(self.status)
+
+    @property
+    def has_no_own_kernel(self) -> bool:
+        """Whether it passed and none of its work was done by a kernel of the solution's own."""
+        return self.status is Status.PASSED and self.own_share == 0
 
     @property
     def unconfined(self) -> dict[str, str]:
@@ -418,6 +447,18 @@ class EvaluationRecord:
             raise ValueError(f"the record has layout {version}, this harness knows {RECORD_VERSION}: upgrade it")
         record: EvaluationRecord = _converted(data, cls, "record")
         return record
+
+
+def own_share_text(share: float, device: str) -> str:
+    """An ``own_share`` in words, as ``own kernels: 97 % of device time``.
+
+    Args:
+        share: From 0 to 1.
+        device: ``cpu`` (the emulator) or ``cuda:N``.
+    """
+    percent = 100 * share
+    digits = f"{percent:.0f}" if percent >= 10 or not percent else f"{percent:.2g}"
+    return f"own kernels: {digits} % of {'emulated work' if device == 'cpu' else 'device time'}"
 
 
 def plain(value: Any) -> Any:

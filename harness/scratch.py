@@ -18,6 +18,8 @@ from pathlib import Path
 
 #: How folders begin in which something is being built, beside where it will be.
 BUILDING_PREFIX = ".build-"
+#: How folders begin that hold what is being removed.
+REMOVED_PREFIX = ".removed-"
 # A folder is locked a moment after it is made, so a new one is never taken for an abandoned one.
 _ABANDONED_AFTER_S = 60.0
 

@@ -6,6 +6,7 @@ flags are click options, so that click itself decides between flag, variable, ta
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,23 @@ from harness.errors import UsageError, suggestion
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SECTION = "tool.harness"
+
+
+class Positive(click.FloatRange):
+    """A finite number above zero; click's range lets NaN and infinity pass."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or an error that says what is wrong with it."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is no finite number.", param, ctx)
+        return number
+
+
+POSITIVE = Positive()
 
 
 @dataclass(frozen=True)
@@ -72,16 +90,14 @@ SETTINGS = {
         ),
         Setting(
             "timeout",
-            click.FloatRange(min=0, min_open=True),
+            POSITIVE,
             60.0,
             "Seconds a candidate may run on one case; ten times as many with --check.",
         ),
-        Setting(
-            "build-timeout", click.FloatRange(min=0, min_open=True), 300.0, "Seconds a candidate's builds may take."
-        ),
+        Setting("build-timeout", POSITIVE, 300.0, "Seconds a candidate's builds may take."),
         Setting(
             "fail-below",
-            click.FloatRange(min=0, min_open=True),
+            POSITIVE,
             None,
             "Exit with 1 where a measured speedup over eager is below this. [default: no bound]",
         ),

@@ -57,8 +57,12 @@ CREATE INDEX records_by_run ON records (run);
 CREATE TRIGGER records_stay BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
 CREATE TRIGGER records_remain BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
 """
+#: What the fitness checks of ``judge.validation`` found, once for each ``fitness_key``.
+_FITNESS = """
+CREATE TABLE fitness (key TEXT PRIMARY KEY, reasons TEXT NOT NULL) WITHOUT ROWID;
+"""
 #: The step from each layout to the next; a layout's version is how many steps led to it.
-MIGRATIONS = (_FIRST_LAYOUT,)
+MIGRATIONS = (_FIRST_LAYOUT, _FITNESS)
 
 
 class Kept(NamedTuple):
@@ -91,6 +95,17 @@ def identity(record: EvaluationRecord) -> str:
         "constants": record.constants,
         "device": record.device.partition(":")[0],
         "policy": record.policy,
+        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
+    }
+    return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
+
+
+def fitness_key(record: EvaluationRecord) -> str:
+    """Names what the fitness checks of a record's case depend on: problem, constants, device and software."""
+    known = {
+        "problem": record.problem_digest,
+        "constants": record.constants,
+        "device": record.device.partition(":")[0],
         "environment": {name: record.environment.get(name) for name in IDENTIFYING},
     }
     return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
@@ -162,6 +177,28 @@ class Store:
         text = _writable(kept.source)
         self._connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (record.digest, text))
         self._connection.execute(f"INSERT INTO records ({columns}) VALUES ({values})", row)
+
+    def fitness(self, key: str) -> tuple[str, ...] | None:
+        """Returns what the fitness checks found under a ``fitness_key``; None where they have not run.
+
+        Raises:
+            StoreError: The store is damaged.
+        """
+        for (text,) in self._rows("SELECT reasons FROM fitness WHERE key = ?", (key,)):
+            try:
+                return tuple(map(str, json.loads(text)))
+            except (ValueError, TypeError):
+                raise StoreError(f"{self.path}: the fitness checks' result {key[:12]} cannot be read") from None
+        return None
+
+    def keep_fitness(self, key: str, reasons: tuple[str, ...]) -> None:
+        """Keeps what the fitness checks found; the first result of a key stays.
+
+        Raises:
+            StoreError: The store cannot be written; it is as it was.
+        """
+        with self._explained(), self._writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO fitness VALUES (?, ?)", (key, json.dumps(reasons)))
 
     def everything(self) -> Iterator[Kept]:
         """All records in the order in which the store got them, as texts too; what is damaged is found.
@@ -283,7 +320,13 @@ class Store:
         if self._connection is None:
             return
         with self._explained():
-            yield from self._connection.execute(query, arguments)
+            cursor = self._connection.execute(query, arguments)
+        while True:
+            with self._explained():  # not around the yield: what happens there is none of the store's
+                row = cursor.fetchone()
+            if row is None:
+                return
+            yield row
 
     def _open_writable(self, home: Path) -> sqlite3.Connection:
         home.mkdir(parents=True, exist_ok=True)
@@ -380,6 +423,8 @@ class Store:
         """Say what is wrong with the store and what to do, for whatever SQLite or the system says."""
         try:
             yield
+        except sqlite3.ProgrammingError as error:
+            raise StoreError(f"the store {self.path} was closed while it was read") from error
         except sqlite3.OperationalError as error:
             raise StoreError(f"the store {self.path}: {error}; {_remedy(str(error))}") from None
         except sqlite3.DatabaseError as error:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,11 +20,23 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it, for judges in the tests' own process
 
 import torch
+from hypothesis import HealthCheck, settings
 
+from harness.emulator.toolchain import build_runtime
 from tests.fork_server import ForkServers
 
 Made = TypeVar("Made")
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# What the user has set for the harness is not for the tests, which say by themselves what they set.
+for name in [name for name in os.environ if name.startswith("HARNESS_") or name == "RAY_ADDRESS"]:
+    del os.environ[name]
+
+# The same examples in every run, however slow the machine is, and nothing kept from one run for the next.
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,16 +48,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a GPU: torch.cuda.is_available() is False here"))
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Gives a test the same random numbers in this process, whichever tests ran before it."""
+    random.seed(0)
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Made]], Made]:
-    """Lets one process of the test run make what all need, under a name; the others wait, and read what it made."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of the test run share."""
     folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def made_once(shared: Path) -> Callable[[str, Callable[[], Made]], Made]:
+    """Lets one process of the test run make what all need, under a name; the others wait, and read what it made.
+
+    What is made says by itself where its files are: fixtures such as ``home`` are others in the process that asks.
+    """
 
     def made(name: str, make: Callable[[], Made]) -> Made:
-        path = folder / f"{name}.pickle"
-        with (folder / f"{name}.lock").open("w") as lock:
+        path = shared / f"{name}.pickle"
+        with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 path.write_bytes(pickle.dumps(make()))
@@ -55,9 +82,28 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A HARNESS_HOME that the whole test run shares, so that the emulator's runtime is built once."""
-    return tmp_path_factory.mktemp("harness-home")
+def shared_emulator(shared: Path) -> Path:
+    """The ``emulator`` folder of every home: whoever needs the runtime first builds it, for all processes."""
+    folder = shared / "emulator"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def home(shared_emulator: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A HARNESS_HOME for each process of the test run: tests in other processes do not see what is kept there."""
+    home = tmp_path_factory.mktemp("harness-home")
+    (home / "emulator").symlink_to(shared_emulator)
+    return home
+
+
+@pytest.fixture
+def own_home(shared_emulator: Path, tmp_path: Path) -> Path:
+    """A HARNESS_HOME for one test, in which nothing has been judged; the emulator's runtime is there."""
+    build_runtime(shared_emulator)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "emulator").symlink_to(shared_emulator)
+    return tmp_path / "home"
 
 
 @dataclass(frozen=True)
@@ -87,11 +133,9 @@ def harness(home: Path, fork_servers: ForkServers) -> Callable[..., Ran]:
 
     def run(*arguments: str | Path, cwd: Path = REPOSITORY, **environment: str) -> Ran:
         if arguments[:1] == ("evaluate",) and "HARNESS_HOME" not in environment:
-            arguments = (
-                "evaluate",
-                "--fresh",
-                *arguments[1:],
-            )  # what another test has judged in the shared home proves nothing here
+            # What another test has judged in the home proves nothing here. A busy machine is no candidate's fault:
+            # tests of the time limit say how long it is, and the last of several such options counts.
+            arguments = ("evaluate", "--fresh", "--timeout", "600", *arguments[1:])
         env = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment}
         words = [*map(str, arguments)]
         if fork_servers.can_run(env):

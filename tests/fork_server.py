@@ -96,16 +96,12 @@ def _serve(ours: socket.socket) -> int | None:
         _, descriptors, _, _ = socket.recv_fds(ours, 8, 3)
         if len(descriptors) != 3:
             return None
-        told, *streams = descriptors
-        with os.fdopen(told, "rb") as file:
-            file.seek(0)
-            body: dict[str, Any] = json.load(file)
         child = os.fork()
         if child == 0:
             ours.close()
-            return _command(body, streams)
-        for stream in streams:
-            os.close(stream)
+            return _command(*descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         _, status = os.waitpid(child, 0)
         ours.send(str(os.waitstatus_to_exitcode(status)).encode())
 
@@ -152,8 +148,11 @@ def _zygote(told: socket.socket) -> int:
     return 0
 
 
-def _command(body: Mapping[str, Any], streams: Sequence[int]) -> int:
-    spare = _Spare()
+def _command(told: int, *streams: int) -> int:
+    spare = _Spare()  # before this process reads the command: workers must not find that in their memory
+    with os.fdopen(told, "rb") as file:
+        file.seek(0)
+        body: dict[str, Any] = json.load(file)
     for stream, target in zip(streams, (1, 2), strict=True):
         os.dup2(stream, target)
         os.close(stream)

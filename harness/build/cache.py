@@ -4,20 +4,30 @@ A library lies at ``builds/<solution digest>/<build key>.so``: one candidate's b
 sources, flags, compiler, torch, harness version, device and mode. Files appear by rename, whole or not at all, so a
 build that was killed leaves nothing behind that could block or poison the next; two processes that build the same
 thing at once each rename their own.
+
+The cache is bounded. Of one solution it takes ``MAX_SOLUTION_BYTES``. When all solutions together exceed
+``MAX_TOTAL_BYTES``, the least recently used ones go, whole, until the rest fits.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-MAX_LIBRARY_BYTES = 512 << 20
+from harness.scratch import REMOVED_PREFIX, scratch_folder
+
+MAX_LIBRARY_BYTES = 256 << 20
 #: Of one solution, over all runs; an honest one builds a few dozen libraries of a few MB.
-MAX_LIBRARIES, MAX_SOLUTION_BYTES = 256, 2 << 30
+MAX_LIBRARIES, MAX_SOLUTION_BYTES = 256, 512 << 20
+#: Of all solutions; thousands of honest ones fit.
+MAX_TOTAL_BYTES = 8 << 30
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 
 
@@ -26,16 +36,20 @@ class BuildCache:
 
     Args:
         folder: Where it lies; made when the first library is kept.
+        max_bytes: What all libraries together may take.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, max_bytes: int = MAX_TOTAL_BYTES):
         self._folder = folder
+        self._max_bytes = max_bytes
 
     def libraries(self, digest: str) -> dict[str, Path]:
-        """What is kept for a solution: build key to library."""
+        """Returns what is kept for a solution, build key to library, and marks it as used now."""
         folder = self._folder / digest
         if not folder.is_dir():
             return {}
+        with contextlib.suppress(OSError):  # it has gone, or may only be read
+            os.utime(folder)
         return {path.stem: path for path in folder.glob("*.so") if _KEY.fullmatch(path.stem)}
 
     def keep(self, digest: str, key: str, built: Path) -> bool:
@@ -71,7 +85,46 @@ class BuildCache:
                 shutil.copyfileobj(source, target)
             Path(target.name).chmod(0o755)
             Path(target.name).replace(folder / f"{key}.so")
+        self._trim(digest)
         return True
+
+    def _trim(self, kept: str) -> None:
+        """Removes the solutions that were used least recently while all take too much; one process at a time does."""
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks: then two may remove more than one would
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return
+            solutions = sorted(_solutions(self._folder))
+            excess = sum(size for _, size, _ in solutions) - self._max_bytes
+            for _, size, folder in solutions:
+                if excess <= 0:
+                    break
+                if folder.name != kept and _removed(folder):
+                    excess -= size
+        finally:
+            os.close(descriptor)
+
+
+def _solutions(cache: Path) -> Iterator[tuple[int, int, Path]]:
+    """When each solution's folder was used last, its size in bytes, and where it lies; without those that vanish."""
+    for folder in cache.iterdir():
+        with contextlib.suppress(OSError):
+            if not folder.is_symlink():
+                used = folder.stat().st_mtime_ns
+                yield used, sum(path.lstat().st_size for path in folder.iterdir()), folder
+
+
+def _removed(folder: Path) -> bool:
+    """Renames a folder out of the cache, so that nobody sees half of it, and deletes it; False where it has gone."""
+    with scratch_folder(REMOVED_PREFIX, folder.parent.parent) as place:
+        try:
+            folder.rename(place / folder.name)
+        except OSError:
+            return False
+    return True
 
 
 def _has_room(folder: Path, key: str, size: int) -> bool:

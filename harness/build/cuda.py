@@ -77,7 +77,9 @@ class CudaLoader:
     def load_inline(self, *positional: Any, **options: Any) -> Any:
         """As torch's; the library comes from the cache where its key is known."""
         arguments = inspect.signature(self._torch_load_inline).bind(*positional, **options).arguments
-        check_functions(arguments["name"], *map(arguments.get, _BINDING))
+        functions, cpp, cuda = map(arguments.get, _BINDING)
+        flags = tuple(map(arguments.get, ("extra_cflags", "extra_cuda_cflags", "extra_include_paths")))
+        check_functions(arguments["name"], functions, cpp, cuda, flags, arguments.get("extra_ldflags"))
         return self._load(self._key(arguments), self._torch_load_inline, arguments)
 
     def load(self, *positional: Any, **options: Any) -> Any:

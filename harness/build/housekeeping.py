@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.build.cache import MAX_TOTAL_BYTES
 from harness.errors import HarnessError
 from harness.paths import REFERENCES
-from harness.scratch import BUILDING_PREFIX
+from harness.scratch import BUILDING_PREFIX, REMOVED_PREFIX
 
 #: Folders of the home that can be deleted at any time; the store is none of them.
 PARTS = ("builds", "emulator", "logs", REFERENCES)
-_REMOVED_PREFIX = ".removed-"
+_MAX_BYTES = {"builds": MAX_TOTAL_BYTES}
 _LIBRARY_SUFFIX = ".so"
 
 
@@ -35,6 +36,7 @@ class Part:
         libraries: Shared libraries in them.
         bytes: Size of their files.
         kept: Entries that ``clear`` left, and why.
+        max_bytes: What the folder may take; None where it has no bound.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Part:
     libraries: int = 0
     bytes: int = 0
     kept: tuple[str, ...] = ()
+    max_bytes: int | None = None
 
 
 def measure(home: Path) -> list[Part]:
@@ -67,7 +70,7 @@ def clear(home: Path) -> list[Part]:
     """
     try:
         removed = [_cleared(home, name) for name in PARTS]
-        for leftover in home.glob(f"{_REMOVED_PREFIX}*"):  # of a clear that was killed
+        for leftover in home.glob(f"{REMOVED_PREFIX}*"):  # of a clear that was killed
             shutil.rmtree(leftover)
         return removed
     except OSError as error:
@@ -111,7 +114,7 @@ def _weighed(name: str, entries: list[Path], kept: tuple[str, ...] = ()) -> Part
         for path, status in _files(entry):
             libraries += path.suffix == _LIBRARY_SUFFIX
             size += status.st_size
-    return Part(name, len(entries), libraries, size, kept)
+    return Part(name, len(entries), libraries, size, kept, _MAX_BYTES.get(name))
 
 
 def _files(entry: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -135,8 +138,8 @@ def _cleared(home: Path, name: str) -> Part:
     """Rename all entries of a folder out of their places, then delete them."""
     entries = _entries(home, name)
     if not entries:
-        return Part(name)
-    place = Path(tempfile.mkdtemp(prefix=_REMOVED_PREFIX, dir=home))
+        return Part(name, max_bytes=_MAX_BYTES.get(name))
+    place = Path(tempfile.mkdtemp(prefix=REMOVED_PREFIX, dir=home))
     try:
         going, kept = [], []
         for number, entry in enumerate(entries):

@@ -10,9 +10,9 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 from tqdm import tqdm
@@ -20,12 +20,13 @@ from tqdm import tqdm
 from harness import baselines
 from harness.commands.evaluate import selected
 from harness.commands.found import exit_code
-from harness.errors import EXIT_USAGE, DeviceError, UsageError
+from harness.errors import EXIT_USAGE, UsageError
 from harness.executors.ledger import Ledger
-from harness.executors.plan import Choice, plan
+from harness.executors.plan import Choice, Planner
 from harness.files import is_there
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
+from harness.judge.policy import Policy, new_secret
 from harness.paths import harness_home
 from harness.problems import parse_settings
 from harness.records import EvaluationRecord
@@ -33,9 +34,6 @@ from harness.settings import option
 from harness.store import Store, new_run_name, read_results
 from harness.streams import results_alone
 from harness.text import one_line, printable
-
-if TYPE_CHECKING:
-    from harness.executors.session import Session
 
 BASELINES = ("eager", "compile", "compile-max-autotune")
 
@@ -97,29 +95,26 @@ def command(
     if not candidates:
         return EXIT_USAGE
 
-    from harness.executors.session import opened
+    from harness.executors import local
+    from harness.executors.lanes import Wanted, lanes_on
 
     report = _Report(output, as_json, earlier)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(folder, writable=True))
-        session = stack.enter_context(opened(device, folder))
         report.results = stack.enter_context(results_alone())
-        if session.device == "cpu":
+        lanes = stack.enter_context(lanes_on([device], Wanted(folder, calibrates=True)))
+        if lanes.device == "cpu":
             raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
-        # Not before: these import torch, which workers do meanwhile.
-        from harness.executors import local
-        from harness.judge.draws import new_secret
-        from harness.judge.policy import Policy
-
-        session = _calibrated(session, folder)
-        jobs, bad_problem = plan(candidates, Choice(cases, constants, is_main=True), on_cpu=False)
-        policy = Policy(session.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
+        planner = Planner(Choice(cases, constants, is_main=True), on_cpu=False)
+        jobs = [planner.job(one) for one in candidates]
+        policy = Policy(lanes.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
         ledger = Ledger(store, new_run_name(), fresh=True, seed=None)
         report.run = ledger.run
         stack.callback(report.write)  # also of what is finished when the run is interrupted
         stack.enter_context(unwinding())
-        with tqdm(total=sum(len(job.cases) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
-            for outcome in local.run(jobs, policy, session, ledger, bar.set_description_str, confirms=True):
+        bad_problem = False
+        with tqdm(total=sum(len(job.cases or ()) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
+            for outcome in local.run(jobs, policy, lanes, ledger, bar.set_description_str, confirms=True):
                 bar.update()
                 if isinstance(outcome, local.Fault):
                     bad_problem = True
@@ -204,26 +199,6 @@ def _earlier(name: str, home: Path) -> list[EvaluationRecord]:
             raise UsageError(f"--against {name}: no such run in {store.path}; `python -m harness list runs` names them")
         return records
     return list(read_results(Path(name)))
-
-
-def _calibrated(session: Session, home: Path) -> Session:
-    """The session with the device's ceilings, which are measured where nobody has yet."""
-    import torch
-
-    from harness.timing import ceilings
-
-    surroundings = session.surroundings
-    if surroundings.ceilings is not None:
-        return session
-    print("measuring what the GPU reaches at most (kept for later runs)", file=sys.stderr)
-    try:
-        found = ceilings.measure(torch.device(session.device))
-        torch.cuda.empty_cache()
-        ceilings.save(home, surroundings.environment, found)
-    except (DeviceError, OSError) as error:
-        print(f"warning: without a share of the speed of light: {one_line(str(error))}", file=sys.stderr)
-        return session
-    return replace(session, surroundings=replace(surroundings, ceilings=found))
 
 
 def _title(records: Sequence[EvaluationRecord]) -> str:

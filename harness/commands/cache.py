@@ -69,6 +69,7 @@ def _print(home: Path, parts: list[Part], as_json: bool, removed: bool) -> None:
     print(f"removed from {home}:" if removed else str(home))
     for part in parts:
         entries = f"{part.entries} {_ENTRIES[part.name]}"
-        print(f"{part.name:10}  {entries:14}  {part.libraries:4} libraries  {size_text(part.bytes)}")
+        bound = "" if part.max_bytes is None or removed else f" of {size_text(part.max_bytes)}"
+        print(f"{part.name:10}  {entries:14}  {part.libraries:4} libraries  {size_text(part.bytes)}{bound}")
         for left in part.kept:
             print(f"{'':10}  left: {left}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -16,7 +17,7 @@ from tqdm import tqdm
 
 from harness import baselines
 from harness.commands.found import Found
-from harness.commands.lines import LineReader, Lines
+from harness.commands.lines import MAX_LINE_BYTES, LineReader, Lines
 from harness.commands.replay import Wish
 from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
@@ -29,25 +30,24 @@ from harness.errors import (
     HarnessError,
     UsageError,
 )
+from harness.executors import local
+from harness.executors.lanes import Lanes, Wanted, lanes_on
 from harness.executors.ledger import Ledger
-from harness.executors.plan import Choice, Job, Planner, Time
+from harness.executors.plan import Choice, Job, Planner, Plans, Time, plan_key
 from harness.interrupts import unwinding
 from harness.judge.handle import Limits
 from harness.judge.integrity import switched
+from harness.judge.policy import Policy, new_secret
 from harness.paths import harness_home, project_root
 from harness.problems import parse_settings
-from harness.records import EvaluationRecord
-from harness.rules import Mode
+from harness.report.table import VerdictTable
+from harness.rules import NO_OWN_KERNEL, Mode
 from harness.scratch import scratch_folder
-from harness.settings import option
+from harness.settings import POSITIVE, option
 from harness.solutions import Candidate, select
 from harness.store import Store, new_run_name
 from harness.streams import results_alone
 from harness.text import printable
-
-if TYPE_CHECKING:
-    from harness.executors.lanes import Lanes
-    from harness.executors.session import Session
 
 CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, and judge their outputs there.
 
@@ -113,7 +113,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 @click.option("--fail-fast", is_flag=True, help="Stop at the first that does not pass.")
 @click.option(
     "--max-hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     metavar="H",
     help="Begin nothing more after so many hours; the same command goes on from there.",
 )
@@ -131,6 +131,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 )
 @option("rules")
 @click.option("--refuse", "refusals", multiple=True, metavar="RULE", help="The same as --rules RULE=enforce.")
+@click.option("--require-own-kernel", is_flag=True, help=f"The same as --rules {NO_OWN_KERNEL}=enforce.")
 @click.option(
     "--check",
     is_flag=True,
@@ -174,6 +175,7 @@ def command(
     precision: str,
     rules: tuple[str, ...],
     refusals: tuple[str, ...],
+    require_own_kernel: bool,
     check: bool,
     arch: str | None,
     replay: str | None,
@@ -200,6 +202,8 @@ def command(
 
     Every finished evaluation is in the store before it is shown; the same one asked again is answered from there.
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if require_own_kernel:
+        refusals = (*refusals, NO_OWN_KERNEL)
     changed_rules = switched([text for text in rules if text != LISTED], refusals)
     if LISTED in rules:
         print_rules(changed_rules, as_json)
@@ -344,21 +348,14 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
         is_new = order.fresh or not known
         results = stack.enter_context(results_alone())  # what a cluster says when it ends is none either
-        place = _opened(order, wanted_device, is_new, stack)
-        # Not before: these import torch, which workers do meanwhile.
-        from harness.executors import local
-        from harness.judge.draws import new_secret
-        from harness.judge.policy import Policy
-        from harness.report.table import print_table
-
-        if place.device == "cpu" and order.fail_below is not None:
+        lanes = _opened(order, wanted_device, is_new, stack)
+        if lanes.device == "cpu" and order.fail_below is not None:
             raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
-        if place.device == "cpu" and order.baselines:
+        if lanes.device == "cpu" and order.baselines:
             raise UsageError("--baseline: speed is not measured on the CPU emulator; leave it out, or use a GPU")
-        secret = order.seed or new_secret()
         policy = Policy(
-            place.device,
-            secret,
+            lanes.device,
+            order.seed or new_secret(),
             order.time.limits,
             order.forward_only,
             order.require_confinement,
@@ -369,83 +366,88 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.is_timed,
         )
         ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
-        verdicts: list[tuple[EvaluationRecord, bool]] = []
+        table = VerdictTable(results)
         if not order.as_json:
-            stack.callback(print_table, verdicts, results)  # also of what is finished when the run is interrupted
+            stack.callback(table.finish)  # also where the run is interrupted
         stack.enter_context(unwinding())
-        run = functools.partial(local.run, ahead=order.ahead)
-        jobs: Iterable[Job]
-        planner = Planner(order.choice, place.device == "cpu", order.time)
+        planner = Planner(order.choice, lanes.device == "cpu", order.time)
+        plans: Plans = {}
+        run = functools.partial(local.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans)
+        jobs: list[Job] = []
         if order.candidates is None:
             if sys.stdin is None:
                 raise UsageError("-: there is no standard input")
-            reader = LineReader(sys.stdin.fileno())
-            lines = stack.enter_context(_lines(reader, order, found))
-            jobs, total = _line_jobs(lines, planner, found), None
-            run = functools.partial(
-                local.run,
-                ahead=order.ahead or 0,
-                source=reader,
-                done=lambda job: lines.forget(job.candidate),
-            )
+            lines = stack.enter_context(_lines(sys.stdin.fileno(), order, planner))
+            run = functools.partial(run, lines, ahead=order.ahead or 0, source=lines, done=lines.forget)
         else:
-            jobs = [job for one in order.candidates if (job := planner.job(one)) is not None]
-            total = sum(len(job.cases) for job in jobs)
-        bar = stack.enter_context(tqdm(total=total, file=sys.stderr, disable=None, unit="case", leave=False))
-        outcomes = run(jobs, policy, place, ledger, bar.set_description_str)
+            jobs = [planner.job(one) for one in order.candidates]
+            run = functools.partial(run, jobs, ahead=order.ahead)
+            names = (job.candidate.solution.name for job in jobs)
+            cases = ([name for name, _ in job.cases] if job.cases else job.candidate.problem.cases for job in jobs)
+            table.expect(names, itertools.chain.from_iterable(cases))
+        total = _Total(jobs, plans)
+        bar = stack.enter_context(tqdm(total=total.now, file=sys.stderr, disable=None, unit="case", leave=False))
+        outcomes = run(progress=bar.set_description_str)
         stack.enter_context(contextlib.closing(outcomes))
         for done, outcome in enumerate(outcomes, start=1):
+            bar.total = total.now
             bar.update()
             if isinstance(outcome, local.Fault):
-                found.add_bad_problem(outcome.error)
+                found.add_fault(outcome)
+                if order.as_json and outcome.tag is not None:
+                    print(outcome.to_json(), file=results, flush=True)
             else:
                 found.add(outcome.record)
                 if order.as_json:  # of thousands none is kept
                     more = {} if outcome.tag is None else {"tag": outcome.tag}
                     print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
+                    found.tell_unfit(outcome.record)
                 else:
-                    verdicts.append((outcome.record, outcome.stored))
-            if done != total and (why := found.why_stop()):
+                    with tqdm.external_write_mode(sys.stderr):  # the row takes the progress bar's place
+                        table.add(outcome.record, outcome.stored)
+            if done != total.now and (why := found.why_stop()):
                 tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
                 break
-        found.has_bad_problem |= planner.has_bad_problem
     for words in found.slow:
         print(words, file=sys.stderr)
     return found.code
 
 
-def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Session | Lanes:
-    """Where to judge: one device in this process, a process for each of several, or a cluster."""
+class _Total:
+    """How many outcomes there will be.
+
+    Args:
+        jobs: What is asked for; none where that is not known.
+        plans: What is known of problems' sizes by now.
+    """
+
+    def __init__(self, jobs: Sequence[Job], plans: Plans):
+        self._plans = plans
+        self._known = sum(len(job.cases) for job in jobs if job.cases is not None)
+        self._left = Counter(plan_key(job.candidate.problem) for job in jobs if job.cases is None)
+        self._is_open = not jobs
+
+    @property
+    def now(self) -> int | None:
+        """How many; None as long as that is not known."""
+        for key in self._left.keys() & self._plans.keys():
+            self._known += self._left.pop(key) * (len(self._plans[key].cases) or 1)  # or the reason why there is none
+        return None if self._is_open or self._left else self._known
+
+
+def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Lanes:
+    """The lanes: one for each device of this machine, or those of a cluster."""
     if order.executor == "ray":
         from harness.executors.cluster import Cluster, lanes_on_cluster
 
         cluster = Cluster(order.address, order.lanes)
         return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.is_timed))
     devices = several_devices(wanted_device, order.lanes or 1)
-    if len(devices) > 1:
-        from harness.executors.lanes import lanes_on
-
-        return stack.enter_context(lanes_on(devices, order.home, order.is_timed))
-    from harness.executors.session import opened
-
-    return stack.enter_context(opened(devices[0], order.home, is_new, order.is_timed))
+    return stack.enter_context(lanes_on(devices, Wanted(order.home, order.is_timed, starts_ahead=is_new)))
 
 
 @contextlib.contextmanager
-def _lines(reader: LineReader, order: Order, found: Found) -> Iterator[Lines]:
+def _lines(descriptor: int, order: Order, planner: Planner) -> Iterator[Lines]:
     """The candidates of stdin."""
     with scratch_folder("harness-lines-") as folder:
-        yield Lines(reader, project_root(order.root), order.problem, folder, found.add_bad_line)
-
-
-def _line_jobs(lines: Lines, planner: Planner, found: Found) -> Iterator[Job]:
-    for candidate, tag in lines:
-        try:
-            job = planner.job(candidate, tag)
-        except UsageError as error:  # a case that this problem does not have: another line's may have it
-            found.add_bad_line(error)
-            job = None
-        if job is None:
-            lines.forget(candidate)
-        else:
-            yield job
+        yield Lines(LineReader(descriptor, MAX_LINE_BYTES), project_root(order.root), order.problem, folder, planner)

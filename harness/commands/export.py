@@ -18,6 +18,7 @@ from harness.paths import harness_home
 from harness.records import EvaluationRecord
 from harness.settings import option
 from harness.store import Store
+from harness.text import printable
 
 #: Columns of the CSV: a record's plain fields, then figures taken out of its objects.
 _PLAIN = (
@@ -27,6 +28,8 @@ _PLAIN = (
 )  # fmt: skip
 _TAKEN = ("eager_forward_ms", "eager_forward_backward_ms", "speedup_forward", "speedup_forward_backward")
 _SHARES = ("output_share", "gradient_share")
+#: What makes a spreadsheet run a cell as a formula, in ASCII and as wide characters.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 @click.command("export")
@@ -102,4 +105,11 @@ def _row(record: EvaluationRecord) -> dict[str, Any]:
         row[f"speedup_{direction}"] = speedup.get(direction)
     for name, reports in zip(_SHARES, (record.outputs, record.gradients), strict=True):
         row[name] = max((report.share for report in reports if report.share is not None), default=None)
-    return row
+    return {name: _cell(value) for name, value in row.items()}
+
+
+def _cell(value: object) -> object:
+    """A value as a cell: text with its control characters spelt out, and after a ' where it would be a formula."""
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value.startswith(_FORMULA) else printable(value)

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
 
-from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, EXIT_USAGE, HarnessError, ProblemError
+from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, EXIT_USAGE
+from harness.executors.feed import Fault
 from harness.records import EvaluationRecord, Status
+from harness.report.fitness import unfit_lines
 from harness.text import one_line, printable
 
 
@@ -25,7 +27,7 @@ class Found:
     Attributes:
         statuses: How many records ended so.
         slow: What to say of passed records whose speedup is not enough.
-        has_bad_problem: Whether a problem did not run.
+        has_bad_problem: Whether a problem did not run, or has no such case.
     """
 
     def __init__(self, fails_fast: bool, max_hours: float | None, fail_below: float | None):
@@ -45,17 +47,23 @@ class Found:
         self.statuses[record.status] += 1
         self.slow += _too_slow(record, self._fail_below)
 
-    def add_bad_problem(self, error: ProblemError) -> None:
-        """Say once what is wrong with a problem: every candidate meets the same."""
-        self.has_bad_problem = True
-        if str(error) not in self._told:
-            tqdm.write(f"error: {printable(str(error))}", file=sys.stderr)
-        self._told.add(str(error))
+    def add_fault(self, fault: Fault) -> None:
+        """Count a request without a verdict; say the reason once, which several candidates may meet."""
+        if fault.problem is None:
+            self._has_bad_line = True
+        else:
+            self.has_bad_problem = True
+        self._tell(f"error: {fault.error}")
 
-    def add_bad_line(self, error: HarnessError) -> None:
-        """Say what is wrong with a line of stdin."""
-        self._has_bad_line = True
-        tqdm.write(f"error: {printable(str(error))}", file=sys.stderr)
+    def tell_unfit(self, record: EvaluationRecord) -> None:
+        """Say once that a record's problem cannot tell a right answer from a wrong one on its case."""
+        for line in unfit_lines([record]):
+            self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            tqdm.write(printable(line), file=sys.stderr)
+        self._told.add(line)
 
     def why_stop(self) -> str:
         """Why nothing more is to be judged; empty where there is no reason."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import select as system
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UsageError, suggestion
+from harness.executors.feed import Asked, Fault
+from harness.executors.plan import Job, Planner
 from harness.files import MAX_SOURCE_BYTES
 from harness.problems import Problem
 from harness.solutions import Candidate, find_problem, read_solution, select
@@ -27,11 +30,14 @@ class LineReader:
 
     Args:
         descriptor: What is read, by nobody else.
+        limit: Bytes that a line may have; of a longer one as many bytes more are kept as show that.
     """
 
-    def __init__(self, descriptor: int):
+    def __init__(self, descriptor: int, limit: int):
         self._descriptor = descriptor
+        self._limit = limit
         self._read = bytearray()
+        self._searched = 0
         self._is_over = False
 
     def fileno(self) -> int:
@@ -39,102 +45,116 @@ class LineReader:
         return self._descriptor
 
     def is_ready(self) -> bool:
-        """Whether a line, or the end, is there."""
-        while b"\n" not in self._read and not self._is_over:
+        """Whether a line, or the end, is there; a line that has begun is not."""
+        while not self._is_over and not self._has_line():
             if not system.select([self._descriptor], [], [], 0)[0]:
                 return False
             self._read_on()
         return True
 
-    def readline(self, limit: int) -> bytes:
-        """The next line with its end, as soon as it is there, or as many bytes of it; empty at the end of all."""
-        searched = 0
-        while (end := self._read.find(b"\n", searched, limit)) < 0 and len(self._read) < limit and not self._is_over:
-            searched = len(self._read)
+    def readline(self) -> bytes:
+        """The next line with its end, as soon as it is there; empty at the end of all."""
+        while not self._is_over and not self._has_line():
             self._read_on()
-        taken = bytes(self._read[: limit if end < 0 else end + 1])
-        del self._read[: len(taken)]
-        return taken
+        line, end, self._read = self._read.partition(b"\n")
+        self._searched = 0
+        return bytes(line + end)
+
+    def _has_line(self) -> bool:
+        found = self._read.find(b"\n", self._searched)
+        self._searched = len(self._read) if found < 0 else found
+        return found >= 0
 
     def _read_on(self) -> None:
+        del self._read[self._limit + 1 :]  # all of it is one line, which is too long
+        self._searched = len(self._read)
         data = os.read(self._descriptor, 1 << 20)
         self._read += data
         self._is_over = not data
 
 
 class Lines:
-    """The candidates of a stream; an iterable, to be gone through once.
+    """The candidates of a stream: an iterable, to be gone through once, and the source that a driver watches.
 
     A line has ``source``, a solution's text, or ``path``, a solution's file; ``problem``, by name or file, where that
-    is not said for all lines; and, if wanted, ``tag``, by which its results are known again. A line that means nothing
-    is told and left out; the next one is read.
+    is not said for all lines; and, if wanted, ``tag``, by which its results are known again.
 
     Args:
         stream: Where lines come from; a line is read when its candidate is asked for.
         root: Folder that holds ``problems`` and ``solutions``.
         problem: The problem of lines that name none.
         folder: An empty folder, for the sources' files until they are forgotten.
-        on_bad_line: Called with what is wrong with a line.
-
+        planner: Gives candidates their cases.
     """
 
-    def __init__(
-        self,
-        stream: LineReader,
-        root: Path,
-        problem: str | None,
-        folder: Path,
-        on_bad_line: Callable[[HarnessError], None],
-    ):
+    def __init__(self, stream: LineReader, root: Path, problem: str | None, folder: Path, planner: Planner):
         self._stream = stream
         self._root = root
         self._problem = find_problem(root, problem) if problem is not None else None
         self._folder = folder.resolve()
-        self._on_bad_line = on_bad_line
+        self._planner = planner
         self._problems: dict[str, Problem] = {}
+        self._left: deque[Job | Fault] = deque()
+        self._number = 0
 
-    def __iter__(self) -> Iterator[tuple[Candidate, str]]:
-        """The candidates, each with its tag."""
-        number = 0
-        while line := self._stream.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            whole = line
-            while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
-                line = self._stream.readline(MAX_LINE_BYTES + 1)  # what is left of it
-            if not whole.strip():
-                continue
-            try:
-                candidates, tag = self._read(number, whole)
-            except HarnessError as error:
-                self._on_bad_line(type(error)(f"line {number} of standard input: {error}"))
-                continue
-            for candidate in candidates:
-                yield candidate, tag
+    def fileno(self) -> int:
+        """The stream's descriptor."""
+        return self._stream.fileno()
 
-    def forget(self, candidate: Candidate) -> None:
+    def is_ready(self) -> bool:
+        """Whether a next candidate, a line, or the end is there."""
+        return bool(self._left) or self._stream.is_ready()
+
+    def __iter__(self) -> Iterator[Asked]:
+        """A job for each candidate, a fault for a line that means nothing, None for a blank one."""
+        while self._left or (line := self._stream.readline()):
+            if not self._left:
+                self._number += 1
+                self._left.extend(self._asked(line))
+            yield self._left.popleft() if self._left else None
+
+    def forget(self, job: Job) -> None:
         """Remove the file of a candidate that has been judged, where it has one by its line alone."""
+        self._remove(job.candidate)
+
+    def _remove(self, candidate: Candidate) -> None:
         if candidate.solution.path.parent == self._folder:
             candidate.solution.path.unlink(missing_ok=True)
 
-    def _read(self, number: int, line: bytes) -> tuple[list[Candidate], str]:
-        if len(line) > MAX_LINE_BYTES:
-            raise UsageError(f"it has more than {MAX_LINE_BYTES:,} bytes; give the file's path instead of its source")
-        given = _object(line)
-        path, source, tag = given.get("path"), given.get("source"), given.get("tag", "")
+    def _asked(self, line: bytes) -> Iterator[Job | Fault]:
+        """What a line asks for."""
+        if not line.strip():
+            return
+        tag = ""
+        try:
+            given = _object(line)
+            tag = _tag(given)
+            for candidate in self._candidates(given, tag):
+                try:
+                    yield self._planner.job(candidate, tag)
+                except UsageError as error:  # a case that this problem does not have: another line's may have it
+                    self._remove(candidate)
+                    yield self._refused(error, tag)
+        except HarnessError as error:
+            yield self._refused(error, tag)
+
+    def _refused(self, error: HarnessError, tag: str) -> Fault:
+        words = f"line {self._number} of standard input: {error}"
+        return Fault(type(error)(words), tag, f"line {self._number}")
+
+    def _candidates(self, given: dict[str, Any], tag: str) -> list[Candidate]:
+        _check(given)
+        path, source = given.get("path"), given.get("source")
         if (path is None) == (source is None):
             raise UsageError("it must have a 'source' or a 'path', one of the two")
-        if len(tag) > MAX_TAG_CHARACTERS:
-            raise UsageError(f"'tag' has {len(tag):,} characters; {MAX_TAG_CHARACTERS} are the most")
         problem = self._problem_of(given.get("problem"))
         if source is None:
-            candidates = select(self._root, [str(path)], None if problem is None else str(problem.path))
-        elif problem is None:
+            return select(self._root, [str(path)], None if problem is None else str(problem.path))
+        if problem is None:
             raise UsageError("it must say which 'problem' its source solves, or --problem must for all lines")
-        else:
-            file = self._folder / f"line_{number}.py"
-            file.write_text(source, encoding="utf-8", errors="surrogatepass")
-            candidates = [Candidate(problem, read_solution(file, one_line(tag) or f"line {number}"))]
-        return candidates, tag
+        file = self._folder / f"line_{self._number}.py"
+        file.write_text(source, encoding="utf-8", errors="surrogatepass")
+        return [Candidate(problem, read_solution(file, one_line(tag) or f"line {self._number}"))]
 
     def _problem_of(self, name: str | None) -> Problem | None:
         if name is None:
@@ -145,16 +165,34 @@ class Lines:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """What a line says; all values are strings."""
+    """What a line says."""
+    if len(line) > MAX_LINE_BYTES + 1:
+        raise UsageError(f"it has more than {MAX_LINE_BYTES:,} bytes; give the file's path instead of its source")
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"it is no JSON: {one_line(str(error))}") from None
     if not isinstance(given, dict):
         raise UsageError(f"it must be a JSON object with some of {', '.join(KEYS)}, not {type(given).__name__}")
+    return given
+
+
+def _tag(given: dict[str, Any]) -> str:
+    """A line's tag; empty where it has none or a wrong one."""
+    tag = given.get("tag", "")
+    return tag if isinstance(tag, str) and len(tag) <= MAX_TAG_CHARACTERS else ""
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Refuse what a line may not say.
+
+    Raises:
+        UsageError: A key means nothing, or a value is no string.
+    """
     for key, value in given.items():
         if key not in KEYS:
             raise UsageError(f"{one_line(key)!r} means nothing; it may have {', '.join(KEYS)}.{suggestion(key, KEYS)}")
         if not isinstance(value, str):
             raise UsageError(f"{key!r} must be a string, not {type(value).__name__}")
-    return given
+    if len(given.get("tag", "")) > MAX_TAG_CHARACTERS:
+        raise UsageError(f"'tag' has {len(given['tag']):,} characters; {MAX_TAG_CHARACTERS} are the most")

@@ -15,6 +15,7 @@ CAPABILITY = (8, 0)
 
 _MULTIPROCESSORS = 132
 _MEMORY_BYTES = 16 * 2**30
+_TENSOR_TYPES = tuple(name for name in torch.cuda.__all__ if name.endswith("Tensor"))
 
 
 class Stream:
@@ -79,7 +80,7 @@ class Event:
 
     cuda_event = 0
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object):
+    def __init__(self, *_: object, **__: object):
         self._recorded_s: float | None = None
 
     def record(self, stream: object = None) -> None:
@@ -125,9 +126,24 @@ class DeviceGuard:
         return function
 
 
-@contextlib.contextmanager
-def _stream_context(stream: object) -> Iterator[None]:
-    yield
+class StreamContext:
+    """``torch.cuda.StreamContext``: a context that changes nothing, since there is one stream."""
+
+    def __init__(self, stream: object = None):
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class NoGraph:
+    """``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``: classes without instances."""
+
+    def __init__(self, *_: object, **__: object):
+        _no_graphs()
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -212,8 +228,9 @@ def replacements() -> dict[str, object]:
         "current_stream": lambda device=None: Stream(),
         "default_stream": lambda device=None: Stream(),
         "set_stream": _nothing,
-        "stream": _stream_context,
-        "StreamContext": _stream_context,
+        "get_stream_from_external": lambda data_ptr, device=None: Stream(),
+        "stream": lambda stream=None: StreamContext(stream),
+        "StreamContext": StreamContext,
         "Stream": Stream,
         "ExternalStream": Stream,
         "Event": Event,
@@ -230,18 +247,25 @@ def replacements() -> dict[str, object]:
         "set_rng_state": lambda state, device="cuda": torch.default_generator.set_state(state),
         "set_rng_state_all": lambda states: torch.default_generator.set_state(states[0]),
         "memory_stats": lambda device=None: {},
+        "memory_snapshot": lambda mempool_id=None: [],
+        "get_per_process_memory_fraction": lambda device=None: 1.0,
         "memory_summary": lambda device=None, abbreviated=False: "",
+        "default_generators": (torch.default_generator,),
         "can_device_access_peer": lambda device, peer: False,
-        "CUDAGraph": _no_graphs,
-        "graph": _no_graphs,
+        "CUDAGraph": NoGraph,
+        "graph": NoGraph,
         "make_graphed_callables": _no_graphs,
     }
     for name in ("synchronize", "empty_cache", "ipc_collect", "set_per_process_memory_fraction", "set_sync_debug_mode"):
         values[name] = _nothing
-    for name in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"):
+    for name in (name for name in torch.cuda.__all__ if name.startswith("reset_")):
         values[name] = _nothing
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         values[name] = _zero
+    for name in ("get_sync_debug_mode", "device_memory_used"):
+        values[name] = _zero
+    for name in _TENSOR_TYPES:
+        values[name] = getattr(torch, name)
     return values
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 import torch.utils._device
 from torch._library.custom_ops import CustomOpDef
+from torch.jit import _builtins
 
 from harness.emulator import cuda_module
 
@@ -93,18 +95,24 @@ def emulated_cuda() -> Iterator[None]:
     """
     patches = _patches()
     saved = [(owner, name, _own_attribute(owner, name)) for owner, name, _ in patches]
+    scripted = _scripted(patches)
     try:
         for owner, name, value in patches:
             setattr(owner, name, value)
+        _builtins._get_builtin_table().update(scripted)  # type: ignore[no-untyped-call]
         torch.utils._device._device_constructors.cache_clear()
         yield
     finally:
+        for identity in scripted:
+            _builtins._get_builtin_table().pop(identity, None)  # type: ignore[no-untyped-call]
         for owner, name, original in reversed(saved):
             if original is _MISSING:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
         torch.utils._device._device_constructors.cache_clear()
+        if "torch._dynamo.eval_frame" in sys.modules:
+            torch.compiler.set_stance("default")
 
 
 _MISSING = object()
@@ -127,9 +135,28 @@ def _patches() -> list[_Patch]:
     patches.extend(_tensor_patches())
     patches.extend(_device_patches())
     patches.extend(_registration_patches())
-    patches.extend((torch.cuda, name, value) for name, value in cuda_module.replacements().items())
+    patches.extend(_cuda_module_patches())
     patches.extend((torch.cuda.nvtx, name, value) for name, value in cuda_module.marker_replacements().items())
     return patches
+
+
+def _cuda_module_patches() -> Iterator[_Patch]:
+    """What ``torch.cuda`` offers, also in the module that defines it (``torch.cuda.streams.Stream``)."""
+    for name, value in cuda_module.replacements().items():
+        yield torch.cuda, name, value
+        original = getattr(torch.cuda, name, None)
+        home = sys.modules.get(str(getattr(original, "__module__", "")))
+        if home is not None and home.__name__.startswith("torch.cuda.") and vars(home).get(name) is original:
+            yield home, name, value
+    yield torch, "Stream", cuda_module.Stream
+    yield torch, "Event", cuda_module.Event
+
+
+def _scripted(patches: list[_Patch]) -> dict[int, str]:
+    """Operators of ``torch.jit.script``, which knows torch's functions by their identity, by that of a replacement."""
+    find: Any = _builtins._find_builtin
+    operators = ((value, find(getattr(owner, name, None))) for owner, name, value in patches)
+    return {id(value): operator for value, operator in operators if operator is not None}
 
 
 def _is_cuda(device: object) -> bool:
@@ -211,6 +238,7 @@ def _tensor_patches() -> list[_Patch]:
 def _device_patches() -> list[_Patch]:
     """Default devices, generators and automatic casts that name the CUDA device."""
     context = torch.utils._device.DeviceContext
+    compile_function: Any = torch.compile
     set_up_context = context.__init__
     set_up_autocast = torch.amp.autocast_mode.autocast.__init__
     set_default = torch.set_default_device
@@ -224,7 +252,13 @@ def _device_patches() -> list[_Patch]:
     def set_default_device(device: Any) -> None:
         set_default(_translated(device))
 
+    def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
+        # A compiler for the CPU would say nothing of the GPU's, and its fake tensors do not take the device's name.
+        torch.compiler.set_stance("force_eager")
+        return compile_function(*args, **kwargs)
+
     return [
+        (torch, "compile", functools.wraps(compile_function)(compile_eagerly)),
         (context, "__init__", context_init),
         (torch, "set_default_device", set_default_device),
         (torch.amp.autocast_mode.autocast, "__init__", autocast_init),

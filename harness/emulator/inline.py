@@ -91,7 +91,8 @@ class InlineLoader:
         del extra_sycl_cflags, build_directory, verbose, with_cuda, keep_intermediates, use_pch
         if sycl_sources or with_sycl:
             raise BuildFailed(f"load_inline({name!r}): SYCL sources are not CUDA; give cuda_sources instead.")
-        check_functions(name, functions, cpp_sources, cuda_sources)
+        flags = (extra_cflags, extra_cuda_cflags, extra_include_paths)
+        check_functions(name, functions, cpp_sources, cuda_sources, flags, extra_ldflags)
         sources = InlineSources(
             name=_checked_name(name, is_python_module),
             cpp_sources=_texts(name, "cpp_sources", cpp_sources),

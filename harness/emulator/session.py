@@ -11,6 +11,7 @@ from harness.emulator.architectures import ARCHITECTURES
 from harness.emulator.lines import with_lines
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.errors import ToolchainError
+from harness.operators import IDLE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +28,8 @@ class EmulatorSession:
     """The runtime of the process that runs a solution.
 
     Loading it makes its symbols visible to every extension loaded later, and makes torch allocate memory that
-    is filled with NaN and guarded on both sides. Do so before the first tensor of the solution.
+    is filled with NaN and guarded on both sides. Do so before the first tensor of the solution. From then on the
+    runtime counts torch's operators that compute something.
 
     Args:
         libraries: The libraries to load.
@@ -61,6 +63,13 @@ class EmulatorSession:
         self._core.cuemu_take_reports.restype = ctypes.c_char_p
         self._core.cuemu_take_launches.argtypes = []
         self._core.cuemu_take_launches.restype = ctypes.c_char_p
+        self._core.cuemu_take_threads.argtypes = []
+        self._core.cuemu_take_threads.restype = ctypes.c_ulonglong
+        self._torch.cuemu_watch_operators.argtypes = [ctypes.c_char_p]
+        self._torch.cuemu_watch_operators.restype = None
+        self._torch.cuemu_take_operators.argtypes = []
+        self._torch.cuemu_take_operators.restype = ctypes.c_char_p
+        self._torch.cuemu_watch_operators("".join(f"{name}\n" for name in sorted(IDLE)).encode())
         self._torch.cuemu_install_allocator.argtypes = []
         self._torch.cuemu_install_allocator.restype = None
         self._torch.cuemu_install_allocator()
@@ -101,12 +110,12 @@ class EmulatorSession:
         """Tell where tensors lie that torch's allocator did not make; those told before are forgotten.
 
         Args:
-            tensors: Dense ones with a guard band around each, by what reports call them.
+            tensors: Tensors with a guard band around each, dense or expanded, by what reports call them.
         """
         self._core.cuemu_forget_tensors()
         for name, own in tensors.items():
             for tensor in own:
-                self._core.cuemu_know_tensor(tensor.data_ptr(), tensor.nbytes, name.encode())
+                self._core.cuemu_know_tensor(tensor.data_ptr(), _spanned_bytes(tensor), name.encode())
 
     def take_reports(self) -> list[dict[str, Any]]:
         """The faults that the runtime has seen since the last call, oldest first.
@@ -123,3 +132,25 @@ class EmulatorSession:
         """How often each kernel was launched since the last call, in the order of their first."""
         launches: dict[str, int] = json.loads(self._core.cuemu_take_launches().decode("utf-8"))
         return launches
+
+    def take_threads(self) -> int:
+        """How many threads the launches since the last call had in all."""
+        return int(self._core.cuemu_take_threads())
+
+    def take_operators(self) -> dict[str, tuple[int, int]]:
+        """Torch's operators that computed something since the last call, whoever called them.
+
+        Returns:
+            By name in torch's schema how often each ran, and the elements of the largest tensor that it was given,
+            summed over its calls. Of operators that call others, only those others have elements.
+        """
+        told: dict[str, list[int]] = json.loads(self._torch.cuemu_take_operators().decode("utf-8"))
+        return {name: (calls, elements) for name, (calls, elements) in told.items()}
+
+
+def _spanned_bytes(tensor: Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last."""
+    if not tensor.numel():
+        return 0
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import os
-import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness import __version__ as harness_version
-from harness.build.errors import BuildFailed
+from harness.build.errors import BuildFailed, Unsupported
 from harness.build.torch_headers import (
     LEAN,
     SELECTION,
@@ -41,7 +40,7 @@ from harness.emulator.compiler import (
     python_include,
     torch_paths,
 )
-from harness.emulator.diagnostics import Diagnostic, SourceLocator, build_error, diagnostics, is_own
+from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.processes import Finished, run_together
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
@@ -163,6 +162,7 @@ def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> lis
             "-Wl,-rpath,$ORIGIN",
             f"-L{torch.libraries}",
             "-lc10",
+            "-ltorch_cpu",
             "-ldl",
         ],
     ]
@@ -290,37 +290,39 @@ class _Build:
         self._torch = torch_paths()
 
     def compile(self, compiled: Sequence[Unit]) -> list[Path]:
-        """Compiles units side by side; those that fail on our stand-ins for torch's headers, again with torch's own.
+        """Compiles units side by side; those that fail with our stand-ins for torch's headers, again with torch's own.
+
+        No message of a compiler tells whether the stand-ins or the author are at fault, so the second build decides,
+        and its errors are the ones that the author sees.
 
         Returns:
             Their object files.
         """
-        real = [needs_real_headers(unit.text, unit.names) for unit in compiled]
+        real = [needs_real_headers(unit.text, unit.names) or not uses_torch_headers(unit.text) for unit in compiled]
         results = self._run(compiled, real)
-        failed = [index for index, result in enumerate(results) if result.status != 0]
-        if failed:
-            again = [i for i in failed if not real[i] and self._may_be_ours(compiled[i], results[i].output)]
-            if failed != again:
-                self._raise(results)
-            repeated = self._run([compiled[index] for index in again], [True] * len(again))
-            if any(result.status != 0 for result in repeated):
-                self._raise(results)
+        failed = [at for at, result in enumerate(results) if result.status != 0]
+        for_sure = [at for at in failed if real[at] or self._is_refused(results[at])]
+        if failed and not for_sure:
+            repeated = self._run([compiled[at] for at in failed], [True] * len(failed))
+            for at, result in zip(failed, repeated, strict=True):
+                results[at] = result
+        told = [results[at] for at in for_sure or failed if results[at].status != 0]
+        if told:
+            self._raise(told)
         return [self._scratch / f"{unit.file_name}.o" for unit in compiled]
 
     def _run(self, compiled: Sequence[Unit], real: Sequence[bool]) -> list[Finished]:
         commands = [self._command(unit, is_real) for unit, is_real in zip(compiled, real, strict=True)]
         return run_together(commands, self._scratch)
 
-    def _may_be_ours(self, unit: Unit, log: str) -> bool:
-        """Whether a failure may come from something that our stand-ins for torch's headers lack."""
-        if "cuemu-unsupported:" in log or not uses_torch_headers(unit.text):
-            return False
-        own_files = [str(file.path) for file in self._sources.files]
-        return any(self._is_about_torch(error, own_files) for error in diagnostics(log))
+    def _is_refused(self, result: Finished) -> bool:
+        """Whether a compiler was killed, or met what the emulator refuses by name: no other headers help there."""
+        if result.was_killed or _OUT_OF_SPACE in result.output:
+            return True
+        return isinstance(build_error(result.output, self._locate, self._own_files()), Unsupported)
 
-    def _is_about_torch(self, error: Diagnostic, own_files: Sequence[str]) -> bool:
-        in_own_lines = is_own(error.place, self._locate) or error.place.file in own_files
-        return not in_own_lines or bool(_TORCH_API.search(error.message))
+    def _own_files(self) -> list[str]:
+        return [str(file.path) for file in self._sources.files]
 
     def _raise(self, results: Sequence[Finished]) -> None:
         told = [result.output for result in results if result.output.strip()]
@@ -329,7 +331,7 @@ class _Build:
         log = "\n".join(told)
         if _OUT_OF_SPACE in log:
             raise ToolchainError(f"The disk is full: {self._scratch.parent} has no room for a build.")
-        raise build_error(log, self._locate, [str(file.path) for file in self._sources.files])
+        raise build_error(log, self._locate, self._own_files())
 
     def _command(self, unit: Unit, real: bool) -> list[str]:
         source = self._scratch / unit.file_name
@@ -385,11 +387,3 @@ class _Build:
         if finished.status != 0:
             self._raise([finished])
         return built
-
-
-# Names of torch's in a complaint: "'foo' is not a member of 'at'", "'AT_ERROR' was not declared", a missing header.
-_TORCH_API = re.compile(
-    r"(not a member of|no member named \S+ in|undeclared identifier|was not declared|has not been declared|no matching"
-    r"|does not name|No such file).*?(torch|\bat\b|at::|c10|caffe2|ATen|pybind|\bpy\b|TORCH_|AT_|C10_|PYBIND)"
-    r"|(torch|\bat|c10|py|pybind11)(::\w+)* has no|'(torch|at|c10|py|pybind11)(::\w+)*' (has not|is not|was not)"
-)

@@ -16,6 +16,7 @@ from harness.errors import HarnessError
 from harness.executors.lanes import LaneProcess, opening_of
 from harness.executors.link import Failure, Finished, Opened, Opening
 from harness.executors.parcel import Parcel, unpacked
+from harness.executors.plan import Planned
 from harness.executors.tools import tools_for
 from harness.judge.builder import Refused, build_ahead
 from harness.judge.workers import Workers
@@ -62,7 +63,7 @@ class JudgingActor:
         with unpacked(parcel, self._cache) as work:
             self._lane.send(work)
             said: Any = None
-            while not isinstance(said, Finished | Failure):
+            while not isinstance(said, Planned | Finished | Failure):
                 try:
                     said = self._lane.receive()
                 except HarnessError as error:

@@ -53,10 +53,16 @@ class Work:
     deaths: int = 0
     has_next: bool = False
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether its cases are known."""
+        return self.job.cases is not None
+
     def is_settled(self) -> bool:
         """Whether it has been built, or is not to be."""
         if self.build is not None and self.build.done():
-            self.refused, self.build = self.build.result(), None
+            # Whoever judges it meets a failure of the builder, too, and tells.
+            self.refused, self.build = {} if self.build.exception() else self.build.result(), None
         return self.build is None
 
     def withdraw(self) -> bool:
@@ -113,9 +119,11 @@ class Builders(abc.ABC):
     def stop(self) -> None:
         """Have all builds end at once, and none begin."""
 
-    def quiet(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which nothing is built on this machine."""
-        return contextlib.nullcontext()
+    def pause(self) -> None:  # noqa: B027 - builders elsewhere disturb nobody
+        """Have builds on this machine stand still; that time is on no clock of theirs."""
+
+    def resume(self) -> None:  # noqa: B027
+        """Have them go on; nothing where they do."""
 
     @abc.abstractmethod
     def _build(self, job: Job, policy: Policy) -> Refused:
@@ -145,17 +153,17 @@ class LocalBuilders(Builders):
             for worker in self._at_work:
                 worker.stop()
 
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """A block in which builders stand still; it is on no clock of theirs."""
+    def pause(self) -> None:
+        """Have the workers stand still."""
         with self._lock:
             self._is_quiet = True
             for worker in self._at_work:
                 worker.pause()
-        try:
-            yield
-        finally:
-            with self._lock:
+
+    def resume(self) -> None:
+        """Have the workers go on."""
+        with self._lock:
+            if self._is_quiet:
                 self._is_quiet = False
                 for worker in self._at_work:
                     worker.resume()

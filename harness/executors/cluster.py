@@ -30,10 +30,10 @@ from harness.executors.ahead import Builders, Work
 from harness.executors.lanes import LaneDied, LaneHandle, Lanes, opening_of
 from harness.executors.link import QUIET, Failure, Finished, Opened
 from harness.executors.parcel import Parcel, keep, packed, readdressed
-from harness.executors.plan import Job
+from harness.executors.plan import Job, Planned
 from harness.interrupts import shielded, unwinding
+from harness.judge.blanks import blank_record
 from harness.judge.builder import Refused
-from harness.judge.evaluation import blank_record
 from harness.judge.policy import Policy
 from harness.paths import import_path
 from harness.records import EvaluationRecord, Status
@@ -87,7 +87,10 @@ class ClusterLane:
             candidate, policy = work.job.candidate, work.policy
             blanks = [blank_record(candidate, policy, self._environment, *case) for case in work.cases]
             failed = [replace(blank, status=Status.HARNESS_ERROR, message=str(error)) for blank in blanks]
-            self._orders.put([*failed, Finished()])
+            self._orders.put([*failed, Finished()] if work.is_planned else [Planned((), error=error)])
+
+    def answer(self) -> None:
+        """Nothing: builds elsewhere disturb no candidate."""
 
     def receive(self) -> Any:
         """What it says next.

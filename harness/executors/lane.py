@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from harness.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.ahead import Work
 from harness.executors.session import Session
 from harness.judge.evaluation import CandidateJudge
+from harness.judge.fitting import check_room
 from harness.judge.shared import Shared
-from harness.problems import fault_of
+from harness.problems import Problem, fault_of
 from harness.records import EvaluationRecord
-from harness.text import one_line
+from harness.text import one_line, printable
 
 Progress = Callable[[str], None]
 Quiet = Callable[[], contextlib.AbstractContextManager[object]]
@@ -28,11 +31,13 @@ class Lane:
         session: The device and its workers.
         quiet: Entered while a candidate is timed.
         shared: What is known of references, for all candidates of a batch.
+        estimated: The cases whose need of memory and time was estimated, by problem and case.
     """
 
     session: Session
     quiet: Quiet = contextlib.nullcontext
     shared: Shared = field(default_factory=Shared)
+    estimated: set[tuple[str, str, str]] = field(default_factory=set)
 
     def judge(self, work: Work, progress: Progress) -> Iterator[EvaluationRecord | ProblemError]:
         """Judge a candidate.
@@ -65,6 +70,7 @@ class Lane:
             for (case, constants), trials in zip(work.cases, work.trials, strict=True):
                 outcome: EvaluationRecord | ProblemError
                 try:
+                    self._estimate(candidate.problem, case, constants)
                     outcome = judge.evaluate(case, constants, trials)
                 except ProblemError as error:
                     outcome = error
@@ -77,6 +83,20 @@ class Lane:
                 yield outcome
                 if isinstance(outcome, EvaluationRecord) and judge.may_have_harmed_the_device:
                     check_device(session.device)
+
+    def _estimate(self, problem: Problem, case: str, constants: dict[str, Any]) -> None:
+        """Warn of a large case on the CPU, once.
+
+        Raises:
+            ProblemError: The CPU has no room for the case.
+        """
+        key = str(problem.path), problem.digest, repr((case, constants))
+        if self.session.device != "cpu" or key in self.estimated:
+            return
+        words = check_room(problem, case, constants)
+        self.estimated.add(key)
+        if words:
+            print(f"warning: {printable(words)}", file=sys.stderr)
 
 
 @dataclass(frozen=True)

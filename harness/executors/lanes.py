@@ -14,13 +14,16 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.devices import guess
 from harness.errors import DeviceError, HarnessError, ProblemError
-from harness.executors.link import QUIET, Failure, Finished, Opened, Opening, Words
+from harness.executors.link import QUIET, Failure, Finished, Opened, Opening, Overrun, Timing, Words
+from harness.executors.plan import Planned
 from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
 from harness.paths import import_path
 from harness.processes import adopt_orphans
 from harness.records import Status
+from harness.text import printable
 
 if TYPE_CHECKING:
     from harness.build.cache import BuildCache
@@ -63,7 +66,8 @@ class LaneProcess:
                 pass_fds=[theirs.fileno()],
             )
         self._link = connection.Connection(ours.detach())
-        self._link.send(opening)
+        with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
+            self._link.send(opening)
 
     def fileno(self) -> int:
         """Can be read when the lane has said something, or has ended."""
@@ -74,6 +78,11 @@ class LaneProcess:
         self.work = work
         with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
             self._link.send(work)
+
+    def answer(self) -> None:
+        """Let it time its candidate: builds stand still."""
+        with contextlib.suppress(BrokenPipeError):
+            self._link.send(None)
 
     def receive(self) -> Any:
         """What it says next.
@@ -124,8 +133,11 @@ class LaneHandle(Protocol):
     def send(self, work: Work) -> None:
         """Have it judge a candidate."""
 
+    def answer(self) -> None:
+        """Let it time its candidate, after ``Timing``."""
+
     def receive(self) -> Any:
-        """What it says next: ``Opened``, ``Words``, a record, a problem's error, ``Finished``.
+        """What it says next: one of the messages of ``link``, ``Planned``, a record, or a problem's error.
 
         Raises:
             LaneDied: Nothing more.
@@ -155,10 +167,10 @@ def opening_of(lane: LaneHandle) -> Opened:
 
 @dataclass
 class Lanes:
-    """Lanes that are open, and what else the driver needs; the driver itself is on no GPU.
+    """The lanes of a driver; the driver itself imports no torch and runs no problem's code.
 
     Attributes:
-        device: ``cpu`` or ``cuda``.
+        device: ``cpu`` or ``cuda:N``; ``cuda`` for several GPUs.
         environment: What records say of the machine.
         cache: Where builds are kept.
         building: Opens what builds ahead; the most builders that are of use.
@@ -177,6 +189,7 @@ class Lanes:
     busy: list[LaneHandle] = field(default_factory=list)
     opening: list[LaneHandle] = field(default_factory=list)
     _lost_with: dict[str, set[int]] = field(default_factory=dict)
+    _overruns: dict[tuple[str, str, str], ProblemError] = field(default_factory=dict)
 
     def judge(
         self, feed: Feed, progress: Callable[[str], None], builders: Builders | None, source: Source | None
@@ -195,31 +208,51 @@ class Lanes:
         Raises:
             DeviceError: No lane is left.
         """
-        while not feed.is_over:
+        while True:
             yield from feed.fill(len(self.free))
-            while self.free and (work := feed.take()) is not None:
-                yield from feed.known_by_now(work)
-                if work.cases:
-                    lane = self.free.pop(0)
-                    self.busy.append(lane)
-                    lane.send(work)
-                else:
-                    feed.finish(work)
+            yield from self._hand_out(feed)
+            if feed.is_over:
+                return
+            if feed.can_read(len(self.free)):
+                continue  # what was handed out made room, and a descriptor does not tell of lines that are read already
             watched: list[Any] = [*self.busy, *self.opening]
             if builders is not None:
                 watched.append(builders)
-            if source is not None and self.free:
+            if source is not None and feed.has_room(len(self.free)):
                 watched.append(source)
-            if feed.is_over:
-                return
             answering: list[Any] = connection.wait(watched)
             for ready in answering:
                 if ready in self.busy:
-                    yield from self._heard(ready, feed, progress)
+                    yield from self._heard(ready, feed, progress, builders)
                 elif ready in self.opening:
                     self._answered(ready)
                 elif builders is not None and ready is builders:
                     builders.forget_finished()
+
+    def _hand_out(self, feed: Feed) -> Iterator[Verdict | Fault]:
+        """Give each free lane a candidate."""
+        while self.free and (work := feed.take()) is not None:
+            if work.is_planned:
+                yield from feed.known_by_now(work)
+                yield from self._without_overruns(work)
+                if not work.cases:
+                    feed.finish(work)
+                    continue
+            lane = self.free.pop(0)
+            self.busy.append(lane)
+            lane.send(work)
+
+    def _without_overruns(self, work: Work) -> Iterator[Fault]:
+        """Leave out the cases whose reference is known to take too long."""
+        from harness.executors.feed import Fault
+
+        left = []
+        for case, trials in zip(work.cases, work.trials, strict=True):
+            if error := self._overruns.get(_case_key(work, case)):
+                yield Fault.of(work.job, error, case[0])
+            else:
+                left.append((case, trials))
+        work.cases, work.trials = tuple(case for case, _ in left), tuple(trials for _, trials in left)
 
     def _answered(self, lane: LaneHandle) -> None:
         """A lane that was started is ready, or will never be.
@@ -241,7 +274,9 @@ class Lanes:
         if not self.free and not self.busy and not self.opening:
             raise DeviceError(f"no lane is left; the last was lost: {death}")
 
-    def _heard(self, lane: LaneHandle, feed: Feed, progress: Callable[[str], None]) -> Iterator[Judged | Fault]:
+    def _heard(
+        self, lane: LaneHandle, feed: Feed, progress: Callable[[str], None], builders: Builders | None
+    ) -> Iterator[Verdict | Judged | Fault]:
         from harness.executors.feed import Fault, Judged
 
         work = lane.work
@@ -249,45 +284,87 @@ class Lanes:
         try:
             said = lane.receive()
         except (LaneDied, HarnessError) as death:
+            if builders is not None:
+                builders.resume()
             yield from self._lost(lane, work, death, feed)
             return
         if isinstance(said, Words):
             progress(said.words)
+        elif isinstance(said, Timing):
+            if said.begins and builders is not None:
+                builders.pause()
+            elif builders is not None:
+                builders.resume()
+            if said.begins:
+                lane.answer()
+        elif isinstance(said, Overrun):
+            yield from self._overrun(lane, work, said.error, feed)
+        elif isinstance(said, Planned):
+            for note in said.notes:
+                _tell(note)
+            self._is_free(lane)
+            yield from feed.planned(work, said, len(self.free))
         elif isinstance(said, Finished):
-            lane.work = None
-            self._lost_with.pop(lane.device, None)
-            self.busy.remove(lane)
-            self.free.append(lane)
+            self._is_free(lane)
             feed.finish(work)
         else:
-            work.cases, work.trials = work.cases[1:], work.trials[1:]
-            yield Fault(said, work.job.tag) if isinstance(said, ProblemError) else Judged(work, said)
+            case, work.cases, work.trials = work.cases[0][0], work.cases[1:], work.trials[1:]
+            yield Fault.of(work.job, said, case) if isinstance(said, ProblemError) else Judged(work, said)
 
-    def _lost(self, lane: LaneHandle, work: Work, death: Exception, feed: Feed) -> Iterator[Judged]:
+    def _is_free(self, lane: LaneHandle) -> None:
+        lane.work = None
+        self._lost_with.pop(lane.device, None)
+        self.busy.remove(lane)
+        self.free.append(lane)
+
+    def _overrun(
+        self, lane: LaneHandle, work: Work, error: ProblemError, feed: Feed
+    ) -> Iterator[Verdict | Judged | Fault]:
+        """End a lane whose problem takes too long on a case, and go on without that case."""
+        self.busy.remove(lane)
+        self._end(lane)
+        self.opening.append(self.start(lane.device))
+        if work.is_planned:
+            self._overruns[_case_key(work, work.cases[0])] = error
+            feed.give_back(work)
+        else:
+            yield from feed.planned(work, Planned((), error=error), len(self.free))
+
+    def _lost(self, lane: LaneHandle, work: Work, death: Exception, feed: Feed) -> Iterator[Verdict | Judged | Fault]:
         """Give what a lane was judging to others, and replace it unless its device is to blame.
 
         Raises:
             DeviceError: No lane is left.
         """
-        from harness.judge.handle import end_adopted
-
         self.busy.remove(lane)
-        lane.close()
-        end_adopted()
+        self._end(lane)
         work.deaths += 1
         lost_with = self._lost_with.setdefault(lane.device, set())
         lost_with.add(id(work))
         _tell(f"{lane.device}: a lane was lost: {death}")
-        if not isinstance(death, DeviceError) and len(lost_with) < MOST_LOST:
+        # A processor computes as before, whatever its lanes die of.
+        if not isinstance(death, DeviceError) and (lane.device == "cpu" or len(lost_with) < MOST_LOST):
             self.opening.append(self.start(lane.device))
         else:
             _tell(f"{lane.device} is out; its candidates go to others")
         if work.deaths < MOST_DEATHS:
             feed.give_back(work)
-        else:
+        elif work.is_planned:
             yield from _given_up(work, death, self.environment)
             feed.finish(work)
+        else:
+            name = work.job.candidate.problem.name
+            error = ProblemError(f"{name}: the judge's process ended {MOST_DEATHS} times while it sized cases: {death}")
+            yield from feed.planned(work, Planned((), error=error), len(self.free))
         self._check_left(death)
+
+    @staticmethod
+    def _end(lane: LaneHandle) -> None:
+        """End a lane that is lost, and what it has started."""
+        from harness.judge.handle import end_adopted
+
+        lane.close()
+        end_adopted()
 
     def close(self) -> None:
         """End all lanes."""
@@ -300,15 +377,20 @@ class Lanes:
                 lane.close()
 
 
+def _case_key(work: Work, case: tuple[str, dict[str, Any]]) -> tuple[str, str, str]:
+    """What a reference's time depends on."""
+    return work.job.candidate.problem.digest, case[0], repr(sorted(case[1].items()))
+
+
 def _tell(words: str) -> None:
-    """Say something of a lane that is lost."""
-    print(words, file=sys.stderr)
+    """Say something on stderr that concerns no single candidate."""
+    print(printable(words), file=sys.stderr)
 
 
 def _given_up(work: Work, death: Exception, environment: dict[str, str]) -> Iterator[Judged]:
     """Records of a candidate that ends every lane; such a record answers nothing later."""
     from harness.executors.feed import Judged
-    from harness.judge.evaluation import blank_record
+    from harness.judge.blanks import blank_record
 
     message = f"the judge's process ended {MOST_DEATHS} times while it judged this: {death}"
     for case, constants in work.cases:
@@ -316,44 +398,69 @@ def _given_up(work: Work, death: Exception, environment: dict[str, str]) -> Iter
         yield Judged(work, replace(blank, status=Status.HARNESS_ERROR, message=message))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What lanes are opened for.
+
+    Attributes:
+        home: ``HARNESS_HOME``.
+        is_timed: Whether speed is measured, on a GPU.
+        starts_ahead: Whether workers are sure to be needed.
+        calibrates: Whether the GPU's ceilings are measured first, where nobody has.
+    """
+
+    home: Path
+    is_timed: bool = True
+    starts_ahead: bool = True
+    calibrates: bool = False
+
+
 @contextlib.contextmanager
-def lanes_on(devices: Sequence[str], home: Path, is_timed: bool) -> Iterator[Lanes]:
+def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
     """Open a lane for each device named; one that is named twice gets two.
 
     Args:
-        devices: ``cpu``, or ``cuda:N``.
-        home: ``HARNESS_HOME``.
-        is_timed: Whether speed is measured, on a GPU.
+        devices: Names as ``--device`` takes them, one device each.
+        wanted: What the lanes are for.
 
     Raises:
+        UsageError: A name means no device.
         DeviceError: There is no such GPU.
         ToolchainError: What builds for the device is missing.
         HarnessError: A lane does not start.
     """
-    tools = tools_for(devices[0], home)
+    home, is_alone = wanted.home, len(devices) == 1
+    for device in devices:
+        guess(device)
     adopt_orphans()
     with contextlib.ExitStack() as stack, unwinding():
 
         def start(device: str) -> LaneProcess:
-            return LaneProcess(Opening(device, home, is_timed, os.getpid()))
+            return LaneProcess(
+                Opening(device, home, wanted.is_timed, os.getpid(), is_alone, wanted.starts_ahead, wanted.calibrates)
+            )
 
         started: list[LaneProcess] = []
         for device in devices:
-            started.append(start(device))
-            stack.callback(started[-1].close)
+            with shielded():
+                started.append(start(device))
+                stack.callback(started[-1].close)
         from harness.build.cache import BuildCache
         from harness.executors.ahead import LocalBuilders
         from harness.judge.workers import Workers
 
         said = [opening_of(lane) for lane in started]
-        workers = Workers.that_build(devices[0], tools.libraries, said[0].capability)
+        for lane, opened in zip(started, said, strict=True):
+            lane.device = opened.device
+        first = said[0].device
+        tools = tools_for(first, home)
+        workers = Workers.that_build(first, tools.libraries, said[0].capability)
         stack.enter_context(contextlib.closing(workers))
-        kind, cache = devices[0].partition(":")[0], BuildCache(home / "builds")
         lanes = Lanes(
-            kind,
+            first if is_alone else first.partition(":")[0],
             said[0].environment,
-            cache,
-            lambda most: LocalBuilders(workers, cache, most),
+            BuildCache(home / "builds"),
+            lambda most: LocalBuilders(workers, BuildCache(home / "builds"), most),
             start,
             free=[*started],
         )

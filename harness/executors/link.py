@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, ProblemError
 from harness.executors.plan import Time
 from harness.records import EvaluationRecord
 from harness.rules import Mode
@@ -24,12 +24,18 @@ class Opening:
         home: ``HARNESS_HOME``.
         is_timed: Whether speed is measured, on a GPU.
         driver: The driver's process.
+        is_alone: Whether no other lane runs; then builds stand still while a candidate is timed.
+        starts_ahead: Whether the lane is sure to need workers.
+        calibrates: Whether the lane measures the GPU's ceilings first, where nobody has.
     """
 
     device: str
     home: Path
     is_timed: bool
     driver: int
+    is_alone: bool = False
+    starts_ahead: bool = True
+    calibrates: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,12 @@ class Opened:
     """A lane's first answer: it is ready.
 
     Attributes:
+        device: ``cpu`` or ``cuda:N``.
         environment: What records say of the machine.
         capability: The GPU's compute capability; None on the CPU.
     """
 
+    device: str
     environment: dict[str, str]
     capability: tuple[int, int] | None
 
@@ -50,6 +58,28 @@ class Words:
     """What a lane is doing now."""
 
     words: str
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A lane that is alone times a candidate: it waits for the driver's answer before, and tells the end.
+
+    Attributes:
+        begins: Whether it begins.
+    """
+
+    begins: bool
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """A lane's last word where its own share of a case takes too long.
+
+    Attributes:
+        error: What to tell the user.
+    """
+
+    error: ProblemError
 
 
 @dataclass(frozen=True)

@@ -5,29 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable
 
-from harness.errors import ProblemError
 from harness.executors.ahead import most_builders
-from harness.executors.feed import Fault, Feed, Judged, Source, Verdict
-from harness.executors.lane import Lane
+from harness.executors.feed import Asked, Fault, Feed, Judged, Source, Verdict
 from harness.executors.lanes import Lanes
 from harness.executors.ledger import Ledger
-from harness.executors.plan import Job
-from harness.executors.session import Session
+from harness.executors.plan import Job, Plans
 from harness.judge.policy import Policy
 
 __all__ = ["Fault", "Verdict", "run"]
 
 
 def run(
-    jobs: Iterable[Job],
+    jobs: Iterable[Asked],
     policy: Policy,
-    place: Session | Lanes,
+    lanes: Lanes,
     ledger: Ledger,
     progress: Callable[[str], None],
     confirms: bool = False,
     ahead: int | None = None,
     source: Source | None = None,
     done: Callable[[Job], None] = lambda _: None,
+    plans: Plans | None = None,
 ) -> Generator[Verdict | Fault]:
     """Judge all jobs; a bad candidate or problem never affects another.
 
@@ -37,13 +35,14 @@ def run(
     Args:
         jobs: What to judge; a next one is asked for when there is room.
         policy: How.
-        place: The device and its workers, to judge in this process; or lanes, processes that each have a device.
+        lanes: Processes that judge, each on a device.
         ledger: The store.
         progress: Called with a word for what happens now.
         confirms: Nothing is answered from the store; what it knows to have passed is judged in one trial more.
         ahead: How many jobs may be asked for before it is their turn; two for each builder by default.
         source: Where jobs come from; None where a next one never has to be waited for.
         done: Called with a job that has been judged.
+        plans: What is known of problems' sizes; more is added to it.
 
     Yields:
         For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
@@ -57,31 +56,23 @@ def run(
     with contextlib.ExitStack() as stack:
         builders = None
         if ahead:
-            builders = stack.enter_context(place.building(ahead))
-        feed = Feed(jobs, policy, place.environment, ledger, builders, ahead, confirms, is_ready, done)
-        if isinstance(place, Lanes):
-            outcomes = place.judge(feed, progress, builders, source)
-        else:
-            quiet = builders.quiet if builders is not None else contextlib.nullcontext
-            outcomes = _one_after_another(Lane(place, quiet), feed, progress)
+            builders = stack.enter_context(lanes.building(ahead))
+        feed = Feed(
+            jobs,
+            policy,
+            lanes.environment,
+            ledger,
+            builders,
+            ahead,
+            confirms,
+            is_ready,
+            done,
+            {} if plans is None else plans,
+        )
+        outcomes = lanes.judge(feed, progress, builders, source)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):
             if isinstance(outcome, Judged):
                 job = outcome.work.job
                 yield Verdict(ledger.keep(job.candidate, outcome.record), stored=False, tag=job.tag)
             else:
                 yield outcome
-
-
-def _one_after_another(lane: Lane, feed: Feed, progress: Callable[[str], None]) -> Generator[Verdict | Judged | Fault]:
-    """Judge in this process."""
-    while not feed.is_over:
-        yield from feed.fill(idle=1)
-        work = feed.take()
-        if work is None:
-            feed.wait()
-            continue
-        yield from feed.known_by_now(work)
-        yield from feed.fill(idle=0)
-        for outcome in lane.judge(work, progress):
-            yield Fault(outcome, work.job.tag) if isinstance(outcome, ProblemError) else Judged(work, outcome)
-        feed.finish(work)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import ProblemError, UsageError
-from harness.executors.plan import Choice, main_case
+from harness.errors import ProblemError
+from harness.executors.plan import Choice, Planner, fitting
 from harness.executors.session import Session, opened
 from harness.judge.handle import Limits
-from harness.memory import available_memory
-from harness.problems import CUSTOM_CASE, Problem, fault_of
+from harness.problems import Problem, fault_of
 from harness.records import EvaluationRecord
 from harness.solutions import Candidate
 from harness.streams import results_alone
@@ -68,30 +67,23 @@ def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
         UsageError: The case or a constant is unknown, or none fits the CPU.
         ProblemError: The problem does not run.
     """
-    if choice.constants:
-        problem.check_constants(choice.constants, "--set")
-        return Case(CUSTOM_CASE, choice.constants)
-    if choice.cases:
-        return Case(choice.cases[0], problem.case(choice.cases[0]))
-    if not on_cpu:
-        return Case(main_case(problem), problem.cases[main_case(problem)])
-    from harness.judge.fitting import size_of, why_not
+    chosen = Planner(replace(choice, is_main=True), on_cpu).cases(problem)
+    if chosen is None:
+        planned = fitting(problem, is_main=True)
+        if planned.error is not None:
+            raise planned.error
+        chosen = planned.cases
+    elif on_cpu:
+        from harness.judge.fitting import check_room
 
-    fitting: list[tuple[float, Case]] = []
-    with faults_told(problem):
-        for name, constants in problem.cases.items():
-            size = size_of(problem, constants)
-            if why_not(size, available_memory()) is None:
-                fitting.append((float("inf") if size is None else size.elements, Case(name, constants)))
-    if not fitting:
-        raise UsageError(f"no case of {problem.name} fits the CPU; choose one with --case or --set")
-    return min(fitting, key=lambda one: one[0])[1]
+        with faults_told(problem):
+            check_room(problem, *chosen[0])
+    return Case(*chosen[0])
 
 
 def _record(task: Task, session: Session) -> EvaluationRecord:
-    from harness.judge.draws import new_secret
     from harness.judge.evaluation import CandidateJudge
-    from harness.judge.policy import Policy
+    from harness.judge.policy import Policy, new_secret
 
     problem = task.candidate.problem
     case = chosen_case(problem, task.choice, session.device == "cpu")

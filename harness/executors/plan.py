@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.errors import ProblemError
+from harness.errors import HarnessError, ProblemError, UsageError
 from harness.judge.handle import Limits
 from harness.problems import CUSTOM_CASE, Problem, failure
 from harness.solutions import Candidate
-from harness.text import printable
 
 FULL_CASE = "full"
 Cases = tuple[tuple[str, dict[str, Any]], ...]
@@ -25,7 +21,7 @@ class Choice:
     Attributes:
         cases: Names of cases; none means all that fit the device.
         constants: Constants that make one case of its own; exclude ``cases``.
-        is_main: Where nothing is chosen, the main case alone (see ``main_case``) and not all that fit.
+        is_main: Where nothing is chosen, one case alone: ``main_case`` on a GPU, the smallest on the CPU.
     """
 
     cases: tuple[str, ...]
@@ -44,15 +40,17 @@ class Job:
 
     Attributes:
         candidate: The solution and its problem.
-        cases: On which cases: (name, constants) each.
+        cases: On which cases: (name, constants) each; None where their sizes decide, which a lane finds out.
         tag: By what its results are known, if by anything.
         limits: The seconds that it may run and build where they are not everybody's.
+        is_main: As of ``Choice``, for a lane that chooses the cases.
     """
 
     candidate: Candidate
-    cases: Cases
+    cases: Cases | None
     tag: str | None = None
     limits: Limits | None = None
+    is_main: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,87 +72,96 @@ class Time:
         return self.limits._replace(**kept)
 
 
-class Planner:
-    """Gives candidates their cases, which are found once for each problem.
-
-    Args:
-        choice: What the user chose.
-        on_cpu: Whether only what fits the emulator is meant.
-        time: The seconds that candidates may use; None for what the policy grants, whatever problems say.
+class Planned(NamedTuple):
+    """The cases of a problem that fit the CPU.
 
     Attributes:
-        has_bad_problem: Whether a problem turned out bad on the way, or without a case; that was told on stderr.
+        cases: These cases.
+        notes: A sentence for each case that is left out.
+        error: Why there are no cases.
     """
 
-    def __init__(self, choice: Choice, on_cpu: bool, time: Time | None = None):
-        self._time = time
-        self.has_bad_problem = False
-        self._choice = choice
-        self._on_cpu = on_cpu
-        self._chosen: dict[Path, Cases] = {}
+    cases: Cases
+    notes: tuple[str, ...] = ()
+    error: HarnessError | None = None
 
-    def job(self, candidate: Candidate, tag: str | None = None) -> Job | None:
-        """A candidate with its cases, and by what its results are known; None where its problem has none.
+
+#: What is known of problems' sizes, by path and digest.
+Plans = dict[tuple[str, str], Planned]
+
+
+def plan_key(problem: Problem) -> tuple[str, str]:
+    """The key of a problem in ``Plans``."""
+    return str(problem.path), problem.digest
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Gives candidates their cases; it runs no code of problems.
+
+    Attributes:
+        choice: What the user chose.
+        on_cpu: Whether the emulator judges, which small cases alone fit.
+        time: The seconds that candidates may use; None for what the policy grants, whatever problems say.
+    """
+
+    choice: Choice
+    on_cpu: bool
+    time: Time | None = None
+
+    def job(self, candidate: Candidate, tag: str | None = None) -> Job:
+        """A candidate with its cases, and the tag of its results.
 
         Raises:
             UsageError: A case or constant is unknown.
         """
-        problem = candidate.problem
-        if problem.path not in self._chosen:
-            self._chosen[problem.path] = self._cases_of(problem)
-        cases = self._chosen[problem.path]
-        limits = self._time.of(problem) if self._time is not None else None
-        return Job(candidate, cases, tag, limits) if cases else None
+        limits = self.time.of(candidate.problem) if self.time is not None else None
+        return Job(candidate, self.cases(candidate.problem), tag, limits, self.choice.is_main)
 
-    def _cases_of(self, problem: Problem) -> Cases:
-        try:
-            cases = _cases(problem, self._choice, self._on_cpu)
-            fault = "" if cases else f"no case of {problem.path} is left to judge; choose one with --case or --set"
-        except ProblemError as error:
-            cases, fault = (), str(error)
-        except (SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
-            cases, fault = (), str(failure(problem, "sizing its cases", error))
-        if fault:
-            self.has_bad_problem = True
-            print(f"error: {printable(fault)}", file=sys.stderr)
-        return cases
+    def cases(self, problem: Problem) -> Cases | None:
+        """The chosen cases of a problem; None where their sizes decide.
+
+        Raises:
+            UsageError: A case or constant is unknown.
+        """
+        choice, cases = self.choice, problem.cases
+        if choice.constants:
+            problem.check_constants(choice.constants, "--set")
+            return ((CUSTOM_CASE, choice.constants),)
+        if choice.cases:
+            return tuple((name, problem.case(name)) for name in dict.fromkeys(choice.cases))
+        if self.on_cpu:
+            return None
+        return ((main_case(problem), cases[main_case(problem)]),) if choice.is_main else tuple(cases.items())
 
 
-def plan(candidates: Sequence[Candidate], choice: Choice, on_cpu: bool) -> tuple[list[Job], bool]:
-    """The candidates with their cases; and whether a problem turned out bad on the way (told on stderr).
+def fitting(problem: Problem, is_main: bool) -> Planned:
+    """The cases of a problem that fit the CPU; runs the problem's code.
 
-    Raises:
-        UsageError: A case or constant is unknown.
+    Args:
+        problem: The problem.
+        is_main: Whether only the smallest is wanted.
     """
-    planner = Planner(choice, on_cpu)
-    jobs = [job for candidate in candidates if (job := planner.job(candidate)) is not None]
-    return jobs, planner.has_bad_problem
-
-
-def _cases(problem: Problem, choice: Choice, on_cpu: bool) -> Cases:
-    if choice.constants:
-        problem.check_constants(choice.constants, "--set")
-        return ((CUSTOM_CASE, choice.constants),)
-    if choice.cases:
-        return tuple((name, problem.case(name)) for name in dict.fromkeys(choice.cases))
-    if choice.is_main:
-        return ((main_case(problem), problem.cases[main_case(problem)]),)
-    return _fitting(problem) if on_cpu else tuple(problem.cases.items())
-
-
-def _fitting(problem: Problem) -> Cases:
-    """Every case of a problem that fits the CPU; what is left out is said on stderr."""
     from harness.judge.fitting import size_of, why_not
     from harness.memory import available_memory
 
-    kept = []
-    for name, constants in problem.cases.items():
-        reason = why_not(size_of(problem, constants), available_memory())
-        if reason is None:
-            kept.append((name, constants))
-        else:
-            print(
-                f"{problem.name}: case {name!r} is left out on the CPU: {reason}; force it with --case {name}",
-                file=sys.stderr,
-            )
-    return tuple(kept)
+    kept: list[tuple[float, str]] = []
+    notes = []
+    try:
+        for name, constants in problem.cases.items():
+            size = size_of(problem, constants)
+            reason = why_not(size, available_memory())
+            if reason is None:
+                kept.append((float("inf") if size is None else size.elements, name))
+            else:
+                words = f"{problem.name}: case {name!r} is left out on the CPU: {reason}; force it with --case {name}"
+                notes.append(words)
+    except ProblemError as error:
+        return Planned((), error=error)
+    except (Exception, SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
+        return Planned((), error=failure(problem, "sizing its cases", error))
+    if not kept:
+        words = f"no case of {problem.name} fits the CPU; choose one with --case or --set"
+        return Planned((), tuple(notes), UsageError(words))
+    names = [min(kept, key=lambda one: one[0])[1]] if is_main else [name for _, name in kept]
+    return Planned(tuple((name, problem.cases[name]) for name in names), () if is_main else tuple(notes))

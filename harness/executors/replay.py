@@ -116,7 +116,8 @@ def repeated(task: Task, store: Store) -> EvaluationRecord:
     with _candidate(original, task.problem, store) as candidate:
         is_timed = bool(original.policy.get("timing", True))
         with opened(task.device, task.home, is_timed=is_timed) as session, results_alone(), faults_told(task.problem):
-            from harness.judge.evaluation import TRIALS, CandidateJudge
+            from harness.judge.blanks import TRIALS
+            from harness.judge.evaluation import CandidateJudge
             from harness.judge.policy import Policy
 
             asked = original.policy
@@ -132,6 +133,7 @@ def repeated(task: Task, store: Store) -> EvaluationRecord:
                 str(asked.get("check", "")),
                 is_timed,
                 is_replay=True,
+                own_seed=original.own_seed or original.seed,
             )
             judge = CandidateJudge(
                 candidate, policy, session.surroundings, session.workers, task.progress, session.baseline

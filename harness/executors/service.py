@@ -19,14 +19,12 @@ from harness.devices import several
 from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
 from harness.executors import local
 from harness.executors.ahead import most_builders
-from harness.executors.lanes import Lanes, lanes_on
+from harness.executors.feed import Asked
+from harness.executors.lanes import Wanted, lanes_on
 from harness.executors.ledger import Ledger
 from harness.executors.link import Failure, Request, Response, Service, Serving
-from harness.executors.once import chosen_case
-from harness.executors.plan import Cases, Choice, Job
-from harness.executors.session import Session, opened
-from harness.judge.draws import new_secret
-from harness.judge.policy import Policy
+from harness.executors.plan import Choice, Job, Planner
+from harness.judge.policy import Policy, new_secret
 from harness.problems import Problem
 from harness.records import EvaluationRecord
 from harness.scratch import scratch_folder
@@ -61,7 +59,7 @@ class Requests:
         """Whether a request, or the end, is there."""
         return self._link.poll()
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[Asked]:
         while True:
             try:
                 request: Request = self._link.recv()
@@ -69,8 +67,10 @@ class Requests:
                 return
             try:
                 job = self._job(request)
-            except HarnessError as error:
-                self._link.send(Response(request.number, (), error))
+            except (HarnessError, OSError) as error:
+                told = error if isinstance(error, HarnessError) else HarnessError(f"cannot take the request: {error}")
+                self._link.send(Response(request.number, (), told))
+                yield None
                 continue
             self._found[str(request.number)] = []
             yield job
@@ -104,10 +104,8 @@ class Requests:
             file = self._folder / f"candidate_{request.number}.py"
             file.write_text(request.source, encoding="utf-8", errors="surrogatepass")
             candidate = Candidate(problem, read_solution(file, f"candidate {request.number}"))
-        wanted, solved = request.cases or ("",), candidate.problem
-        choices = [Choice((case,) if case else (), request.constants) for case in wanted]
-        cases: Cases = tuple(chosen_case(solved, choice, self._on_cpu) for choice in choices)
-        return Job(candidate, cases, str(request.number), self._service.time.of(solved))
+        planner = Planner(Choice(request.cases, request.constants, is_main=True), self._on_cpu, self._service.time)
+        return planner.job(candidate, str(request.number))
 
     def _problem(self, name: str) -> Problem:
         if name not in self._problems:
@@ -125,13 +123,9 @@ def serve(link: Connection) -> None:
     devices = several(service.device, service.lanes)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(service.home, writable=True))
-        place: Session | Lanes = (
-            stack.enter_context(lanes_on(devices, service.home, service.is_timed))
-            if len(devices) > 1
-            else stack.enter_context(opened(devices[0], service.home, True, service.is_timed))
-        )
+        lanes = stack.enter_context(lanes_on(devices, Wanted(service.home, service.is_timed)))
         policy = Policy(
-            place.device,
+            lanes.device,
             service.seed or new_secret(),
             service.time.limits,
             service.forward_only,
@@ -143,10 +137,10 @@ def serve(link: Connection) -> None:
             service.is_timed,
         )
         folder = stack.enter_context(scratch_folder("harness-service-"))
-        requests = Requests(link, service, place.device == "cpu", folder)
+        requests = Requests(link, service, lanes.device == "cpu", folder)
         ledger = Ledger(store, new_run_name(), service.fresh, service.seed)
-        link.send(Serving(place.device, len(devices) + 2 * most_builders()))
-        outcomes = local.run(requests, policy, place, ledger, lambda _: None, source=requests, done=requests.answer)
+        link.send(Serving(lanes.device, len(devices) + 2 * most_builders()))
+        outcomes = local.run(requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):
             requests.add(outcome)
 
@@ -166,10 +160,11 @@ def main() -> int:
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     with Connection(descriptor) as link:
         try:
-            serve(link)
-        except HarnessError as error:
-            link.send(Failure(error))
-            return error.exit_code
+            try:
+                serve(link)
+            except HarnessError as error:
+                link.send(Failure(error))
+                return error.exit_code
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         except (BrokenPipeError, ConnectionResetError):  # the program has gone

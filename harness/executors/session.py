@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import ToolchainError
+from harness.errors import DeviceError, ToolchainError
 from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
 from harness.memory import available_memory
 from harness.paths import REFERENCES
 from harness.processes import adopt_orphans
+from harness.text import one_line
 
 if TYPE_CHECKING:
-    from harness.build.cache import BuildCache
-    from harness.executors.ahead import Builders
     from harness.judge.baseline import Baseline
     from harness.judge.policy import Surroundings
     from harness.judge.workers import Workers
@@ -46,16 +46,25 @@ class Session:
         """What records say of the machine."""
         return self.surroundings.environment
 
-    @property
-    def cache(self) -> BuildCache:
-        """Where builds are kept."""
-        return self.surroundings.cache
 
-    def building(self, most: int) -> Builders:
-        """What builds ahead, to be entered; the most builders that are of use."""
-        from harness.executors.ahead import LocalBuilders
+def calibrated(session: Session, home: Path) -> Session:
+    """The session with its GPU's ceilings, which are measured where nobody has; nothing on the CPU."""
+    surroundings = session.surroundings
+    if session.device == "cpu" or surroundings.ceilings is not None:
+        return session
+    import torch
 
-        return LocalBuilders(self.builders, self.cache, most)
+    from harness.timing import ceilings
+
+    print("measuring the GPU's ceilings (kept for later runs)", file=sys.stderr)
+    try:
+        found = ceilings.measure(torch.device(session.device))
+        torch.cuda.empty_cache()
+        ceilings.save(home, surroundings.environment, found)
+    except (DeviceError, OSError) as error:
+        print(f"warning: without a share of the speed of light: {one_line(str(error))}", file=sys.stderr)
+        return session
+    return replace(session, surroundings=replace(surroundings, ceilings=found))
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ all trials but the first the buffers begin where a forward in training has left 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from harness.judge.copying import copied
 from harness.judge.draws import Draw, seeded
 from harness.judge.exchange import same_bytes
 
@@ -58,7 +58,7 @@ def warm(draw: Draw, inputs: Sequence[Any], seed: int) -> None:
     before = buffers_of(draw, draw.model)
     if not before:
         return
-    model = copy.deepcopy(draw.model).train()
+    model = copied(draw.model).train()
     with seeded(seed), torch.no_grad():
         try:
             model(*inputs)

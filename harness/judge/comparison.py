@@ -42,6 +42,7 @@ from harness.judge.kinks import Settled, explained_by, moved_runs
 from harness.judge.operands import WAYS, Rounding, mantissa_bits, operands_floors
 from harness.judge.pattern import Look, look, summary, worst_index
 from harness.judge.reference import Graph, Reference, input_names
+from harness.judge.usage import Usage
 from harness.records import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
@@ -64,7 +65,7 @@ class TrialResult:
         outputs: A report per output.
         gradients: A report per leaf that the reference differentiates.
         lower_class: For a failing tensor, the lower precision class that accounts for its error.
-        again: Whether forward ran once more before its first result was read.
+        usage: How the candidate was called.
         is_unsteady: Whether it failed, and passed when it ran again, whatever the order of threads.
         digests: Digests of what the candidate was given and returned, by name (see ``judge.digests``).
     """
@@ -74,7 +75,7 @@ class TrialResult:
     outputs: list[TensorReport] = field(default_factory=list)
     gradients: list[TensorReport] = field(default_factory=list)
     lower_class: dict[str, PrecisionClass] = field(default_factory=dict)
-    again: bool = False
+    usage: Usage = field(default_factory=Usage)
     is_unsteady: bool = False
     digests: dict[str, str] = field(default_factory=dict)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.judge.pacing import Paced
 from harness.memory import size_text
 
 #: An honest build takes some hundred MB and a few hundred files.
@@ -16,9 +16,8 @@ MAX_FOLDER_BYTES = 4 << 30
 MAX_FOLDER_ENTRIES = 100_000
 MAX_FOLDER_DEPTH = 64
 MIN_FREE_BYTES = 64 << 20
-#: Seconds between two looks; a look that takes long is followed by this many times as long without one.
+#: Seconds between two looks.
 _INTERVAL_S = 1.0
-_REST = 20
 
 
 class DiskWatch:
@@ -33,17 +32,11 @@ class DiskWatch:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._next = 0.0
+        self._paced = Paced(self._look, _INTERVAL_S)
 
     def fault(self) -> str:
         """What is wrong, and what to do; empty where nothing is, or where the last look was a moment ago."""
-        started = time.monotonic()
-        if started < self._next:
-            return ""
-        found = self._look()
-        ended = time.monotonic()
-        self._next = ended + max(_INTERVAL_S, _REST * (ended - started))
-        return found
+        return self._paced.fault()
 
     def shortage(self) -> str:
         """Why nothing can be judged on this disk, empty where there is room."""

@@ -10,7 +10,6 @@ import copy
 import hashlib
 import math
 import random
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +25,6 @@ AFFINE_SPREAD = 0.5
 CPU = torch.device("cpu")
 #: Of each tensor so many elements tell a draw from another: get_inputs draws others everywhere or nowhere.
 MARKED_ELEMENTS = 1 << 8
-
-
-def new_secret() -> str:
-    """A fresh secret, 128 bits in hex."""
-    return secrets.token_hex(16)
 
 
 def derive_seed(secret: str, *parts: object) -> int:

@@ -14,15 +14,14 @@ from typing import Any
 import torch
 
 from harness import problems
-from harness.baselines import EAGER
-from harness.build.nvcc import nvcc_release
 from harness.errors import HarnessError, ProblemError
 from harness.judge.baseline import Baseline, BaselineError
+from harness.judge.blanks import TRIALS, blank_record
 from harness.judge.builder import IMPORTING, Refused, keep_builds, load_command
 from harness.judge.comparison import TrialResult
 from harness.judge.conditions import Conditions
 from harness.judge.contest import Contest
-from harness.judge.draws import Draw, derive_seed, draw, draw_inputs, init_args
+from harness.judge.draws import Draw, derive_seed, draw, init_args
 from harness.judge.exchange import Exchange, Form
 from harness.judge.faults import Faults, stop_for
 from harness.judge.fitting import shortage, spare_memory
@@ -32,18 +31,20 @@ from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.integrity import Integrity
 from harness.judge.kinks import Kinks
 from harness.judge.matching import MatchError, match_state
-from harness.judge.policy import Policy, Surroundings
+from harness.judge.policy import Policy, Surroundings, new_secret
 from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.repeats import spread
+from harness.judge.robustness import robustness_checks
+from harness.judge.screening import Screen
 from harness.judge.shared import Known, Shape, Shared
 from harness.judge.speed import Timing
 from harness.judge.stages import Stages
 from harness.judge.tracing import traced
 from harness.judge.trial import Setting
-from harness.judge.trials import budgets, run_trials, summary
+from harness.judge.trials import Plan, budgets, run_trials, summary
 from harness.judge.watching import Watcher, Watching
 from harness.judge.workers import Workers
-from harness.problems import CUSTOM_CASE, ProblemModule
+from harness.problems import ProblemModule
 from harness.records import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.solutions import Candidate
@@ -53,10 +54,11 @@ from harness.wire.messages import Construct, Constructed, Loaded, StateTensor
 from harness.wire.state import modes_of
 from harness.wire.values import UnsupportedValue, encode_plain
 
-TRIALS = 5
 #: A worker's own words are cut where they arrive; names and shapes that it tells go into messages, too.
 MAX_MESSAGE_CHARACTERS = 12_000
 logger = logging.getLogger(__name__)
+#: Ends that rest on a comparison with the reference.
+COMPARED = frozenset({Status.PASSED, Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.NO_GRADIENT})
 #: Ends after which the worker still answers.
 LEFT_ALIVE = frozenset(
     {
@@ -68,50 +70,6 @@ LEFT_ALIVE = frozenset(
 
 def _log_words(build_log: str | None) -> str:
     return f"\nfull log: {build_log}" if build_log else ""
-
-
-def blank_record(
-    candidate: Candidate, policy: Policy, environment: dict[str, str], case: str, constants: dict[str, Any]
-) -> EvaluationRecord:
-    """The record of a case as it stands before anything has run.
-
-    Args:
-        candidate: The solution and its problem.
-        policy: How to judge.
-        environment: What the record says of the machine.
-        case: The case's name.
-        constants: The problem's constants that it replaces.
-    """
-    limits = policy.limits
-    return EvaluationRecord(
-        problem=candidate.problem.name,
-        solution=candidate.solution.name,
-        case=case,
-        device=policy.device,
-        status=Status.HARNESS_ERROR,
-        message="",
-        seed=policy.secret,
-        digest=candidate.solution.digest,
-        problem_digest=candidate.problem.digest,
-        precision_class=candidate.problem.precision,
-        constants=constants,
-        settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
-        environment=environment,
-        policy={
-            "forward_only": policy.forward_only,
-            "timeout_s": limits.run_s,
-            "build_timeout_s": limits.build_s,
-            **({"timing": False} if policy.device != "cpu" and not policy.is_timed else {}),
-            **({"require_confinement": True} if policy.require_confinement else {}),
-            **({"baselines": list(policy.baselines)} if policy.baselines != (EAGER,) else {}),
-            **({"precision": "relaxed"} if policy.is_relaxed else {}),
-            **({"rules": {name: str(mode) for name, mode in policy.rules.items()}} if policy.rules else {}),
-            **({"replay": True} if policy.is_replay else {}),
-            **({"check": policy.check, "nvcc": nvcc_release()[0]} if policy.check else {}),
-        },
-        solution_path=str(candidate.solution.path),
-        problem_path=str(candidate.problem.path.resolve()),
-    )
 
 
 def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
@@ -163,6 +121,7 @@ class CandidateJudge:
     ):
         self._has_next = has_next
         self._shared = Shared() if shared is None else shared
+        self._screen = Screen(self._shared.unfit, surroundings.home, torch.device(policy.device), progress)
         self._refused_builds = refused
         self._quiet = quiet
         self._device = torch.device(policy.device)
@@ -182,6 +141,7 @@ class CandidateJudge:
         self._scan: Future[tuple[Finding, ...]] | None = None
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
+        self._own_seed = policy.own_seed or new_secret()
 
     @property
     def may_have_harmed_the_device(self) -> bool:
@@ -210,7 +170,7 @@ class CandidateJudge:
         started = time.monotonic()
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
-        record = self.blank(case, constants)
+        record = replace(self.blank(case, constants), own_seed=self._own_seed)
         self._stages = Stages()
         self._faults = Faults(bool(self._policy.check))
         self._integrity = Integrity(self._policy.rules)
@@ -236,6 +196,9 @@ class CandidateJudge:
         self._was_upset = record.status is not Status.PASSED or self._is_upset
         if self._was_upset:
             self.close()
+        if record.status in COMPARED and trials == TRIALS:
+            self._stages.enter("fitness")
+            record = replace(record, unfit=self._screen.reasons(self._candidate.problem, record))
         record = replace(
             record,
             build_s=clock.build_s - build_before,
@@ -326,14 +289,10 @@ class CandidateJudge:
             construct = self._construct_command(exchange, constants, first)
             names = self._construct(worker, exchange, construct, first.state, clock)
             buffers = _watched_buffers(reference.changes, names, exchange)
+            source = Source(problem, module, args, self._device)
             kinks = None
             if shape.has_kinks:
-                kinks = Kinks(
-                    reference,
-                    problem.precision,
-                    lambda seed: draw_inputs(problem, module, seed, self._device),
-                    known.steps,
-                )
+                kinks = Kinks(reference, problem.precision, source.fresh_inputs, known.steps)
             setting = Setting(
                 exchange,
                 reference,
@@ -348,12 +307,15 @@ class CandidateJudge:
                 self._policy.is_relaxed,
                 self._faults,
             )
+            own = self._own(setting, source, case)
+            seeds = [derive_seed(secret, case, "draw", trial) for trial in range(trials - 1)]
+            seeds.append(derive_seed(self._own_seed, case, "draw", trials - 1))
+            without_gradients = derive_seed(self._own_seed, case, "draw", "without gradients")
+            plan = Plan(setting, own, source, first, seeds, without_gradients)
             self._stages.enter("trials")
             if self._has_next:
                 self._workers.start_next()
-            source = Source(problem, module, args, self._device)
-            seeds = [derive_seed(secret, case, "draw", trial) for trial in range(trials)]
-            results = run_trials(setting, worker, clock, source, first, seeds, self._progress)
+            results = run_trials(plan, worker, clock, self._progress)
             fields = summary(results, self._notes)
             further = Further({}, ())
             if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS and not self._faults.kept:
@@ -368,7 +330,7 @@ class CandidateJudge:
                     problem,
                     module,
                     told,
-                    setting,
+                    own,
                     first,
                     plain,
                     construct,
@@ -387,12 +349,19 @@ class CandidateJudge:
                     fields["message"] = "\n".join(filter(None, notes))
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
-                fields |= traced(setting, worker, Clock(*self._policy.granted))  # evidence has a clock of its own
+                fields |= self._evidence(setting, worker, fields)
             fields["shared_draws"] = known.shared
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
             if self._policy.is_replay:
                 fields["replay"] = {"spread": self._spread(setting, worker, source, seeds[0])}
+            if status is Status.PASSED and trials == TRIALS:
+                self._stages.enter("robustness")
+                clock = Clock(*self._policy.granted)
+                checks = robustness_checks(setting, worker, clock, source, seeds[0], self._progress)
+                self._is_upset = self._is_upset or checks.is_upset
+                fields["robustness"] = checks.ends
+                findings += checks.findings
             return {
                 **fields, "status": status, "message": message, "findings": findings, "further_draws": further.ends
             }  # fmt: skip
@@ -440,6 +409,13 @@ class CandidateJudge:
         self._is_upset = self._is_upset or "failure" in found
         return found
 
+    def _own(self, setting: Setting, source: Source, case: str) -> Setting:
+        """The setting for draws that no other candidate is given; nothing measured on them is kept."""
+        kinks = None
+        if setting.kinks is not None:
+            kinks = Kinks(setting.reference, setting.precision, source.fresh_inputs)
+        return replace(setting, secret=f"{self._own_seed}:{case}", kinks=kinks, known=Known())
+
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
         return named | dict(first.model.named_parameters())
@@ -450,7 +426,6 @@ class CandidateJudge:
         self._progress("timing")
         self._scanned()  # nothing else is to run beside what is timed
         self._workers.settle_next()
-        evidence_clock = Clock(*self._policy.granted)
         with self._quiet(), Timing(contest, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
@@ -463,7 +438,8 @@ class CandidateJudge:
                     words = "in a timed call, one of many without a pause between them"
                     return {**failed, "trials": len(results), "message": f"{words}: {failed['message']}"}
                 self._stages.enter("kernels")
-                fields = outcome.fields() | traced(contest.setting, worker, evidence_clock)
+                fields = outcome.fields()
+                fields |= self._evidence(contest.setting, worker, fields)
                 try:
                     fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
                 except (BaselineError, CandidateStopped) as error:
@@ -475,7 +451,20 @@ class CandidateJudge:
                 self._is_upset = timing.is_upset
                 return fields
         self._stages.enter("kernels")  # once its rivals have given their memory back
-        return untimed | traced(contest.setting, worker, evidence_clock)
+        return untimed | self._evidence(contest.setting, worker, untimed)
+
+    def _evidence(self, setting: Setting, worker: WorkerHandle, fields: dict[str, Any]) -> dict[str, Any]:
+        """What the candidate does and whose work that is; on a clock of its own. The record's fields that this fills.
+
+        Args:
+            setting: The case's setting.
+            worker: The candidate's.
+            fields: What the record has by now; its latencies, where there are any.
+        """
+        self._keep()
+        libraries = self._surroundings.cache.libraries(self._candidate.solution.digest).values()
+        latencies = {name: fields.get(f"{name}_ms") for name in ("forward", "forward_backward")}
+        return traced(setting, worker, Clock(*self._policy.granted), libraries, latencies)
 
     def _untimed(self, error: Exception) -> dict[str, Any]:
         """What is said of a candidate that passed and could not be timed.

@@ -189,6 +189,21 @@ class Exchange:
         """Write a tensor into its region."""
         self._arena.tensor(region).copy_(tensor.detach())
 
+    def write_first(self, region: Region, tensor: torch.Tensor, factor: float) -> None:
+        """Write the first element of a tensor, times a factor, into its region, and NaN everywhere else."""
+        self.poison([region])
+        if tensor.numel():
+            first = (0,) * tensor.dim()
+            self._arena.tensor(region)[first] = tensor[first] * factor
+
+    def holds(self, region: Region, tensor: torch.Tensor, factor: float | None) -> bool:
+        """Whether a region still holds what ``write``, or with a factor ``write_first``, wrote."""
+        held = self._arena.tensor(region)
+        if factor is None or not tensor.numel():
+            return same_bytes(held, tensor)
+        first = (0,) * tensor.dim()
+        return bool(held[first] == tensor[first] * factor)
+
     def poison(self, regions: Sequence[Region]) -> None:
         """Fill regions with NaN, so that what the candidate leaves unwritten cannot pass."""
         for region in regions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from harness.judge.comparison import TrialResult, badness
 from harness.records import TensorReport
@@ -17,9 +17,12 @@ def summed_kinks(results: Sequence[TrialResult]) -> dict[str, int]:
     return total
 
 
-def worst_reports(reports: list[list[TensorReport]]) -> tuple[TensorReport, ...]:
+def worst_reports(reports: Iterable[TensorReport]) -> tuple[TensorReport, ...]:
     """For each tensor the report with the largest share of its budget, a failing one before all others."""
-    return tuple(max(same, key=badness) for same in zip(*reports, strict=True))
+    by_name: dict[str, list[TensorReport]] = {}
+    for report in reports:
+        by_name.setdefault(report.name, []).append(report)
+    return tuple(max(same, key=badness) for same in by_name.values())
 
 
 def explained(report: TensorReport, result: TrialResult) -> str:

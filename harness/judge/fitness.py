@@ -5,7 +5,6 @@ An answer passes where it passes in every trial; here two stand for all. docs/nu
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.judge.checks import Found
 from harness.judge.comparison import Answer, Comparison, badness
+from harness.judge.copying import copied
 from harness.judge.draws import Draw, cotangents
 from harness.judge.equivalence import deviation, magnitude, relative
 from harness.judge.kinks import Kinks, Settled
@@ -68,7 +68,7 @@ class Trials:
             draw = self.draws[number]
             bits = mantissa_bits(self.precision)
             if bits is not None and number in CUT_TRIALS:
-                draw = cut(replace(draw, model=copy.deepcopy(draw.model)), bits)
+                draw = cut(replace(draw, model=copied(draw.model)), bits)
             settled = None if self._kinks is None else self._kinks.settle(draw, self.seed)
             self._settled[number] = (draw if settled is None else settled.draw), settled
         return self._settled[number]
@@ -256,7 +256,14 @@ def _reports(trials: Trials, source: _Source, number: int, wanted: Collection[st
 
 def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> Iterator[_Wrong]:
     yield _Wrong("zeros", {place: output.new_zeros(()).expand_as(output) for place, output in enumerate(right)})
-    yield _Wrong("a constant", {place: _constant(output) for place, output in enumerate(right) if output.numel()})
+    # One for all trials: a candidate cannot know the mean of a draw, which for a single number is the answer.
+    known = right if number == 0 else trials.outputs(trials.settled(0)[0])
+    constants = {
+        place: _constant(known[place]).expand_as(output)
+        for place, output in enumerate(right)
+        if known[place].numel() and output.numel()
+    }
+    yield _Wrong("a constant", constants)
     names = input_names(draw)
     for position, value in enumerate(draw.inputs):
         if isinstance(value, torch.Tensor):
@@ -272,11 +279,11 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
 
 
 def _constant(output: torch.Tensor) -> torch.Tensor:
-    """The best constant, everywhere: the mean of numbers, the most frequent of integers and truth values."""
+    """The best constant, of no dimensions: the mean of numbers, the most frequent of integers and truth values."""
     if not output.is_floating_point():
-        return output.flatten().mode().values.expand_as(output)
+        return output.flatten().mode().values
     finite = output[torch.isfinite(output)]
-    return finite.mean(dtype=torch.float64).to(output.dtype).expand_as(output)
+    return finite.mean(dtype=torch.float64).to(output.dtype)
 
 
 def _by_rounded_products(trials: Trials, draw: Draw, bits: int, right: Outputs) -> list[torch.Tensor] | None:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from harness import problems
+from harness.errors import ProblemError
 from harness.judge.draws import seeded
-from harness.memory import available_memory
+from harness.memory import available_memory, size_text
 from harness.problems import Problem
 from harness.wire.structure import tensors_of
 
@@ -18,6 +19,9 @@ MAX_ELEMENTS = 1 << 22
 #: Bytes a judged element costs at the peak: float64 and float32 references, gradients, and the arena (8 + 4 bytes
 #: each for value, gradient, cotangent and saved tensors, with the candidate's copies beside them).
 PEAK_BYTES_PER_ELEMENT = 160
+#: Seconds that judging takes on the emulator for each million elements, for kernels with few operations an element, as
+#: group norm's. A product or convolution takes up to fifty times as long.
+SECONDS_PER_MILLION = 3.0
 #: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate and baseline.
 DEVICE_BYTES_PER_ELEMENT = 26
 
@@ -84,6 +88,39 @@ def why_not(size: Size | None, available: int) -> str | None:
     if size.peak_bytes > available // 2:
         return f"about {size.peak_bytes / 2**30:.1f} GiB at its peak, more than half of the free memory"
     return None
+
+
+def check_room(problem: Problem, case: str, constants: dict[str, Any]) -> str | None:
+    """Estimates what judging a case on the CPU takes, before anything of its size is allocated.
+
+    Args:
+        problem: The problem.
+        case: The case's name, for the message.
+        constants: The constants that it replaces.
+
+    Returns:
+        A warning for a case beyond what the emulator handles in seconds, or beyond half of the free memory; None for
+        other cases, and for one whose size is unknown.
+
+    Raises:
+        ProblemError: There is no room for the case, or the problem's body raised.
+    """
+    size, available = size_of(problem, constants), available_memory()
+    if size is None or why_not(size, available) is None:
+        return None
+    words = f"{problem.name}: case {case!r} has {size.elements:,} elements; judging one candidate needs about"
+    free = f"of which {size_text(available)} are free"
+    if size.device_bytes > available:  # what remains where the reference is evaluated in small pieces
+        raise ProblemError(
+            f"{words} {size_text(size.peak_bytes)} of memory, {free}, and at least {size_text(size.device_bytes)}: set "
+            "smaller constants with --set, or judge on a GPU with --device cuda"
+        )
+    seconds = SECONDS_PER_MILLION * size.elements / 1e6
+    time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    return (
+        f"{words} {size_text(size.peak_bytes)} of memory, {free}, and at least {time} on the emulator: set "
+        "smaller constants with --set, raise --timeout, or judge on a GPU with --device cuda"
+    )
 
 
 def shortage(problem: Problem, case: str, constants: dict[str, Any], device: torch.device, error: Exception) -> str:

@@ -63,7 +63,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where the further draws of a case come from.
+    """Where the draws of a case come from.
 
     Attributes:
         problem: The problem.
@@ -76,6 +76,14 @@ class Source:
     module: ProblemModule
     args: list[Any]
     device: torch.device = CPU
+
+    def fresh_inputs(self, seed: int) -> list[Any]:
+        """Inputs of an ordinary draw.
+
+        Raises:
+            ProblemError: ``get_inputs`` does not run.
+        """
+        return draw_inputs(self.problem, self.module, seed, self.device)
 
     def draw(self, name: FurtherDraw, seed: int) -> Draw:
         """A draw of that name.
@@ -92,9 +100,7 @@ class Source:
         Raises:
             ProblemError: ``get_inputs`` does not run.
         """
-        return transformed(
-            name, draw_inputs(self.problem, self.module, seed, self.device), derive_seed(str(seed), name)
-        )
+        return transformed(name, self.fresh_inputs(seed), derive_seed(str(seed), name))
 
 
 def transformed(name: FurtherDraw, inputs: Sequence[Any], seed: int) -> list[Any]:

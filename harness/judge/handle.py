@@ -14,6 +14,8 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +36,7 @@ from harness.judge.leftovers import (
     processor_seconds,
     sweep,
 )
+from harness.judge.memory import INTERVAL_S, MemoryWatch
 from harness.judge.zygote import Zygote, worker_environment
 from harness.processes import adopts_orphans, hide_memory
 from harness.records import Finding, Status
@@ -133,6 +136,27 @@ class Clock:
             self.run_s += seconds
 
 
+class Waited:
+    """Counts the seconds that this process's main thread spends on waiting for workers; used as a context."""
+
+    def __init__(self) -> None:
+        self._passed_s = 0.0
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._passed_s, self._since = self.seconds(), None
+
+    def seconds(self) -> float:
+        """The seconds so far, those of a wait that goes on included."""
+        since = self._since
+        return self._passed_s + (time.monotonic() - since if since is not None else 0.0)
+
+
 class WorkerHandle:
     """A worker process for one candidate.
 
@@ -148,9 +172,11 @@ class WorkerHandle:
     Attributes:
         confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
         living: As of ``Zygote``.
+        waited: The time that this process waits for all its workers.
     """
 
     living: ClassVar[set[int]] = Zygote.living
+    waited: ClassVar[Waited] = Waited()
 
     def __init__(
         self,
@@ -168,6 +194,8 @@ class WorkerHandle:
         self._scratch = ScratchFolder("harness-worker-")
         self.folder = self._scratch.path
         self._disk = DiskWatch(self.folder) if confined else None
+        self._memory: MemoryWatch | None = None
+        self._memory_bytes = memory_bytes if confined and sys.platform == "linux" else None
         self.build_folder = self.folder / "build"
         self.build_folder.mkdir()
         own_libraries = self._copied(libraries)
@@ -242,12 +270,15 @@ class WorkerHandle:
         if shortage:
             raise HarnessError(shortage)
         try:
-            reply = self._next(Clock(START_LIMIT_S, 0.0), "starting")
+            with self.waited:
+                reply = self._next(Clock(START_LIMIT_S, 0.0), "starting")
         except CandidateStopped as error:
             raise HarnessError(f"the worker process did not start: {error.message}\n{self.log.text()}") from None
         if not isinstance(reply, Ready):
             raise HarnessError(f"the worker process did not start: it sent {type(reply).__name__}")
         self.confinement = {**dict(reply.confined), "judge_memory": self._judge_memory}
+        if self._memory_bytes is not None:
+            self._memory = MemoryWatch(self._process.pid, self._memory_bytes)
 
     def check_confined(self) -> None:
         """Verify that every layer of the confinement holds.
@@ -276,12 +307,19 @@ class WorkerHandle:
         elif isinstance(command, LoadReference):
             command = replace(command, problem=self._speakable(command.problem))
         if not isinstance(command, Time | Go):  # a look takes a moment, and these the judge's clock times
-            self._check_disk()
+            self._check_resources()
         self._check_unasked()
-        # A worker that died, or does not read, shows when its reply is awaited.
-        with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
-            channel.send(self._channel, encode(command), descriptor)
-        return self._next(clock, stage)
+        with self.waited:
+            started = time.monotonic()
+            try:
+                # A worker that died, or does not read, shows when its reply is awaited.
+                with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
+                    channel.send(self._channel, encode(command), descriptor, SEND_LIMIT_S)
+            except channel.FrameError as error:
+                words = f"the names of its parameters and buffers are too long for a command: {error}"
+                raise CandidateStopped(Status.LOAD_ERROR, words) from None
+            clock.spend(False, time.monotonic() - started)
+            return self._next(clock, stage)
 
     def pause(self) -> None:
         """Stop the worker's process group, and what it has started elsewhere, where they stand, until ``resume``."""
@@ -393,7 +431,7 @@ class WorkerHandle:
             clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
             if isinstance(message, Building):
                 building = message.event == "begin"
-                self._check_disk()  # who sends without a pause would not be looked after else
+                self._check_resources()  # who sends without a pause would not be looked after else
             elif message is not None:
                 self.built.update(getattr(message, "built", {}))
                 return message
@@ -406,7 +444,7 @@ class WorkerHandle:
                 watched: list[int | socket.socket] = [self._channel]
                 if self._log_fd is not None:
                     watched.append(self._log_fd)
-                ready, _, _ = select.select(watched, [], [], max(0.0, min(seconds, 1.0)))
+                ready, _, _ = select.select(watched, [], [], max(0.0, min(seconds, INTERVAL_S)))
                 if self._log_fd in ready:
                     self._drain()
                 if self._channel in ready:
@@ -415,7 +453,7 @@ class WorkerHandle:
                     raise channel.ChannelClosed("exited")
                 frame = self._reader.take()
             if frame is None:
-                self._check_disk()
+                self._check_resources()
                 return None
             reply: Reply = decode(frame, REPLIES)
             if self._process.poll() is not None:  # somebody else answers in its place, whom nothing here gets hold of
@@ -448,15 +486,16 @@ class WorkerHandle:
         words = f"the worker sent what the protocol does not know: {error}"
         return CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
 
-    def _check_disk(self) -> None:
-        """Verify that the candidate leaves room for others.
+    def _check_resources(self) -> None:
+        """Verifies that the candidate leaves room on the disk and in memory for others.
 
         Raises:
             CandidateStopped: It does not.
         """
-        fault = self._disk.fault() if self._disk is not None else ""
-        if fault:
-            raise CandidateStopped(Status.RUNTIME_ERROR, f"{fault}; it was stopped")
+        for watch, status in ((self._disk, Status.RUNTIME_ERROR), (self._memory, Status.OUT_OF_MEMORY)):
+            if fault := watch.fault() if watch is not None else "":
+                self.stop()
+                raise CandidateStopped(status, f"{fault}; it was stopped")
 
     def _death(self) -> CandidateStopped:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +11,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.checks import Found
 from harness.judge.comparison import FORMS_CHANGE, Comparison
+from harness.judge.copying import copied
 from harness.judge.draws import Draw, derive_seed
 from harness.judge.equivalence import deviation, magnitude, relative
 from harness.judge.fitness import Trials, figures, output_words
@@ -64,7 +64,7 @@ def influence(trials: Trials) -> Iterator[Found]:
     """Each parameter and each input is replaced by another draw's; some output must change beyond its budget."""
     draw = _few(trials, trials.draws[0])
     other = _few(trials, trials.draws[1])
-    model, others = copy.deepcopy(draw.model), dict(other.model.named_parameters())
+    model, others = copied(draw.model), dict(other.model.named_parameters())
     generator = torch.Generator().manual_seed(derive_seed(str(trials.seed), "influence"))
     comparison, _ = trials.comparison(draw)
     changes: dict[str, float] = {}

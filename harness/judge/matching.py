@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.errors import suggestion
+from harness.text import shortened
 from harness.wire.messages import StateTensor
+
+#: Of a parameter's or buffer's name: every command for a trial has it.
+MAX_NAME_CHARACTERS = 1000
 
 
 class MatchError(Exception):
@@ -45,6 +49,11 @@ def match_state(
             pairs.update(_pair_up(wanted, offered))
         elif key[0]:
             raise MatchError(_explain(wanted, offered, free))
+    if long := next((name for name in pairs.values() if len(name) > MAX_NAME_CHARACTERS), ""):
+        start = shortened(long, 60)
+        raise MatchError(
+            f"ModelNew's {start} has a name of {len(long):,} characters; {MAX_NAME_CHARACTERS} are the most"
+        )
     return pairs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +20,18 @@ from harness.timing.ceilings import Ceilings
 CHECKED_TIME = 10
 
 
+def new_secret() -> str:
+    """Draws a fresh secret: 128 bits in hex."""
+    return secrets.token_hex(16)
+
+
 @dataclass(frozen=True)
 class Policy:
     """How a batch is judged.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``.
-        secret: What all seeds derive from, in hex.
+        secret: What the seeds derive from that all candidates of a batch share, in hex.
         limits: Seconds that a candidate may run and build.
         forward_only: Judge outputs alone.
         require_confinement: Judge nothing where a layer of the worker's confinement is missing.
@@ -36,6 +42,8 @@ class Policy:
         is_timed: Whether speed is measured on a GPU.
         is_replay: Whether an earlier evaluation is repeated: the candidate then also runs several times on the same
             inputs.
+        own_seed: What the seeds of the draws derive from that a candidate has to itself; a fresh secret for each
+            candidate where it is empty.
     """
 
     device: str
@@ -49,6 +57,7 @@ class Policy:
     check: str = ""
     is_timed: bool = True
     is_replay: bool = False
+    own_seed: str = ""
 
     @property
     def granted(self) -> Limits:
@@ -66,6 +75,7 @@ class Surroundings:
         environment: Versions and processor, for records.
         work_folder: Where it is kept what problems cannot do without.
         ceilings: The device's, where they have been measured.
+        home: ``HARNESS_HOME``, whose store keeps what the fitness checks of problems found; None for nowhere.
     """
 
     cache: BuildCache
@@ -73,6 +83,7 @@ class Surroundings:
     work_folder: Path
     environment: dict[str, str]
     ceilings: Ceilings | None = None
+    home: Path | None = None
 
     @classmethod
     def of_this_machine(cls, home: Path, compiler: str, device: str) -> Surroundings:
@@ -82,4 +93,4 @@ class Surroundings:
         if device != "cpu":
             versions |= environment.describe_gpu()
             known = ceilings.load(home, versions)
-        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "counts", versions, known)
+        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "counts", versions, known, home)

@@ -19,6 +19,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.buffers import buffers_of, changed_buffers, same_form
+from harness.judge.copying import copied
 from harness.judge.draws import CPU, Draw, derive_seed, seeded
 from harness.judge.fitting import spare_memory
 from harness.judge.nudging import nudged
@@ -299,13 +300,11 @@ class Reference:
             ProblemError: The reference does not run.
         """
         differentiate = differentiate and self._differentiate
-        model = copy.deepcopy(draw.model)
+        model = copied(draw.model, dtype)
         if nudge is not None:
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.copy_(nudged(parameter, nudge))
-        if dtype is not None:
-            model = _in_dtype(model, dtype)
         batch = batch_of(draw)
         names = input_names(draw)
         leaves: dict[str, torch.Tensor] = {}
@@ -434,15 +433,6 @@ def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
     first, second = first.detach(), second.detach()
     scale = float(second.abs().max())
     return float((first - second).abs().max()) <= INDEPENDENCE_TOLERANCE * max(scale, 1e-300)
-
-
-def _in_dtype(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """The model with parameters, buffers and floating tensors kept as plain attributes in another dtype."""
-    for module in model.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                setattr(module, name, value.to(dtype))
-    return model.to(dtype)
 
 
 @contextlib.contextmanager

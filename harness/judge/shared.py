@@ -122,12 +122,16 @@ class Shared:
     Args:
         most_cases: So many are kept at most.
         most_bytes: Their sums take no more.
+
+    Attributes:
+        unfit: What the fitness checks of problems found, by ``store.fitness_key``; None where they could not finish.
     """
 
     def __init__(self, most_cases: int = MOST_CASES, most_bytes: int = MOST_BYTES):
         self._most_cases = most_cases
         self._most_bytes = most_bytes
         self._known: OrderedDict[Hashable, Known] = OrderedDict()
+        self.unfit: dict[str, tuple[str, ...] | None] = {}
 
     def __len__(self) -> int:
         return len(self._known)

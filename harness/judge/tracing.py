@@ -6,13 +6,18 @@ looked at can hide it, and is left with what the judge measures by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.judge.faults import stop_for
 from harness.judge.handle import Clock, WorkerHandle
+from harness.judge.links import Links, links
+from harness.judge.ownership import LOW_SHARE, disagreement, own_share
 from harness.judge.trial import Setting, backward_command
-from harness.records import REPORT, CopyUse, Finding, KernelUse
+from harness.records import REPORT, CopyUse, Finding, KernelUse, own_share_text
 from harness.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
 from harness.text import shortened
 from harness.wire.messages import Inspect, Inspected, Launched, Trace, Traced
@@ -21,10 +26,26 @@ from harness.wire.messages import Inspect, Inspected, Launched, Trace, Traced
 MAX_KERNELS, MAX_NAME_CHARACTERS = 1000, 200
 #: How many names a sentence has.
 TOLD = 3
+#: A line of a compiler's that is passed on.
+MAX_LINE_CHARACTERS = 300
+_TORCHS_WORK = "what they compute is torch's work, and no kernel's of the solution"
 
 
-def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
+def traced(
+    setting: Setting,
+    worker: WorkerHandle,
+    clock: Clock,
+    libraries: Iterable[Path] = (),
+    latencies: Mapping[str, float | None] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Have the candidate run once more, and look at its process; the record's fields that this fills.
+
+    Args:
+        setting: The case's setting.
+        worker: The candidate's.
+        clock: The seconds that it may use for this.
+        libraries: The judge's copies of what the candidate built.
+        latencies: Median latency in milliseconds by direction, of what was timed.
 
     Raises:
         CandidateStopped: It did not run this time, or has replaced what no kernel replaces.
@@ -35,15 +56,24 @@ def traced(setting: Setting, worker: WorkerHandle, clock: Clock) -> dict[str, An
         raise stop_for(reply, setting.faults)
     told = {"forward": reply.forward} | ({"backward": reply.backward} if backward is not None else {})
     operators = _operators(reply, list(told))
+    named = links(libraries)
     findings = [_heavy(operators)] if operators else []
-    fields: dict[str, Any] = {"operators": operators}
+    findings += _unseen(named, operators)
+    share = own_share(reply, named, _largest(setting))
+    fields: dict[str, Any] = {"operators": operators, "own_share": share}
     if reply.seen:
         kernels = {direction: _uses(launched) for direction, launched in told.items()}
         fields["kernels"] = kernels
         fields["copies"] = {direction: found for direction, launched in told.items() if (found := _copies(launched))}
         without = [direction for direction, uses in kernels.items() if not any(use.own for use in uses)]
         if without:
-            findings.insert(0, _none_of_its_own({direction: kernels[direction] for direction in without}, kernels))
+            findings.insert(0, _none_of_its_own(reply, {one: kernels[one] for one in without}, kernels))
+        elif share is not None and share < LOW_SHARE:
+            message = own_share_text(share, "cpu" if reply.work is not None else "cuda")
+            findings.insert(0, _reported(NO_OWN_KERNEL, message + _refused(reply), "have own kernels do the work"))
+        if words := disagreement(reply, latencies):
+            remedy = f"{own_share_text(share or 0.0, 'cuda')} in traced calls says nothing of timed ones"
+            findings.append(_reported(NO_OWN_KERNEL, words, remedy))
         findings += _on_other_streams(told)
     return {**fields, "findings": (*findings, *_inspected(setting, worker, clock))}
 
@@ -119,7 +149,7 @@ def _operators(reply: Traced, directions: Sequence[str]) -> dict[str, dict[str, 
 def _heavy(operators: dict[str, dict[str, int]]) -> Finding:
     words = [f"{direction}: {_names(list(found))}" for direction, found in operators.items()]
     message = f"heavy operators of torch run: {'; '.join(words)}"
-    return _reported(LIBRARY_OPERATORS, message, "what they compute is torch's work, and no kernel's of the solution")
+    return _reported(LIBRARY_OPERATORS, message, _TORCHS_WORK)
 
 
 def _on_other_streams(told: dict[str, tuple[Launched, ...]]) -> list[Finding]:
@@ -130,12 +160,39 @@ def _on_other_streams(told: dict[str, tuple[Launched, ...]]) -> list[Finding]:
     return [_reported(OTHER_STREAMS, message, "have the current stream wait for it before the call returns")]
 
 
-def _none_of_its_own(without: dict[str, tuple[KernelUse, ...]], kernels: Collection[str]) -> Finding:
+def _largest(setting: Setting) -> int:
+    """Elements of the largest output or gradient."""
+    regions = (*setting.exchange.outputs, *(setting.exchange.gradients[name] for name in setting.leaves))
+    return max((math.prod(region.shape) for region in regions), default=0)
+
+
+def _unseen(named: Links, operators: dict[str, dict[str, int]]) -> list[Finding]:
+    """What the candidate's libraries name of torch, where nothing counts or nothing counted it."""
+    ran = {name for counts in operators.values() for name in counts}
+    idle = [name for name in named.heavy if name not in ran]
+    told = (
+        ("call torch's functions past its dispatcher, where nothing counts them", named.direct),
+        ("name functions that find or hide others at run time", named.hidden),
+        ("call heavy operators of torch that did not run in the calls looked at", idle),
+    )
+    return [
+        _reported(LIBRARY_OPERATORS, f"its libraries {words}: {_names(list(names))}", _TORCHS_WORK)
+        for words, names in told
+        if names
+    ]
+
+
+def _refused(reply: Traced) -> str:
+    """What compilers said of the candidate's failed builds, which it may have swallowed: the first of it."""
+    return f"; its build failed: {shortened(reply.refused[0], MAX_LINE_CHARACTERS)}" if reply.refused else ""
+
+
+def _none_of_its_own(reply: Traced, without: dict[str, tuple[KernelUse, ...]], kernels: Collection[str]) -> Finding:
     names = list(dict.fromkeys(use.name for uses in without.values() for use in uses))
     where = "" if len(without) == len(kernels) else f" in {' or '.join(without)}"
     others = f": only {_names(names)}" if names else ""
     remedy = "call the operators that load_inline built, in forward and backward; whatever is fast here is torch's"
-    return _reported(NO_OWN_KERNEL, f"no kernel of the solution's own ran{where}{others}", remedy)
+    return _reported(NO_OWN_KERNEL, f"no kernel of the solution's own ran{where}{others}{_refused(reply)}", remedy)
 
 
 def _reported(kind: str, message: str, remedy: str) -> Finding:

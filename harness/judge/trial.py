@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -23,6 +23,7 @@ from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.kinks import Kinks, Settled
 from harness.judge.reference import Reference
 from harness.judge.shared import Known
+from harness.judge.usage import CONSTANT, Usage
 from harness.records import PrecisionClass, Status
 from harness.rules import PROTOCOL
 from harness.text import shortened
@@ -40,8 +41,8 @@ from harness.wire.structure import ROOT, difference, paths_of
 
 #: What is wrong with a gradient's form.
 MAX_FAULT_CHARACTERS = 1000
-#: In this trial forward runs once more before its first result is read.
-AGAIN_TRIAL = 2
+#: A trial that calls the candidate once, and wants all gradients.
+ORDINARY = Usage()
 THREAD_ORDERS = ("forward", "reverse", "random")
 #: Names of digests: of all that a trial gives, and of a gradient, before the leaf's name.
 GIVEN, GRADIENT = "given", "gradient of "
@@ -80,6 +81,16 @@ class Setting:
     faults: Faults = field(default_factory=Faults)
 
 
+def received_outputs(setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw) -> list[torch.Tensor]:
+    """What a forward without gradients returns: private copies of its outputs.
+
+    Raises:
+        CandidateStopped: The candidate did not get as far, or its outputs have another form than the reference's.
+    """
+    setting = replace(setting, leaves=())
+    return _forward(setting, worker, clock, draw, forward_seed(setting, 0), THREAD_ORDERS[0])[0]
+
+
 def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
     """A trial's draw, kept from kinks where the reference has them.
 
@@ -97,6 +108,7 @@ def run_trial(
     trial: int,
     thread_order: str,
     normal_only: bool = False,
+    usage: Usage = ORDINARY,
 ) -> TrialResult:
     """Run one trial on what ``settle`` gave.
 
@@ -108,6 +120,7 @@ def run_trial(
         trial: The trial's number; seeds derive from it.
         thread_order: The order in which the emulator runs threads.
         normal_only: Judge gradients under the normal cotangent alone, and take no digests.
+        usage: How to call the candidate.
 
     Raises:
         CandidateStopped: The candidate did not get as far as values to compare.
@@ -116,9 +129,12 @@ def run_trial(
     seed = forward_seed(setting, trial)
     settled = drawn if isinstance(drawn, Settled) else None
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
-    again = _runs_again(setting, draw, trial)
+    leaves = () if usage.without_gradients else tuple(name for name in setting.leaves if name not in usage.frozen)
+    setting = replace(setting, leaves=leaves)
+    if usage.aside and not _has_room_aside(setting, draw):
+        usage = replace(usage, aside="")
     try:
-        received, buffers = _forward(setting, worker, clock, draw, seed, thread_order, again)
+        received, buffers = _forward(setting, worker, clock, draw, seed, thread_order, usage)
     except CandidateStopped as stop:
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
             setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
@@ -145,7 +161,8 @@ def run_trial(
         # "The output itself" is what the candidate returned: expected values stay with the judge.
         seeded = cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent"))
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):  # the normal one is the first
-            gradients = _backward(setting, worker, clock, draw, cotangent)
+            is_constant = name == CONSTANT
+            gradients = _backward(setting, worker, clock, draw, cotangent, usage.scale if is_constant else None)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(Answer(name, cotangent, gradients))
             # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
@@ -155,7 +172,7 @@ def run_trial(
     if outputs is not None or answers:
         comparison.add(outputs, answers, buffers)
     result = comparison.result(None if normal_only else answers)
-    result.again = again
+    result.usage = usage
     result.digests = digests.finished()
     return result
 
@@ -169,7 +186,7 @@ def results_of(
         CandidateStopped: The candidate did not get as far.
     """
     seed = forward_seed(setting, trial)
-    received, buffers = _forward(setting, worker, clock, draw, seed, thread_order, again=False)
+    received, buffers = _forward(setting, worker, clock, draw, seed, thread_order)
     results = _named(setting, received, buffers)
     if setting.leaves:
         _, cotangent = next(cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent")))
@@ -197,11 +214,17 @@ def forward_seed(setting: Setting, trial: int) -> int:
 
 
 def _forward(
-    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, seed: int, thread_order: str, again: bool
+    setting: Setting,
+    worker: WorkerHandle,
+    clock: Clock,
+    draw: Draw,
+    seed: int,
+    thread_order: str,
+    usage: Usage = ORDINARY,
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Have the candidate run forward; private copies of its outputs, and of the buffers that are to be compared."""
     exchange = setting.exchange
-    command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves), again)
+    command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves), usage)
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
         raise stop_for(reply, setting.faults)
@@ -211,8 +234,8 @@ def _forward(
     return [exchange.take(region) for region in exchange.outputs], _buffers(setting, reply, draw)
 
 
-def backward_command(setting: Setting) -> Backward:
-    """The command that differentiates with what lies in the cotangents' regions."""
+def backward_command(setting: Setting, expanded: bool = False) -> Backward:
+    """The command that differentiates with what lies in the cotangents' regions (see ``Backward``)."""
     exchange = setting.exchange
     positions = {name: position for position, name in exchange.input_names.items()}
     regions = {name: exchange.gradients[name] for name in setting.leaves}
@@ -220,23 +243,26 @@ def backward_command(setting: Setting) -> Backward:
         exchange.cotangents,
         tuple((positions[name], region) for name, region in regions.items() if name in positions),
         tuple((setting.names[name], region) for name, region in regions.items() if name not in positions),
+        expanded,
     )
 
 
-def _runs_again(setting: Setting, draw: Draw, trial: int) -> bool:
-    """Whether a trial's forward runs once more before its result is read.
+def _has_room_aside(setting: Setting, draw: Draw) -> bool:
+    """Whether a second call may run before a result is read.
 
-    Not where that changes buffers, nor where there is no room for a second result.
+    Not where it would change buffers that are compared, nor where there is no room for a second instance and its
+    result.
     """
-    if trial != AGAIN_TRIAL or setting.reference.changes:
+    if setting.reference.changes:
         return False
-    inputs = sum(value.nbytes for value in draw.inputs if isinstance(value, torch.Tensor))
+    given = (*draw.inputs, *draw.model.parameters())
+    inputs = sum(value.nbytes for value in given if isinstance(value, torch.Tensor))
     outputs = sum(region_bytes(region.shape, region.dtype) for region in setting.exchange.outputs)
     return setting.reference.has_room_beside(2 * (inputs + outputs))
 
 
 def forward_command(
-    setting: Setting, draw: Draw, seed: int, thread_order: str, differentiate: bool, again: bool = False
+    setting: Setting, draw: Draw, seed: int, thread_order: str, differentiate: bool, usage: Usage = ORDINARY
 ) -> Forward:
     """Write a draw's inputs and state into the arena; the command that runs forward on them."""
     exchange = setting.exchange
@@ -249,7 +275,12 @@ def forward_command(
     buffers = tuple((setting.names[name], exchange.buffers[name]) for name in setting.buffers)
     exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
     exchange.settle()
-    return Forward(inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed, again)
+    positions = {name: position for position, name in exchange.input_names.items()}
+    frozen = tuple(input_key(positions[name]) if name in positions else setting.names[name] for name in usage.frozen)
+    return Forward(
+        inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed, frozen,
+        usage.aside, usage.calls,
+    )  # fmt: skip
 
 
 def _buffers(setting: Setting, reply: Outputs, draw: Draw) -> dict[str, torch.Tensor]:
@@ -297,20 +328,42 @@ def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) ->
 
 
 def _backward(
-    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, cotangent: Sequence[torch.Tensor]
+    setting: Setting,
+    worker: WorkerHandle,
+    clock: Clock,
+    draw: Draw,
+    cotangent: Sequence[torch.Tensor],
+    constant: float | None = None,
 ) -> dict[str, torch.Tensor | str]:
-    """Have the candidate run backward; private copies of its gradients, or a word for what is wrong with one."""
+    """Have the candidate run backward; private copies of its gradients, or a word for what is wrong with one.
+
+    Args:
+        setting: The case's setting.
+        worker: The candidate's.
+        clock: The seconds that it may use.
+        draw: The trial's draw.
+        cotangent: One tensor per output.
+        constant: Where all elements of a cotangent are the same, a power of two that the candidate gets it multiplied
+            by. It gets one element, expanded, and its gradients are divided by the factor again.
+    """
     exchange = setting.exchange
     for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
-        exchange.write(region, tensor)
+        if constant is None:
+            exchange.write(region, tensor)
+        else:
+            exchange.write_first(region, tensor, constant)
     wanted = {name: exchange.gradients[name] for name in setting.leaves}
     exchange.poison(list(wanted.values()))
     exchange.settle()
-    reply = worker.request(backward_command(setting), clock, "running backward")
+    reply = worker.request(backward_command(setting, constant is not None), clock, "running backward")
     if not isinstance(reply, Gradients):
         raise stop_for(reply, setting.faults)
     setting.faults.take(reply.reports)
     exchange.check_untouched(draw.inputs)
+    for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
+        if not exchange.holds(region, tensor, constant):
+            message = "backward changes grad_output in place, which autograd gives to other branches as well: copy it"
+            raise CandidateStopped(Status.WRONG_GRADIENT, message)
     positions = {name: position for position, name in exchange.input_names.items()}
     keys = {name: input_key(positions[name]) if name in positions else setting.names[name] for name in wanted}
     missing = [name for name, key in keys.items() if key in reply.missing]
@@ -322,5 +375,5 @@ def _backward(
             results[name] = "no gradient, but the reference has one"
         else:
             fault = shortened(reply.faults.get(keys[name], ""), MAX_FAULT_CHARACTERS)
-            results[name] = fault or exchange.take(region)
+            results[name] = fault or exchange.take(region).div_(constant or 1.0)
     return results

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,8 @@ from harness.wire.structure import ROOT, TENSOR, paths_of
 
 #: What all seeds derive from: the same command says the same thing again.
 _SECRET = "validate"
+#: The checks that tell whether a wrong answer would pass, and what these need.
+_FITNESS = frozenset({"body", "model", "inputs", "seeds", "forward", "answers"})
 #: A gradient below this share of the largest one is what float64 rounding leaves of zero.
 _ROUNDING = 1e-12
 
@@ -83,6 +85,25 @@ def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> It
         )
 
 
+def unfit(problem: Problem, case: str, constants: dict[str, Any], device: torch.device) -> tuple[str, ...] | None:
+    """Runs the checks of a case that tell whether a wrong answer would pass.
+
+    These are a part of what ``validate`` runs, on the same draws: seeds and answers.
+
+    Args:
+        problem: The problem.
+        case: The case's name.
+        constants: The constants that it replaces.
+        device: Where to run.
+
+    Returns:
+        What is wrong with the case, a reason each; None where the checks could not finish, for lack of memory say.
+    """
+    one = _Case(problem, case, constants, device, forced=True)
+    reasons = tuple(check.found for check in one.checks(_FITNESS) if check.ok is False)
+    return None if one.has_failed else reasons
+
+
 class _Stop(Exception):
     """The case cannot go on, and why is told."""
 
@@ -96,6 +117,10 @@ class _Case:
         constants: The constants that it replaces.
         device: Where it is to run.
         forced: Whether the user asked for this case, whatever its size.
+
+    Attributes:
+        fits: Whether the device has room for it.
+        has_failed: Whether a check ended by an error and not by a finding.
     """
 
     _module: ProblemModule
@@ -106,6 +131,7 @@ class _Case:
 
     def __init__(self, problem: Problem, name: str, constants: dict[str, Any], device: torch.device, forced: bool):
         self.fits = True
+        self.has_failed = False
         self._problem = problem
         self._name = name
         self._constants = constants
@@ -116,8 +142,8 @@ class _Case:
         self._reference, self._without_graphs = (Reference(problem, graphs, memory, device) for graphs in (True, False))
         self._vacuous: set[str] = set()
 
-    def checks(self) -> Iterator[Check]:
-        """Run the checks until one finds that the case cannot go on."""
+    def checks(self, wanted: Collection[str] | None = None) -> Iterator[Check]:
+        """Run the checks until one finds that the case cannot go on; all of them, or some by name."""
         steps: dict[str, Callable[[], Iterator[Found]]] = {
             "body": self._body,
             "memory": self._memory,
@@ -128,30 +154,34 @@ class _Case:
             "repeat": self._repeat,
             "exact": self._exact,
             "draws": lambda: variation(self._problem, self._trials),
-            "answers": lambda: answers(self._trials),
+            "answers": self._answers,
             "influence": lambda: influence(self._trials),
             "class": lambda: precision_class(self._trials),
             "gradients": lambda: gradients(self._trials, self._vacuous),
             "further": self._further_draws,
         }
         for name, step in steps.items():
+            if wanted is not None and name not in wanted:
+                continue
             try:
                 for found in step():
                     yield Check(name, found.ok, found.words)
             except _Stop:
                 return
             except torch.OutOfMemoryError as error:
-                self.fits = False
+                self.fits, self.has_failed = False, True
                 words = shortage(self._problem, self._name, self._constants, self._device, error)
                 yield Check(name, None, f"does not fit: {words}")
                 return
             except HarnessError as error:
+                self.has_failed = True
                 yield Check(name, False, str(error))
                 return
             except (Exception, SystemExit, GeneratorExit) as error:  # the problem's code may raise anything
                 fault = fault_of(self._problem, error)
                 if fault is None:
                     raise
+                self.has_failed = True
                 yield Check(name, False, str(fault))
                 return
 
@@ -296,7 +326,10 @@ class _Case:
         yield from self._gradient_words(leaves, unused)
         if nothing:
             raise _Stop
+
+    def _answers(self) -> Iterator[Found]:
         del self._graph  # what follows needs the room
+        yield from answers(self._trials)
 
     def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[Found]:
         if not leaves:

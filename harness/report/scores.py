@@ -16,7 +16,10 @@ from harness.text import one_line
 from harness.timing.scores import GRID, Score, Share
 from harness.timing.statistics import Interval
 
-HEADER = ("direction", "baseline", "passed", "of them untimed", "failed", "geometric mean", "share of floor")
+HEADER = (
+    *("direction", "baseline", "passed", "of them untimed", "failed", "geometric mean", "share of floor"),
+    "passed, no kernel of its own",
+)
 CURVE_HEADER = ("direction", "baseline", *(f"p = {p:g}" for p in GRID))
 #: What a reader has to know about these figures.
 NOTES = (
@@ -31,7 +34,14 @@ _PLAIN_WIDTH = 160
 def columns(score: Score) -> tuple[str, ...]:
     """A row for ``HEADER``."""
     counts = (str(count) for count in (score.passed, score.untimed, score.failed))
-    return (WORDS[score.direction], score.baseline, *counts, ratio_text(score.geometric_mean), _floor_text(score))
+    return (
+        WORDS[score.direction],
+        score.baseline,
+        *counts,
+        ratio_text(score.geometric_mean),
+        _floor_text(score),
+        str(score.without_own),
+    )
 
 
 def curve_columns(score: Score) -> tuple[str, ...]:

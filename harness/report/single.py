@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.problems import CUSTOM_CASE
-from harness.records import EvaluationRecord, TensorReport
+from harness.records import EvaluationRecord, TensorReport, own_share_text
 from harness.report.compilation import compilation_lines
+from harness.report.fitness import unfit_lines
 from harness.report.replay import replay_lines
 from harness.report.rules import rule_lines
 from harness.report.speed import speed_lines
@@ -21,16 +22,18 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
     yield "\n".join(_head(record))
     if record.message:
         yield printable(record.message)
+    yield from unfit_lines([record])
     if record.outputs or record.gradients:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
     if record.samples:
         yield "\n".join(["speed", *(f"  {line}" for line in speed_lines(record))])
     if record.replay:
         yield "\n".join(replay_lines(record))
-    if record.further_draws:
-        ends = (f"  {name}: {printable(end)}" for name, end in record.further_draws.items())
-        yield "\n".join(["further draws (evidence, no verdict)", *ends])
-    if record.kernels or record.operators:
+    for title, found in (("further draws", record.further_draws), ("robustness", record.robustness)):
+        if found:
+            ends = (f"  {name}: {printable(end)}" for name, end in found.items())
+            yield "\n".join([f"{title} (evidence, no verdict)", *ends])
+    if record.kernels or record.operators or record.own_share is not None:
         yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
     if record.compiled is not None:
         yield "\n".join(compilation_lines(record.compiled))
@@ -87,7 +90,7 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     yield f"record {record.record} of {record.run}, {record.created_at}"
     rule = f", rule {record.rule}" if record.rule else ""
     where = f"{one_line(record.solution)} on {one_line(record.problem)}, case {record.case}, {record.device}"
-    yield f"{where}: {record.status}{one_line(rule)}"
+    yield f"{where}: {record.verdict}{one_line(rule)}"
     if record.constants:
         yield "constants: " + ", ".join(f"{name}={value!r}" for name, value in record.constants.items())
     kinds = "forward only" if record.policy.get("forward_only") else "outputs and gradients"
@@ -132,6 +135,8 @@ def _tensor(report: TensorReport, name: str) -> str:
 
 
 def _kernels(record: EvaluationRecord) -> Iterator[str]:
+    if record.own_share is not None:
+        yield f"  {own_share_text(record.own_share, record.device)}"
     for direction, uses in record.kernels.items():
         for use in uses:
             time = "" if use.device_ms is None else f", {use.device_ms:.4g} ms"

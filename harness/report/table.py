@@ -3,60 +3,127 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from harness.baselines import EAGER
-from harness.records import ERROR, REPORT, EvaluationRecord, Finding, Status, TensorReport
+from harness.records import (
+    ERROR,
+    NO_OWN_KERNEL_SUFFIX,
+    REPORT,
+    EvaluationRecord,
+    Finding,
+    Status,
+    TensorReport,
+    own_share_text,
+)
 from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.report.compilation import compiled_lines
+from harness.report.fitness import unfit_lines
 from harness.report.rules import rule_lines
 from harness.rules import NO_OWN_KERNEL, weakened
 from harness.scanning.rules import RULES
 from harness.text import one_line, printable
 
 _PLAIN_WIDTH = 160
+#: The columns of the table of verdicts, and how wide each is at least: rows are printed before the last is known.
+_COLUMNS = {"solution": 8, "case": 4, "status": 14, "output": 14, "gradients": 16, "speed": 8, "time": 6}
+_LEFT = frozenset({"solution", "case", "status"})
+#: The most room that is kept for a name that may come.
+_MOST_ROOM = 60
 _MOST_LINES = 5
 
 
+class VerdictTable:
+    """A table that prints each record's row when it is added, and notes about all of them at the end.
+
+    Colour only on a terminal; ``NO_COLOR`` is respected.
+
+    Args:
+        stream: Where to print; stdout by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None):
+        file = stream or sys.stdout
+        self._console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
+        self._verdicts: list[tuple[EvaluationRecord, bool]] = []
+        self._widths = dict(_COLUMNS)
+
+    def expect(self, solutions: Iterable[str], cases: Iterable[str]) -> None:
+        """Makes room for names that rows will have, so that all rows are aligned."""
+        for column, names in (("solution", solutions), ("case", cases)):
+            widest = max((cell_len(one_line(name)) for name in names), default=0)
+            self._widths[column] = max(self._widths[column], min(widest, _MOST_ROOM))
+
+    def add(self, record: EvaluationRecord, stored: bool) -> None:
+        """Prints a record's row.
+
+        Args:
+            record: The record.
+            stored: Whether it comes from the store.
+        """
+        colour = "green" if record.status is Status.PASSED else "red"
+        cells = {
+            "solution": Text(one_line(record.solution)),
+            "case": Text(record.case),
+            "status": Text.assemble((str(record.status), colour), _policy_text(record)),
+            "output": Text.from_markup(share_text(record.outputs)),
+            "gradients": Text.from_markup(share_text(record.gradients)),
+            "speed": Text(speed_text(record)),
+            "time": Text("stored" if stored else f"{record.total_s:.1f} s"),
+        }
+        for name, cell in cells.items():
+            self._widths[name] = max(self._widths[name], cell.cell_len)
+        if not self._verdicts:
+            self._print({name: Text(name, "bold") for name in cells})
+        self._verdicts.append((record, stored))
+        self._print(cells)
+
+    def finish(self) -> None:
+        """Prints the notes, and the messages of records that did not pass; nothing where there was no record."""
+        if self._verdicts:
+            _print_notes(self._console, self._verdicts)
+            self._console.file.flush()
+
+    def _print(self, cells: dict[str, Text]) -> None:
+        for name, cell in cells.items():
+            missing = max(0, self._widths[name] - cell.cell_len)
+            if name in _LEFT:
+                cell.pad_right(missing)
+            else:
+                cell.pad_left(missing)
+        line = Text("  ").join(cells.values())
+        line.rstrip()
+        self._console.print(line, soft_wrap=True)
+        self._console.file.flush()
+
+
 def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]], stream: TextIO | None = None) -> None:
-    """Print one row per record, then the messages of those that did not pass; nothing for no record.
+    """Prints a table of records that are there already; nothing for no record.
 
     Args:
         verdicts: Each record, and whether it comes from the store.
         stream: Where to; stdout by default.
-
-    Colour only on a terminal; ``NO_COLOR`` is respected.
     """
-    if not verdicts:
-        return
+    table = VerdictTable(stream)
     records = [record for record, _ in verdicts]
-    file = stream or sys.stdout
-    console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("solution", overflow="fold")
-    table.add_column("case")
-    table.add_column("status")
-    table.add_column("output", justify="right", no_wrap=True)
-    table.add_column("gradients", justify="right", no_wrap=True)
-    table.add_column("speed", justify="right", no_wrap=True)
-    table.add_column("time", justify="right")
+    table.expect([record.solution for record in records], [record.case for record in records])
     for record, stored in verdicts:
-        colour = "green" if record.status is Status.PASSED else "red"
-        table.add_row(
-            escape(one_line(record.solution)),
-            record.case,
-            f"[{colour}]{record.status}[/{colour}]{_policy_text(record)}",
-            share_text(record.outputs),
-            share_text(record.gradients),
-            speed_text(record),
-            "stored" if stored else f"{record.total_s:.1f} s",
-        )
-    console.print(table)
+        table.add(record, stored)
+    table.finish()
+
+
+def _print_notes(console: Console, verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
+    records = [record for record, _ in verdicts]
+    if without := sum(record.has_no_own_kernel for record in records):
+        passed = sum(record.status is Status.PASSED for record in records)
+        console.print(f"passed: {passed} of {len(records)}, {without} with no kernel of its own")
     console.print("output, gradients: largest error over its budget (above 1 fails), and the tensor that had it")
     if any(record.device == "cpu" for record in records):
         console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
@@ -66,6 +133,8 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]], stream: TextI
         console.print(escape(line))
     if any(stored for _, stored in verdicts):
         console.print("time: stored is an answer from the store; --fresh judges again")
+    for line in unfit_lines(records):
+        console.print(escape(line))
     for line in rule_lines(records):
         console.print(escape(one_line(line)))
     for layer, whys in _missing_layers(records).items():
@@ -92,12 +161,14 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]], stream: TextI
 
 
 def _policy_text(record: EvaluationRecord) -> str:
-    """What a status rests on beside the usual: `` relaxed``, `` checked``, `` weakened``, `` replay``."""
+    """What a status rests on, as `` relaxed``, `` checked`` or `` unfit``, and whether an own kernel did any work."""
     said = {"relaxed": "precision" in record.policy, "checked": "check" in record.policy}
     said["weakened"] = bool(weakened(record.policy))
     said["replay"] = bool(record.replay)
+    said["unfit"] = bool(record.unfit)
     said["not timed"] = not record.policy.get("timing", True)
-    return "".join(f" {word}" for word, holds in said.items() if holds)
+    words = "".join(f" {word}" for word, holds in said.items() if holds)
+    return words + (NO_OWN_KERNEL_SUFFIX if record.has_no_own_kernel else "")
 
 
 def _told_in_full(record: EvaluationRecord) -> list[Finding]:
@@ -174,15 +245,22 @@ def _missing_layers(records: Sequence[EvaluationRecord]) -> dict[str, list[str]]
 
 
 def kernel_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """For each solution the kernels that it launched, all of its cases together, and how many were not its own."""
+    """For each solution the kernels that it launched, all of its cases together, and its own ones' share of the work.
+
+    The share is the lowest that a case has.
+    """
     by_solution: dict[str, dict[str, dict[str, bool]]] = {}
+    shares: dict[str, tuple[float, str]] = {}
     for record in records:
+        if record.own_share is not None:
+            lowest = shares.get(record.solution, (record.own_share, record.device))
+            shares[record.solution] = min(lowest, (record.own_share, record.device))
         for direction, uses in record.kernels.items():
             found = by_solution.setdefault(record.solution, {}).setdefault(direction, {})
             found.update({use.name.rpartition("::")[2] if use.own else use.name: use.own for use in uses})
     lines = []
     for solution, directions in by_solution.items():
-        words = []
+        words = [own_share_text(*shares[solution])] if solution in shares else []
         for direction, found in directions.items():
             own = [name for name, is_own in found.items() if is_own]
             others = len(found) - len(own)

@@ -13,7 +13,8 @@ from harness.scanning.python import Detector, Seen, is_setting
 _SETTER_NAMES = """
     set_default_dtype set_default_device set_default_tensor_type set_float32_matmul_precision
     use_deterministic_algorithms set_deterministic_debug_mode set_flush_denormal set_grad_enabled autocast amp.autocast
-    cuda.amp.autocast set_autocast_enabled cuda.set_device
+    cuda.amp.autocast set_autocast_enabled cuda.set_device autograd._enable_record_function
+    _C._autograd._enable_record_function
 """
 _SETTERS = frozenset(f"torch.{name}" for name in _SETTER_NAMES.split())
 

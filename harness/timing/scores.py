@@ -42,6 +42,7 @@ class Score:
         baseline: Name of the baseline.
         direction: ``forward`` or ``forward_backward``.
         passed: Candidates that passed, timed or not.
+        without_own: Of these, candidates that have no kernel of their own.
         failed: Candidates that did not pass.
         untimed: Candidates that passed, but have no certified speedup over this baseline.
         geometric_mean: Of the speedups of those that passed and were timed, with its 95 % interval: the uncertainty of
@@ -57,6 +58,7 @@ class Score:
     baseline: str
     direction: str
     passed: int
+    without_own: int
     failed: int
     untimed: int
     geometric_mean: Interval | None
@@ -82,6 +84,7 @@ def score(records: Iterable[EvaluationRecord], baseline: str, direction: str) ->
         baseline,
         direction,
         len(passed),
+        sum(record.has_no_own_kernel for record in passed),
         failed,
         untimed,
         mean,

@@ -6,6 +6,7 @@ On the CPU it is an anonymous shared file that the judge makes and both sides ma
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import sys
@@ -96,13 +97,18 @@ class Layout:
 
 
 def create_shared_file(size: int) -> int:
-    """An anonymous file of ``size`` bytes; the caller closes the descriptor."""
-    if sys.platform == "linux":
-        descriptor = os.memfd_create("harness-arena", os.MFD_CLOEXEC)
-    else:
+    """Creates an anonymous file of ``size`` bytes; the caller closes the descriptor.
+
+    On Linux the size is sealed: whoever truncated the file would end every process that has it mapped by ``SIGBUS``.
+    """
+    if sys.platform != "linux":
         descriptor, path = tempfile.mkstemp(prefix="harness-arena-")
         os.unlink(path)  # noqa: PTH108 - the path is only a way to a descriptor
+        os.ftruncate(descriptor, size)
+        return descriptor
+    descriptor = os.memfd_create("harness-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor
 
 

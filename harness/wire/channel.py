@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 
 MAX_MESSAGE_BYTES = 4 << 20
 _HEADER = struct.Struct("!I")
@@ -17,12 +18,19 @@ class FrameError(ValueError):
     """A frame that is larger than any honest message."""
 
 
-def send(channel: socket.socket, data: bytes, descriptor: int | None = None) -> None:
+def send(channel: socket.socket, data: bytes, descriptor: int | None = None, limit_s: float | None = None) -> None:
     """Send one frame, with a file descriptor where given.
+
+    Args:
+        channel: The socket.
+        data: What to send.
+        descriptor: A file descriptor to send along.
+        limit_s: Seconds that sending may take, however slowly the other side reads; None for no limit.
 
     Raises:
         FrameError: The data is larger than ``MAX_MESSAGE_BYTES``.
         ChannelClosed: The other side is gone.
+        BlockingIOError: The time is up; a part of the frame may have been sent.
     """
     if len(data) > MAX_MESSAGE_BYTES:
         raise FrameError(f"{len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
@@ -32,9 +40,19 @@ def send(channel: socket.socket, data: bytes, descriptor: int | None = None) -> 
             channel.sendall(header)
         else:
             socket.send_fds(channel, [header], [descriptor])
-        channel.sendall(data)
+        if limit_s is None:
+            channel.sendall(data)
+        else:
+            _sent_in_time(channel, memoryview(data), time.monotonic() + limit_s)
     except (BrokenPipeError, ConnectionResetError) as error:
         raise ChannelClosed(str(error)) from None
+
+
+def _sent_in_time(channel: socket.socket, left: memoryview, end: float) -> None:
+    while left:
+        left = left[channel.send(left) :]
+        if left and time.monotonic() > end:
+            raise BlockingIOError("the other side reads too slowly")
 
 
 def receive(channel: socket.socket) -> tuple[bytes, int | None]:

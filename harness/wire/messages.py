@@ -17,6 +17,8 @@ from typing import Any
 
 from harness.records import CompiledKernel
 
+#: Which instance ``Forward.aside`` calls.
+SAME_INSTANCE, ANOTHER_INSTANCE = "same", "another"
 #: No count, size or line is larger.
 MAX_INTEGER = 1 << 64
 
@@ -116,9 +118,20 @@ class Construct:
 
 @dataclass(frozen=True)
 class Forward:
-    """Copy the state in, then call the instance; ``buffers`` has the buffers to copy out afterwards, and where to.
+    """Copy the state in and call the instance, then copy its outputs out.
 
-    With ``again`` the instance is called once more, on other values, before anything of its first result is read.
+    Attributes:
+        inputs: The arguments.
+        state: Parameters and buffers by the candidate's names.
+        outputs: Where the outputs go.
+        buffers: The buffers to copy out afterwards, and where to.
+        differentiate: Whether autograd records the call.
+        thread_order: The order in which the emulator runs threads.
+        order_seed: Seed of torch's generators, and of a random order of threads.
+        frozen: What needs no gradient in this trial, by ``input_key`` or the candidate's parameter name.
+        aside: Which instance is called on other values before the result is read: none (empty), ``SAME_INSTANCE``
+            or ``ANOTHER_INSTANCE``.
+        calls: How many times the instance is called; the outputs of the last call are copied out.
     """
 
     inputs: tuple[Value, ...]
@@ -128,19 +141,26 @@ class Forward:
     differentiate: bool
     thread_order: str
     order_seed: int
-    again: bool
+    frozen: tuple[str, ...] = ()
+    aside: str = ""
+    calls: int = 1
 
 
 @dataclass(frozen=True)
 class Backward:
     """Differentiate the last outputs with these cotangents; results go to the regions of the leaves.
 
-    ``input_gradients`` are (position in the inputs, region), ``state_gradients`` (parameter name, region).
+    Attributes:
+        cotangents: One region per output.
+        input_gradients: Position in the inputs, and region.
+        state_gradients: Parameter name, and region.
+        expanded: Whether each cotangent is the first element of its region, expanded to the region's shape (stride 0).
     """
 
     cotangents: tuple[Region, ...]
     input_gradients: tuple[tuple[int, Region], ...]
     state_gradients: tuple[tuple[str, Region], ...]
+    expanded: bool = False
 
 
 @dataclass(frozen=True)
@@ -248,7 +268,7 @@ class Go:
 
 @dataclass(frozen=True)
 class Trace:
-    """Run forward as in the last ``Forward``, and backward where one is given; say which kernels that launched."""
+    """Run forward as in the last ``Forward``, and backward where one is given; say what that and earlier calls ran."""
 
     backward: Backward | None
 
@@ -445,16 +465,42 @@ class Launched:
 
 
 @dataclass(frozen=True)
-class Traced:
-    """The kernels of both directions, in the order of their first launch; ``seen`` is false where none can be seen.
+class Work:
+    """What all judged calls of an instance did on the emulator.
 
-    ``operators`` has torch's heavy operators by direction, and how often each ran.
+    Attributes:
+        forwards: How many forwards there were.
+        threads: Threads of the candidate's own kernels.
+        elements: Elements of the largest tensor that each of torch's operators was given, summed over those that
+            compute something.
+    """
+
+    forwards: int
+    threads: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What calls launched and which of torch's operators they ran.
+
+    Attributes:
+        seen: Whether kernels can be seen at all.
+        forward: The kernels of a forward, in the order of their first launch.
+        backward: Those of its backward.
+        inference: Those of a forward without gradients, as it is timed; empty on the emulator.
+        operators: Torch's heavy operators by direction, and how often each ran in one call at most.
+        work: What all judged calls did; None on a GPU.
+        refused: Of each build that failed so far, its first telling line.
     """
 
     seen: bool
     forward: tuple[Launched, ...]
     backward: tuple[Launched, ...]
+    inference: tuple[Launched, ...]
     operators: dict[str, dict[str, int]]
+    work: Work | None
+    refused: tuple[str, ...]
 
 
 @dataclass(frozen=True)

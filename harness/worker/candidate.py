@@ -6,11 +6,13 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
+from harness.files import StrangeEncoding, declared_encoding, read_source
 from harness.wire.arena import Arena, dtype_name
 from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, Time, Value, input_key
 from harness.wire.structure import tensors_of
@@ -31,8 +33,14 @@ def import_solution(path: str) -> ModuleType:
     """Import a solution file.
 
     Raises:
-        ContractError: It defines no ``ModelNew``, or a malformed ``PARAMETER_MAP``.
+        ContractError: It defines no ``ModelNew``, a malformed ``PARAMETER_MAP``, or is no plain text.
     """
+    try:
+        declared_encoding(read_source(Path(path)))
+    except StrangeEncoding as error:
+        raise ContractError(str(error)) from None
+    except SyntaxError:
+        pass  # the import says it, with the line
     loader = importlib.machinery.SourceFileLoader(MODULE_NAME, path)  # whatever the file's ending
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
     if spec is None or spec.loader is None:
@@ -109,7 +117,8 @@ class Instance:
     def __init__(self, model: torch.nn.Module, arena: Arena):
         self.model = model
         self._arena = arena
-        self._inputs: dict[int, torch.Tensor] = {}
+        self._inputs: dict[int, tuple[Region, torch.Tensor]] = {}
+        self._frozen: list[torch.nn.Parameter] = []
         self._arguments: list[Any] = []
         self._outputs: list[torch.Tensor] | None = None
         self._command: Forward | None = None
@@ -133,20 +142,18 @@ class Instance:
     def prepare(self, command: Forward) -> None:
         """Take over a trial's inputs; nothing of the candidate runs."""
         self._command = command
-        self._arguments = [
-            self._input(position, value, command.differentiate) for position, value in enumerate(command.inputs)
-        ]
+        self._arguments = [self._input(position, value, command) for position, value in enumerate(command.inputs)]
+        for parameter in self._frozen:
+            parameter.requires_grad_()
+        parameters = dict(self.model.named_parameters())
+        self._frozen = [parameters[name] for name in command.frozen if name in parameters]
+        for parameter in self._frozen:
+            parameter.requires_grad_(False)
 
     def given(self, command: Backward | None = None) -> dict[str, list[torch.Tensor]]:
         """The arena's tensors that the candidate is given: the inputs, and a backward's cotangents."""
         inputs = [value for value in self._arguments if isinstance(value, torch.Tensor)]
-        cotangents = [self._arena.tensor(region) for region in command.cotangents] if command is not None else []
-        return {"input": inputs, "cotangent": cotangents}
-
-    def forward(self) -> Any:
-        """Call the candidate with the trial's state; returns what it returned."""
-        self.set_state()
-        return self.call()
+        return {"input": inputs, "cotangent": self._cotangents(command) if command is not None else []}
 
     def call(self) -> Any:
         """Call the candidate with the state that it has; nothing else runs."""
@@ -157,15 +164,19 @@ class Instance:
         self._outputs = tensors_of(result)
         return result
 
-    def call_aside(self) -> None:
-        """Call the candidate on other values, and drop what it returns.
+    def call_aside(self, model: torch.nn.Module) -> None:
+        """Call a model on other values, and drop what it returns.
 
-        What it returned before, and what the backward of that needs, must not lie in memory that calls share. Floating
-        inputs are reversed, so that they are of the kind that the problem draws; others stay as they are.
+        What the candidate returned before, and what the backward of that needs, must not lie in memory that calls or
+        instances share. Floating inputs are reversed, so that they are of the kind that the problem draws; others stay
+        as they are.
+
+        Args:
+            model: This instance's model, or that of another instance.
         """
         assert self._command is not None
         with torch.set_grad_enabled(self._command.differentiate):
-            self.model(*(_reversed(value) for value in self._arguments))
+            model(*(_reversed(value) for value in self._arguments))
 
     def store_buffers(self, wanted: Sequence[tuple[str, Region]]) -> dict[str, str]:
         """Copy buffers into their regions; by name, why one was not."""
@@ -177,18 +188,28 @@ class Instance:
         return {name: fault for name, fault in faults.items() if fault}
 
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
-        """Call the candidate's backward; gradients by ``input_key`` or parameter name, None where there is none.
+        """Call the candidate's backward of the last forward, which ``call_anew`` makes where it has been used.
 
-        Each backward has a forward of its own, as in training: a candidate may free what it saved. Buffers begin anew
-        in each, parameters do not: who changes them in a forward goes on with what it made of them.
+        Returns:
+            Gradients by ``input_key`` or parameter name, None where there is none.
         """
-        if self._outputs is None:
-            self._set(dict(self.model.named_buffers()))
-            self.call()
         assert self._outputs is not None
         outputs, self._outputs = self._outputs, None
         leaves, cotangents = self._backward_arguments(command)
         return self._differentiate(outputs, leaves, cotangents)
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether there is a forward whose backward has not been called yet."""
+        return self._outputs is not None
+
+    def call_anew(self) -> None:
+        """Call the candidate for a further backward: each has a forward of its own, since it may free what it saved.
+
+        As in training, buffers begin anew in each, and parameters do not.
+        """
+        self._set(dict(self.model.named_buffers()))
+        self.call()
 
     def timed(self, command: Time, device: torch.device) -> tuple[float, float]:
         """What one call took, a forward without gradients or with its backward; see ``clock.timed``."""
@@ -286,10 +307,16 @@ class Instance:
     def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
         """The leaves to differentiate, by name, and the cotangents."""
         parameters = dict(self.model.named_parameters())
-        leaves = {input_key(position): self._inputs[position] for position, _ in command.input_gradients}
+        leaves = {input_key(position): self._inputs[position][1] for position, _ in command.input_gradients}
         leaves.update((name, parameters[name]) for name, _ in command.state_gradients if name in parameters)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        return wanted, [self._arena.tensor(region) for region in command.cotangents]
+        return wanted, self._cotangents(command)
+
+    def _cotangents(self, command: Backward) -> list[torch.Tensor]:
+        tensors = [self._arena.tensor(region) for region in command.cotangents]
+        if not command.expanded:
+            return tensors
+        return [one[(0,) * one.dim()].expand(one.shape) if one.numel() else one for one in tensors]
 
     @staticmethod
     def _differentiate(
@@ -308,13 +335,15 @@ class Instance:
         )
         return dict(zip(leaves, results, strict=True))
 
-    def _input(self, position: int, value: Value, differentiate: bool) -> Any:
+    def _input(self, position: int, value: Value, command: Forward) -> Any:
         if value.region is None:
             return decode_plain(value.plain or "null")
-        if position not in self._inputs:
-            tensor = self._arena.tensor(value.region)
-            self._inputs[position] = tensor.requires_grad_(differentiate and tensor.is_floating_point())
-        return self._inputs[position]
+        known = self._inputs.get(position)
+        if known is None or known[0] != value.region:
+            known = self._inputs[position] = value.region, self._arena.tensor(value.region)
+        _, tensor = known
+        needs_gradient = command.differentiate and input_key(position) not in command.frozen
+        return tensor.requires_grad_(needs_gradient and tensor.is_floating_point())
 
 
 def _reversed(value: Any) -> Any:

@@ -11,6 +11,8 @@ MAX_FILE_BYTES = 2 << 30
 MAX_OPEN_FILES = 4096
 #: Processes and threads. On each core a few pools of OpenMP threads and a compiler with its passes; CUDA's own.
 LEAST_PROCESSES, PROCESSES_PER_CORE = 1024, 16
+#: Queued signals and POSIX timers. The kernel counts them by user, and the default is some ten thousands.
+MAX_PENDING_SIGNALS = 1024
 
 
 def limit_memory(allowance: int) -> None:
@@ -31,6 +33,12 @@ def limit_files() -> None:
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _lower(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
+
+
+def limit_signals() -> None:
+    """Bounds queued signals and POSIX timers, so that some are left for other programs of the user (Linux)."""
+    if sys.platform == "linux":
+        _lower(resource.RLIMIT_SIGPENDING, MAX_PENDING_SIGNALS)
 
 
 def limit_processes(alone: bool) -> None:

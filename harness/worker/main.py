@@ -6,6 +6,7 @@ It runs untrusted code in its own process and is not trusted either: nothing it 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import socket
@@ -21,6 +22,7 @@ from harness import problems
 from harness.wire import channel
 from harness.wire.arena import Arena, region_bytes
 from harness.wire.messages import (
+    ANOTHER_INSTANCE,
     COMMANDS,
     Armed,
     Backward,
@@ -66,7 +68,7 @@ from harness.wire.messages import (
 from harness.wire.state import describe_state, set_modes
 from harness.wire.structure import taken_apart
 from harness.wire.values import decode_plain
-from harness.worker import failures, limits
+from harness.worker import failures, limits, profiling
 from harness.worker.candidate import (
     Instance,
     describe_output,
@@ -76,12 +78,14 @@ from harness.worker.candidate import (
     store,
 )
 from harness.worker.inspection import Inspection
-from harness.worker.operators import counted
 from harness.worker.platforms import Loader, platform_for
+from harness.worker.tally import BACKWARD, FORWARD, Tally
 from harness.worker.variants import Variants, forget
 
 MAX_MESSAGE_CHARACTERS = 10_000
 MAX_LOG_CHARACTERS = 500_000
+#: How many failed builds are told.
+MAX_REFUSED = 20
 #: Kept free so that a candidate which ran out of memory can still be described.
 RESERVE_BYTES = 32 << 20
 _STAGES = {
@@ -132,6 +136,8 @@ class Worker:
         self._make: Callable[[], torch.nn.Module] | None = None
         self._reserve: bytearray | None = bytearray(RESERVE_BYTES)
         self._inspection = Inspection()
+        self._tally = Tally()
+        self._refused: list[str] = []
 
     def serve(self) -> None:
         """Answer commands until the judge closes the channel."""
@@ -198,8 +204,8 @@ class Worker:
             command.refused,
         )
         # A solution that imports torch's loader finds the harness's in its place.
-        cpp_extension.load_inline = self._loader.load_inline
-        cpp_extension.load = self._loader.load
+        cpp_extension.load_inline = self._noted(self._loader.load_inline)
+        cpp_extension.load = self._noted(self._loader.load)
         with self._running():
             self._module = import_solution(command.solution)
         self._inspection.keep_flags()
@@ -232,6 +238,7 @@ class Worker:
             self.platform.synchronize()
         self._inspection.keep_flags()
         self._instance, self._make = Instance(model, arena), make
+        self._tally = Tally()
         return Constructed(tuple(describe_state(model)), self._built())
 
     def _forward(self, command: Forward) -> Outputs:
@@ -242,9 +249,15 @@ class Worker:
         self.platform.know(self._instance.given())
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self._running():
-            result = self._instance.forward()
-            if command.again:
-                self._instance.call_aside()
+            for _ in range(command.calls):
+                self._instance.set_state()
+                with self._watched(FORWARD):
+                    result = self._instance.call()
+            if command.aside:
+                self._inspection.restore_flags()
+                aside = self._aside(command.aside)
+                with self._watched(FORWARD):
+                    self._instance.call_aside(aside)
             self.platform.synchronize()
         self._inspection.restore_flags()
         structure, tensors = taken_apart(result)
@@ -259,12 +272,22 @@ class Worker:
         self.platform.synchronize()
         return Outputs(structure, tuple(described), faults, self._reports(), self._built())
 
+    def _aside(self, which: str) -> torch.nn.Module:
+        """The model that is called between a forward and the reading of its result."""
+        assert self._instance is not None
+        assert self._make is not None
+        return self._make() if which == ANOTHER_INSTANCE else self._instance.model
+
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
         assert self._arena is not None
         self.platform.know(self._instance.given(command))
         with self._running():
-            gradients = self._instance.gradients(command)
+            if not self._instance.has_outputs:
+                with self._watched(FORWARD):
+                    self._instance.call_anew()
+            with self._watched(BACKWARD):
+                gradients = self._instance.gradients(command)
             self.platform.synchronize()
         self._inspection.restore_flags()
         wanted = {input_key(position): region for position, region in command.input_gradients}
@@ -330,17 +353,57 @@ class Worker:
     def _trace(self, command: Trace) -> Traced:
         assert self._instance is not None
         instance, backward = self._instance, command.backward
-        operators: dict[str, dict[str, int]] = {"forward": {}, "backward": {}}
+        emulated = self.platform.device.type == "cpu"
         with self._running():
             instance.set_state()  # copies of ours, which are not the candidate's
             self.platform.synchronize()
-            forward = self.platform.launched(counted(instance.call, operators["forward"]))
+            # The emulator has watched the judged calls; on a GPU one more runs, in the way that is timed.
+            inference = [] if emulated else self.platform.launched(instance.step(None))
+            forward = self.platform.launched(instance.call)
             behind: list[Launched] | None = []
             if backward:
-                differentiate = counted(lambda: instance.gradients(backward), operators["backward"])
-                behind = self.platform.launched(differentiate)
+                behind = self.platform.launched(lambda: instance.gradients(backward))
+            if not emulated:
+                self._count_operators(backward)
         self._inspection.restore_flags()
-        return Traced(forward is not None, tuple(forward or ()), tuple(behind or ()), operators)
+        return Traced(
+            forward is not None,
+            tuple(forward or ()),
+            tuple(behind or ()),
+            tuple(inference or ()),
+            self._tally.operators,
+            self._tally.work if emulated else None,
+            tuple(self._refused),
+        )
+
+    def _count_operators(self, backward: Backward | None) -> None:
+        """Run once more under torch's profiler for its operators alone, which no emulator's runtime counts here."""
+        assert self._instance is not None
+        instance = self._instance
+        self._tally.add(FORWARD, profiling.operators(instance.call), 0)
+        if backward:
+            self._tally.add(BACKWARD, profiling.operators(lambda: instance.gradients(backward)), 0)
+
+    def _watched(self, direction: str) -> contextlib.AbstractContextManager[None]:
+        """A block in which the candidate runs once, in a judged call."""
+        return self.platform.watched(self._tally, direction)
+
+    def _noted(self, load: Callable[..., Any]) -> Callable[..., Any]:
+        """A loader of extensions that keeps the first telling line of each failure: the solution may swallow it."""
+
+        @functools.wraps(load)
+        def noted(*positional: Any, **options: Any) -> Any:
+            try:
+                return load(*positional, **options)
+            except Exception as error:
+                folder = f"{Path(self._solution).parent}/"
+                words = failures.describe(error, self._solution).replace(folder, "").splitlines()
+                told = next((line for line in words if "error" in line), words[0] if words else "")
+                if told not in self._refused and len(self._refused) < MAX_REFUSED:
+                    self._refused.append(told.strip()[:MAX_MESSAGE_CHARACTERS])
+                raise
+
+        return noted
 
     def _load_reference(self, command: LoadReference) -> Loaded:
         """Take the problem's own model for the candidate: this worker is the baseline, and trusted."""

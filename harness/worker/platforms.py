@@ -24,6 +24,7 @@ from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
 from harness.wire.messages import Compiled, Launched
 from harness.worker import profiling
+from harness.worker.tally import Tally
 
 
 class Loader(Protocol):
@@ -94,6 +95,14 @@ class Platform(Protocol):
 
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
         """Kernels that a call launches, and copies, in the order of their first launch; None where none can be seen."""
+
+    def watched(self, tally: Tally, direction: str) -> contextlib.AbstractContextManager[None]:
+        """A block in which the candidate runs once, in a judged call; adds what it does to a tally, where that shows.
+
+        Args:
+            tally: What the instance did so far.
+            direction: ``forward`` or ``backward``.
+        """
 
     def compiled(self, arch: str) -> Compiled:
         """What nvcc makes of the solution's CUDA sources; nothing where they have been built for a GPU already."""
@@ -179,6 +188,14 @@ class EmulatedPlatform:
         call()
         return [Launched(name, count, True, None) for name, count in self._session.take_launches().items()]
 
+    @contextlib.contextmanager
+    def watched(self, tally: Tally, direction: str) -> Iterator[None]:
+        """The runtime counts threads and operators in every call alike: none can tell that it is watched."""
+        self._session.take_threads()
+        self._session.take_operators()
+        yield  # a call that raised is no part of the tally, and may have left no memory for it
+        tally.add(direction, self._session.take_operators(), self._session.take_threads())
+
     def compiled(self, arch: str) -> Compiled:
         """What nvcc makes of what the loader was given."""
         return self._compile(arch)
@@ -220,6 +237,7 @@ class CudaPlatform:
         self._memory: cuda_memory.SharedDeviceMemory | None = None
         self._slots: cuda_memory.SharedDeviceMemory | None = None
         self._loader: CudaLoader | None = None
+        self._written: frozenset[str] = frozenset()
 
     def loader(
         self,
@@ -231,6 +249,7 @@ class CudaPlatform:
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """Torch's own loader, in folders of this worker's; nothing is checked here."""
+        self._written = profiling.triton_kernels(source_text(read_source(solution)))
         self._loader = CudaLoader(solution, cached, out_dir, on_build, self._capability, refused)
         return self._loader
 
@@ -277,7 +296,11 @@ class CudaPlatform:
 
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
         """What torch's profiler sees."""
-        return profiling.launched(call, self._loader.loaded if self._loader is not None else [])
+        return profiling.launched(call, self._loader.loaded if self._loader is not None else [], self._written)
+
+    def watched(self, tally: Tally, direction: str) -> contextlib.AbstractContextManager[None]:
+        """Nothing: judged calls run as timed ones do, without a profiler; ``launched`` sees the device's time."""
+        return contextlib.nullcontext()
 
     def compiled(self, arch: str) -> Compiled:
         """Nothing: they were built for this GPU."""

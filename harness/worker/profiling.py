@@ -1,10 +1,11 @@
-"""Which kernels a call launches on a GPU, as torch's profiler (CUPTI) sees them. Evidence, no proof."""
+"""What a call runs on a GPU, as torch's profiler (CUPTI) sees it: kernels, copies and operators. Evidence, no proof."""
 
 from __future__ import annotations
 
+import ast
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ _COPIES = ("Memcpy", "Memset")
 _MARKER = "spin_kernel"
 
 
-def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launched] | None:
+def launched(
+    call: Callable[[], Any], libraries: Sequence[Path], written: Collection[str] = ()
+) -> list[Launched] | None:
     """The kernels of one call, and the copies and fills that the driver did for it.
 
     Args:
         call: What to run; all its work is waited for.
         libraries: Files that the candidate built: what they define is its own.
+        written: Names of Triton kernels that its text defines, which are its own, too.
 
     Returns:
         One entry per kernel and per kind of copy, in the order of their first launch; None where the profiler sees
@@ -64,9 +68,56 @@ def launched(call: Callable[[], Any], libraries: Sequence[Path]) -> list[Launche
     return [
         Launched(name, len(spent), False, sum(spent), True, moved.get(name), aside[name])
         if name.startswith(_COPIES)
-        else Launched(names[name], len(spent), is_defined(names[name], texts), sum(spent), aside=aside[name])
+        else Launched(
+            names[name],
+            len(spent),
+            name in written or is_defined(names[name], texts),
+            sum(spent),
+            aside=aside[name],
+        )
         for name, spent in times.items()
     ]
+
+
+def operators(call: Callable[[], Any]) -> dict[str, tuple[int, int]]:
+    """Run a call and count torch's operators in it, those below Python's dispatch and of autograd's threads included.
+
+    Args:
+        call: What to run.
+
+    Returns:
+        By name in torch's schema how often each ran, and 0 elements, which nobody asks for on a GPU. Empty where the
+        profiler does not start; then the call has not run.
+    """
+    try:
+        profiler = profile(use_kineto=True, use_cpu=True, acc_events=True)
+        profiler.__enter__()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError):  # somebody else uses it
+        return {}
+    try:
+        call()
+    finally:
+        stopped = _stop(profiler)
+    counts: dict[str, tuple[int, int]] = {}
+    for event in (profiler.function_events or []) if stopped else []:
+        calls, elements = counts.get(event.name, (0, 0))
+        counts[event.name] = calls + 1, elements
+    return counts
+
+
+def triton_kernels(text: str) -> frozenset[str]:
+    """The names of the functions that a solution's text decorates as Triton kernels (``@triton.jit``)."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            decorators = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+            if any(ast.unparse(one) in ("triton.jit", "jit") for one in decorators):
+                found.add(node.name)
+    return frozenset(found)
 
 
 def bytes_moved(trace: Mapping[str, Any]) -> dict[str, int]:

@@ -14,7 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.processes import adopt_orphans, die_with_parent, show_memory, threads_of_this_process
+from harness.processes import (
+    adopt_orphans,
+    die_with_parent,
+    offer_to_out_of_memory_killer,
+    show_memory,
+    threads_of_this_process,
+)
 from harness.wire import channel
 from harness.worker.confinement import confine
 
@@ -138,6 +144,7 @@ class NewWorker:
         show_memory()  # as any program's: there is nothing of the judge's in it
         confined = []
         if readable is not None:
+            offer_to_out_of_memory_killer()
             if sys.platform == "linux" and threads_of_this_process() != 1:  # confinement would not reach the others
                 print("a worker must begin with one thread", file=sys.stderr)
                 return 1

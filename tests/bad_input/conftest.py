@@ -169,7 +169,7 @@ class Place:
 
 @pytest.fixture(scope="session")
 def runtime(home: Path) -> Path:
-    """The emulator's runtime, built once."""
+    """The folder of the emulator's runtime."""
     build_runtime(home / "emulator")
     return home / "emulator"
 

@@ -205,7 +205,7 @@ def taken_of(root: Path, data: bytes) -> tuple[str | None, HarnessError | None]:
     return target.read_bytes().decode(), None
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(answer=ANSWERS)
 @example(answer="```python\nclass ModelNew: pass\n```")
 @example(answer="class ModelNew: pass")

@@ -120,13 +120,17 @@ def test_what_is_finished_is_kept_and_the_same_command_goes_on(new_place: Place)
 
 
 def test_a_reader_that_has_enough_ends_the_program_quietly(new_place: Place) -> None:
-    for name in "abc":
-        new_place.write(f"solutions/tiny/{name}.py", solution() + f"# {name}\n")
+    waits = "open('reached', 'a').close()\nwhile not os.path.exists('closed'): time.sleep(0.01)"
+    for name, forward in (("a", "pass"), ("b", waits), ("c", "pass")):
+        new_place.write(f"solutions/tiny/{name}.py", solution(forward) + f"# {name}\n")
     with new_place.begin("evaluate", "--case", "odd", "--device", "cpu", "--json") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()
-        process.stdout.close()
+        wait_for(lambda: is_reached(new_place), process)
+        process.stdout.close()  # before there is a second line
+        for mark in new_place.tmp.glob("harness-worker-*/reached"):
+            mark.with_name("closed").touch()
         assert process.stderr.read() == ""
     assert process.returncode == 130
     assert new_place.left_behind() == []

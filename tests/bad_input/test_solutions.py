@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from harness.emulator.toolchain import build_runtime
+from harness.files import StrangeEncoding, declared_encoding, source_text
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.handle import Limits
 from harness.judge.policy import Policy, Surroundings
@@ -76,26 +78,33 @@ CANDIDATES = [
     Candidate("subclass", solution("class Lazy(torch.Tensor): pass", result="torch.tanh(x * self.w).as_subclass(Lazy)"), "WRONG_OUTPUT", "returned Lazy"),
     Candidate("sparse", solution(result="torch.tanh(x * self.w).to_sparse()"), "WRONG_OUTPUT", "torch.sparse_coo"),
     Candidate("no_words", solution(RAISING_STR), "RUNTIME_ERROR", "Odd (its __str__ raised ValueError)"),
-    Candidate("ignores_signals", solution(f"[signal.signal(one, signal.SIG_IGN) for one in (1, 2, 15)]\n{LOOP}"), "TIMEOUT", "forward after 8 s"),
     Candidate("honest", HONEST, "PASSED"),
+]  # fmt: skip
+#: What ends by the time limit alone, and what comes behind it.
+ENDLESS = [
+    Candidate("ignores_signals", solution(f"[signal.signal(one, signal.SIG_IGN) for one in (1, 2, 15)]\n{LOOP}"), "TIMEOUT", "forward after 8 s"),
+    Candidate("honest_behind_it", HONEST + "# behind\n", "PASSED"),
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def rows(place: Place) -> dict[str, dict[str, Any]]:
-    """All of them in one command, the honest one last; rows by name."""
-    for candidate in CANDIDATES:
-        place.write(f"{candidate.name}.py", candidate.text)
-    names = [f"{candidate.name}.py" for candidate in CANDIDATES]
-    chosen = ["--problem", "tiny", "--case", "odd", "--device", "cpu", "--timeout", "8", "--ahead", "0"]
-    ran = place("evaluate", *names, *chosen, "--json")
-    assert ran.code == 1, ran.err
-    assert "Traceback" not in ran.err
-    assert [row["solution"] for row in ran.rows] == names
-    return {row["solution"].removesuffix(".py"): row for row in ran.rows}
+    """All of them in two commands, an honest one last in each; rows by name."""
+    rows: dict[str, dict[str, Any]] = {}
+    for candidates, limit_s in ((CANDIDATES, "600"), (ENDLESS, "8")):
+        for candidate in candidates:
+            place.write(f"{candidate.name}.py", candidate.text)
+        names = [f"{candidate.name}.py" for candidate in candidates]
+        chosen = ["--problem", "tiny", "--case", "odd", "--device", "cpu", "--timeout", limit_s, "--ahead", "0"]
+        ran = place("evaluate", *names, *chosen, "--json")
+        assert ran.code == 1, ran.err
+        assert "Traceback" not in ran.err
+        assert [row["solution"] for row in ran.rows] == names
+        rows |= {row["solution"].removesuffix(".py"): row for row in ran.rows}
+    return rows
 
 
-@pytest.mark.parametrize("candidate", [pytest.param(one, id=one.name) for one in CANDIDATES])
+@pytest.mark.parametrize("candidate", [pytest.param(one, id=one.name) for one in (*CANDIDATES, *ENDLESS)])
 def test_each_gets_its_status(candidate: Candidate, rows: dict[str, dict[str, Any]]) -> None:
     row = rows[candidate.name]
     assert row["status"] == candidate.status, row["message"]
@@ -108,24 +117,12 @@ def test_nothing_is_left_and_every_record_is_kept(place: Place, rows: dict[str, 
     assert [row["record"] for row in kept] == [row["record"] for row in rows.values()]
 
 
-def test_a_late_build_has_its_own_limit(place: Place) -> None:
-    place.write("slow.py", solution(init=BUILD.replace("return 7", "return 8")))
-    ran = place(
-        "evaluate",
-        "slow.py",
-        "--problem",
-        "tiny",
-        "--case",
-        "odd",
-        "--device",
-        "cpu",
-        "--json",
-        "--build-timeout",
-        "0.01",
-    )
-    (row,) = ran.rows
+def test_a_late_build_has_its_own_limit(new_place: Place) -> None:
+    new_place.write("slow.py", solution(init=BUILD))
+    chosen = ["--problem", "tiny", "--case", "odd", "--device", "cpu", "--build-timeout", "0.01"]
+    (row,) = new_place("evaluate", "slow.py", *chosen, "--json").rows
     assert (row["status"], "--build-timeout" in row["message"]) == ("TIMEOUT", True), row["message"]
-    assert place.left_behind() == []
+    assert new_place.left_behind() == []
 
 
 def folder(path: Path) -> None:
@@ -179,11 +176,24 @@ def test_with_no_memory_left_it_is_still_said(new_place: Place, runtime: Path) -
     hoards = "self.kept = []\nwhile True: self.kept.append([None] * 50)"
     new_place.write("solutions/tiny/hoards.py", solution(hoards))
     (candidate,) = select(new_place.root, ["tiny"], None)
-    (libraries,) = runtime.glob("runtime-*")
-    paths = {"core": str(libraries / "libcuemu.so"), "torch": str(libraries / "libcuemu_torch.so")}
+    libraries = build_runtime(runtime)  # other tests may have built another beside it, with a compiler of their own
+    paths = {"core": str(libraries.core), "torch": str(libraries.torch)}
     workers = Workers("cpu", paths, 200 << 20)
     surroundings = Surroundings.of_this_machine(new_place.home, "g++", "cpu")
     judge = CandidateJudge(candidate, Policy("cpu", "ab", Limits(60, 60)), surroundings, workers)
     record = judge.evaluate("odd", {"n": 5})
     workers.close()
     assert (record.status, record.message) == ("OUT_OF_MEMORY", "forward: line 25: MemoryError")
+
+
+@pytest.mark.parametrize("declared", ["punycode", "unicode_escape", "utf-7", "rot13"])
+def test_a_text_is_decoded_by_plain_encodings_alone(declared: str) -> None:
+    text = f"# coding: {declared}\n".encode() + b"a" * 100_000
+    with pytest.raises(StrangeEncoding, match="use UTF-8"):
+        declared_encoding(text)
+    assert source_text(text) == text.decode()
+
+
+def test_a_declaration_is_looked_for_where_python_looks() -> None:
+    assert declared_encoding(b"#\r#\r# coding: latin-1\n") == "utf-8"
+    assert source_text("# coding: latin-1\nx = 'é'\n".encode("latin-1")) == "# coding: latin-1\nx = 'é'\n"

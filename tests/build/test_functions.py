@@ -48,18 +48,127 @@ def test_signatures_and_kernels_are_refused(functions: Any, cpp: Any, cuda: Any,
         (["twice"], "torch::Tensor twice(torch::Tensor x, int64_t n);", CUDA),
         (["scale"], "torch::Tensor scale(torch::Tensor x);", KERNEL + HOST.replace("twice", "scale")),  # an overload
         (["scale"], HOST.replace("twice", "scale"), KERNEL),
-        (["scale"], "", "// __global__ void scale(int n) {}\nvoid scale(int n) {}"),
-        (["scale"], "", 'const char* text = "__global__ void scale(int n) {}";\nvoid scale(int n) {}'),
-        (["scale"], "", "void other() { scale<<<1, 2>>>(3); }"),
+        (["scale"], "void scale(int n);", "// __global__ void scale(int n) {}\nvoid scale(int n) {}"),
+        (
+            ["scale"],
+            "void scale(int n);",
+            'const char* text = "__global__ void scale(int n) {}";\nvoid scale(int n) {}',
+        ),
+        (["scale"], "void scale(int n);", "void other() { scale<<<1, 2>>>(3); }"),
         (["at::relu"], "", CUDA),
         (None, None, None),
         (3, b"", 4.5),
-        (["scale"], "", KERNEL + "auto scale(torch::Tensor x) -> torch::Tensor { return x; }"),
+        (
+            ["scale"],
+            "torch::Tensor scale(torch::Tensor x);",
+            KERNEL + "auto scale(torch::Tensor x) -> torch::Tensor { return x; }",
+        ),
         (["", " ", "*"], "((((", "scale(((("),
+        # Long texts, which must not take long: every search is bounded.
+        (["scale"], "scale;", "scale(" * 20_000),
+        (["scale"], "scale;" + 'R"x(' * 20_000, "scale"),
     ],
 )
 def test_what_might_build_is_left_to_the_compiler(functions: Any, cpp: Any, cuda: Any) -> None:
     check_functions("m", functions, cpp, cuda)
+
+
+PASTING = "#define PASTED(a, b) a##b\n"
+BOUND = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }\n'
+DECLARED = "torch::Tensor twice(torch::Tensor x);\n"
+
+
+@pytest.mark.parametrize(
+    ("functions", "cpp", "cuda", "words"),
+    [
+        (["twice"], "", CUDA, "which cpp_sources does not declare: put the declaration of the one in cuda_sources"),
+        (["twice"], "// twice is in the other source\n#include <vector>\n", CUDA, "does not declare"),
+        (["twice"], "int q = '\"'; /* twice */ const char* t = \"twice\", c = 't';", CUDA, "does not declare"),
+        (["thrice"], DECLARED, CUDA, "'thrice', which cpp_sources does not declare: no source defines it"),
+        (["twice"], "", "", "no source defines it"),
+        (["twice"], DECLARED, "", "'twice', which cpp_sources declares and no source defines: add its body"),
+        (["twice"], "at::Tensor twice(int64_t n,\n    const at::Tensor& x);", KERNEL, "no source defines: add its"),
+        (["twice"], DECLARED + BOUND, CUDA, "both define the Python module"),
+        (["twice"], DECLARED, CUDA + BOUND, "Remove PYBIND11_MODULE from the source, or leave functions out."),
+        ([], DECLARED + BOUND.replace("TORCH_EXTENSION_NAME", "m"), CUDA, "is defined twice"),
+        ("twice", "#ifdef A\n#define B\n#endif\n" + DECLARED + BOUND, CUDA, "is defined twice"),
+    ],
+)
+def test_what_cannot_build_is_refused_from_the_text(functions: Any, cpp: Any, cuda: Any, words: str) -> None:
+    flags = (["-O3", "-std=c++17"], "--use_fast_math -gencode arch=compute_90,code=sm_90", None)
+    with pytest.raises(BuildFailed) as caught:
+        check_functions("m", functions, cpp, cuda, flags)
+    assert words in caught.value.message
+    assert "load_inline('m')" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("functions", "cpp", "cuda"),
+    [
+        # Declared in some way or other.
+        (["twice"], 'extern "C" {\ntorch::Tensor\ntwice\n(torch::Tensor x)\n;}', CUDA),
+        (["twice"], '[[nodiscard]] __attribute__((visibility("default"))) ' + DECLARED, CUDA),
+        (["twice"], "torch::Tensor tw\\\nice(torch::Tensor x);", CUDA),
+        (["twice"], "namespace n { static torch::Tensor twice(torch::Tensor x) { return x; } } using n::twice;", ""),
+        (["twice"], "template <class T> T twice(T x) { return x; } template torch::Tensor twice(torch::Tensor);", ""),
+        (["twice"], "#define DECLARE(name) torch::Tensor name(torch::Tensor x)\nDECLARE(twice);", CUDA),
+        (["twice_f"], "#define F(name) torch::Tensor name##_f(torch::Tensor x) { return x; }\nF(twice)", ""),
+        (["twice_f"], "#define F(name) torch::Tensor name%:%:_f(torch::Tensor x) { return x; }\nF(twice)", ""),
+        (["twice"], "char a = '\"'; torch::Tensor twice(torch::Tensor x); char b = '\"';", CUDA),
+        (["twice"], "long n = 1'000; torch::Tensor twice(torch::Tensor x); long k = 2'000;", CUDA),
+        (["twice"], 'auto s = u8R"(" // )"; torch::Tensor twice(torch::Tensor x);', CUDA),
+        (["twice"], 'auto s = "//"; torch::Tensor twice(torch::Tensor x);', CUDA),
+        (["twice"], "auto twice = [](torch::Tensor x) { return x; };", ""),
+        (["twice"], "#if 0\n" + DECLARED + "#endif", CUDA),
+        # It may come from elsewhere.
+        (["twice"], '#include "twice.h"', ""),
+        (["twice"], "#include </opt/twice.h>", ""),
+        (["twice"], "#define H <twice.h>\n#  include H", ""),
+        (["getpid"], "#include <unistd.h>", ""),
+        # Declared, and defined in a way that is not looked into.
+        (["twice"], "std::function<torch::Tensor(torch::Tensor)> twice(impl);", ""),
+        (["twice"], DECLARED + "torch::Tensor (twice)(torch::Tensor x) { return x; }", ""),
+        (["twice"], DECLARED, "#define NAME twice\ntorch::Tensor NAME(torch::Tensor x) { return x; }"),
+        (["twice"], DECLARED, '#include "twice.cuh"'),
+        (["twice"], DECLARED, "#define F(a) torch::Tensor tw##a(torch::Tensor x) { return x; }\nF(ice)"),
+        # One module.
+        (None, DECLARED + BOUND, CUDA),
+        (["twice"], DECLARED + "// " + BOUND, CUDA),
+        (["twice"], DECLARED + "#ifdef STANDALONE\n" + BOUND + "#endif", CUDA),
+        (["twice"], DECLARED + BOUND.replace("TORCH_EXTENSION_NAME", "another"), CUDA),
+        (["twice"], "#define TORCH_EXTENSION_NAME another\n" + DECLARED + BOUND, CUDA),
+        (["twice"], DECLARED + "#define BIND " + BOUND, CUDA),
+        (["twice"], DECLARED + 'const char* help = R"(\n' + BOUND + ')";', CUDA),
+    ],
+)
+def test_a_source_that_may_build_is_compiled(functions: Any, cpp: Any, cuda: Any) -> None:
+    check_functions("m", functions, cpp, cuda)
+
+
+@pytest.mark.parametrize(
+    "flags", [["-Dtwice=other"], "-I/opt/own", ["-include", "own.h"], ["@flags"], (None, [Path("/opt/own")]), "own.o"]
+)
+def test_a_flag_may_bring_what_the_text_lacks(flags: Any) -> None:
+    check_functions("m", ["twice"], "", "", flags)
+
+
+def test_a_library_may_define_what_the_text_declares() -> None:
+    check_functions("m", ["twice"], DECLARED, "", (), ["-lown"])
+    with pytest.raises(BuildFailed, match="no source defines"):
+        check_functions("m", ["twice"], DECLARED, "", (), [])
+
+
+def test_no_compiler_runs_for_what_is_known_from_the_text(tmp_path: Path) -> None:
+    solution = tmp_path / "solution.py"
+    solution.write_text("")
+    began: list[str] = []
+    for loader in (
+        InlineLoader(solution, "", {}, tmp_path, lambda *told: began.extend(told)),
+        CudaLoader(solution, {}, tmp_path, lambda *told: began.extend(told), (9, 0)),
+    ):
+        with pytest.raises(BuildFailed, match="does not declare"):
+            loader.load_inline(name="m", cpp_sources="", cuda_sources=CUDA, functions=["twice"])
+    assert began == []
 
 
 @pytest.mark.parametrize(
@@ -117,5 +226,5 @@ def test_a_failed_build_for_a_gpu_says_what_is_not_declared(tmp_path: Path, monk
     solution.write_text("")
     loader = CudaLoader(solution, {}, tmp_path / "out", lambda *_: None, (9, 0))
     with pytest.raises(BuildFailed, match="'twice', which cpp_sources does not declare") as caught:
-        loader.load_inline(name="m", cpp_sources=[""], cuda_sources=[CUDA], functions=["twice"])
+        loader.load_inline(name="m", cpp_sources=[""], cuda_sources=[PASTING + CUDA], functions=["twice"])
     assert caught.value.message.splitlines()[1] == "m does not build:"

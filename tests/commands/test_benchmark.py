@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harness.executors import local
+from harness.executors.lanes import Wanted, lanes_on
 from harness.executors.ledger import Ledger
 from harness.executors.plan import Job
-from harness.executors.session import opened
-from harness.judge.evaluation import TRIALS
+from harness.judge.blanks import TRIALS
 from harness.judge.handle import Limits
 from harness.judge.policy import Policy
 from harness.problems import read_problem
@@ -54,12 +54,12 @@ def test_what_has_passed_is_judged_in_one_trial_more(tmp_path: Path, home: Path)
     job = Job(candidate, (("odd", candidate.problem.case("odd")),))
 
     def judged() -> EvaluationRecord:
-        (outcome,) = local.run([job], policy, session, ledger, lambda _: None, confirms=True)
+        (outcome,) = local.run([job], policy, lanes, ledger, lambda _: None, confirms=True)
         assert isinstance(outcome, local.Verdict)
         assert not outcome.stored
         return outcome.record
 
-    with Store(tmp_path, writable=True) as store, opened("cpu", home) as session:
+    with Store(tmp_path, writable=True) as store, lanes_on(["cpu"], Wanted(home)) as lanes:
         policy = Policy("cpu", "5eed" * 8, Limits(60.0, 60.0))
         ledger = Ledger(store, "run-0", fresh=True, seed=None)
         assert (judged().trials, judged().trials) == (TRIALS, 1)

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from harness.build.cache import MAX_TOTAL_BYTES
 from harness.build.housekeeping import clear, hold
 from harness.errors import HarnessError
 from harness.executors.tools import tools_for
 
 Harness = Callable[..., Any]
-NOTHING = {"entries": 0, "libraries": 0, "bytes": 0, "kept": []}
+NOTHING = {"entries": 0, "libraries": 0, "bytes": 0, "kept": [], "max_bytes": None}
 CONTENT = {
     "builds/aa11/0123456789abcdef.so": 3000,
     "builds/aa11/0123456789abcdee.so": 500,
@@ -29,10 +30,10 @@ CONTENT = {
     "references/counts/0123.json": 24,
 }
 COUNTED = {
-    "builds": {"entries": 2, "libraries": 3, "bytes": 3564, "kept": []},
-    "emulator": {"entries": 1, "libraries": 2, "bytes": 3000, "kept": []},
-    "logs": {"entries": 1, "libraries": 0, "bytes": 70, "kept": []},
-    "references": {"entries": 2, "libraries": 1, "bytes": 1024, "kept": []},
+    "builds": {"entries": 2, "libraries": 3, "bytes": 3564, "kept": [], "max_bytes": MAX_TOTAL_BYTES},
+    "emulator": {"entries": 1, "libraries": 2, "bytes": 3000, "kept": [], "max_bytes": None},
+    "logs": {"entries": 1, "libraries": 0, "bytes": 70, "kept": [], "max_bytes": None},
+    "references": {"entries": 2, "libraries": 1, "bytes": 1024, "kept": [], "max_bytes": None},
 }
 STORE = ("store.db", "store.db-wal", "store.db-shm")
 
@@ -61,7 +62,7 @@ def test_info_counts_and_clear_removes_all_but_the_store(harness: Harness, used:
     told = harness("cache", "info", "--home", used)
     assert [line.split() for line in told.out.splitlines()] == [
         [str(used)],
-        ["builds", "2", "solutions", "3", "libraries", "3.5", "KiB"],
+        ["builds", "2", "solutions", "3", "libraries", "3.5", "KiB", "of", "8.0", "GiB"],
         ["emulator", "1", "runtimes", "2", "libraries", "2.9", "KiB"],
         ["logs", "1", "logs", "0", "libraries", "70", "B"],
         ["references", "2", "kinds", "1", "libraries", "1.0", "KiB"],
@@ -84,7 +85,8 @@ def test_a_missing_home_is_empty_and_stays_missing(harness: Harness, tmp_path: P
     ran = harness("cache", *words, "--json", HARNESS_HOME=str(home))
     assert ran.code == 0, ran.err
     (row,) = ran.rows
-    assert [row["builds"], row["emulator"], row["logs"], row["references"]] == [NOTHING] * 4
+    assert row["builds"] == {**NOTHING, "max_bytes": MAX_TOTAL_BYTES}
+    assert [row["emulator"], row["logs"], row["references"]] == [NOTHING] * 3
     assert not home.exists()
 
 
@@ -106,9 +108,9 @@ def test_links_are_not_followed(harness: Harness, used: Path, tmp_path: Path) ->
 
 
 def test_a_runtime_that_an_evaluation_holds_stays(home: Path, tmp_path: Path) -> None:
-    tools_for("cpu", home)
+    built = Path(tools_for("cpu", home).libraries["core"]).parent
     mine = tmp_path / "home"
-    shutil.copytree(home / "emulator", mine / "emulator")
+    shutil.copytree(built, mine / "emulator" / built.name)
     tools = tools_for("cpu", mine)
     assert tools.held is not None
     core = Path(tools.libraries["core"])

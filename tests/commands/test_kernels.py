@@ -108,9 +108,10 @@ def test_own_kernels_are_counted_in_order(
     assert row["status"] == "PASSED", row["message"]
     assert uses(row) == {"forward": [("twice", 1, True), ("add_half", 2, True)], "backward": [("twice", 1, True)]}
     assert row["findings"] == []
+    assert row["own_share"] == 1.0
     assert all(use["device_ms"] is None for found in row["kernels"].values() for use in found)
     table = harness("evaluate", solution, *options).out
-    assert "forward twice, add_half; backward twice" in table
+    assert "forward twice, add_half; backward twice" in " ".join(table.split())  # a long path wraps the line
     shown = harness("show", row["record"]).out
     assert "forward: add_half, 2 times, its own" in shown
     (short,) = harness("evaluate", solution, *options, "--json", "--forward-only").rows
@@ -124,9 +125,41 @@ def test_a_solution_without_a_kernel_is_told_so(tmp_path: Path, harness: Callabl
     assert (row["status"], ran.code) == ("PASSED", 0)
     assert row["kernels"] == {"forward": [], "backward": []}
     assert [finding["kind"] for finding in row["findings"]] == ["no-own-kernel"]
+    assert row["own_share"] == 0.0
     table = harness("evaluate", solution, "--problem", problem, "--device", "cpu").out
     assert "forward none; backward none" in table
     assert "no-own-kernel: no kernel of the solution's own ran" in table
+
+
+SWALLOWED = PLAIN.replace(
+    "import torch.nn as nn",
+    """import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+try:
+    load_inline("broken", "", '__global__ void broken() { no_such_thing(); }', no_implicit_headers=True)
+except Exception:
+    pass
+""",
+)
+
+
+def test_a_swallowed_build_failure_is_told_in_the_table_and_may_be_refused(
+    tmp_path: Path, harness: Callable[..., Any]
+) -> None:
+    solution, problem = write(tmp_path, SWALLOWED)
+    ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu")
+    assert ran.code == 0
+    assert "PASSED, no kernel of its own" in ran.out
+    assert "passed: 1 of 1, 1 with no kernel of its own" in ran.out
+    assert "its build failed: answer.py:6: error: " in " ".join(ran.out.split())
+    assert "own kernels: 0 % of emulated work" in ran.out
+    refused = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--require-own-kernel", "--json")
+    (row,) = refused.rows
+    assert (refused.code, row["status"], row["rule"]) == (1, "CHEATED", "no-own-kernel")
+    assert row["policy"]["rules"] == {"no-own-kernel": "enforce"}
+    shown = harness("show", row["record"]).out
+    assert "own kernels: 0 % of emulated work" in shown
 
 
 def test_what_fails_is_not_traced(tmp_path: Path, harness: Callable[..., Any]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,8 @@ from harness.errors import HarnessError, UsageError
 from harness.records import Status
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+#: The longest that a process whose parent has gone may take to end on a busy machine.
+LIMIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +67,91 @@ def test_a_stream_is_read_as_there_is_room_and_faults_end_nothing(evaluator: Eva
     assert sorted(answer.entry.tag for answer in evaluator.stream(entries())) == [0, 1, 2, 3]
 
 
+def test_lanes_wait_for_no_entry_that_may_never_come(home: Path, problem: Path) -> None:
+    with Evaluator("cpu", home, lanes=2) as evaluator:
+        assert evaluator.evaluate(HONEST + "# lanes\n", problem, cases=["small"]).has_passed
+        (answer,) = evaluator.stream([Entry(HONEST + "# one\n", problem, cases=["small"])])
+        assert answer.has_passed
+        asked = [Entry("no_such_file.py", problem), Entry(WRONG + "# lanes\n", problem, cases=["small"], tag=1)]
+        answers = {answer.entry.tag: answer for answer in evaluator.stream(asked)}
+        assert isinstance(answers[None].error, UsageError)
+        assert answers[1].records[0].status == "WRONG_OUTPUT"
+
+
+def test_several_threads_may_ask(evaluator: Evaluator, problem: Path) -> None:
+    def asked(number: int) -> tuple[str, Status]:
+        text = (WRONG if number % 2 else HONEST) + f"# of a thread {number}\n"
+        if number < 2:
+            (answer,) = evaluator.stream([Entry(text, problem, cases=["small"], tag=number)])
+        else:
+            answer = evaluator.evaluate(text, problem, cases=["small"], tag=number)
+        return answer.entry.tag, answer.records[0].status
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(asked, range(4)))
+    assert found == [(0, "PASSED"), (1, "WRONG_OUTPUT"), (2, "PASSED"), (3, "WRONG_OUTPUT")]
+
+
+def test_a_stream_that_is_left_or_breaks_leaves_the_evaluator_whole(evaluator: Evaluator, problem: Path) -> None:
+    def entries(most: int) -> Iterator[Entry]:
+        for number in range(most):
+            yield Entry(HONEST + f"# left {number}\n", problem, cases=["small"], tag=number)
+        raise ArithmeticError("no more")
+
+    left = evaluator.stream(entries(3), ahead=2)
+    assert next(left).has_passed
+    left.close()  # type: ignore[attr-defined]
+    assert not evaluator.evaluate(WRONG, problem, cases=["small"]).has_passed
+    broken = evaluator.stream(entries(2), ahead=3)
+    assert {next(broken).entry.tag, next(broken).entry.tag} == {0, 1}
+    with pytest.raises(ArithmeticError, match="no more"):
+        next(broken)
+    assert evaluator.evaluate(HONEST, problem, cases=["small"]).has_passed
+    assert not evaluator._asked
+    assert not evaluator._answered
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"constants": {"n": object()}}, "constants: a object cannot be passed"),
+        ({"constants": {3: 4}}, "by the names"),
+        ({"cases": "small"}, "a list of names"),
+        ({"cases": ["small"], "constants": {"n": 4}}, "exclude each other"),
+        ({"candidate": b"answer.py"}, "must be a string or a path, not bytes"),
+        ({"problem": 3}, "must be a string or a path, not int"),
+    ],
+    ids=["value", "key", "cases", "both", "bytes", "number"],
+)
+def test_an_entry_that_means_nothing_is_told_and_ends_no_stream(
+    evaluator: Evaluator, problem: Path, changes: dict[str, Any], words: str
+) -> None:
+    asked = {"candidate": HONEST, "problem": problem, **changes}
+    entries = [Entry(**asked), Entry(HONEST, problem, cases=["small"], tag="good")]
+    answers = {answer.entry.tag: answer for answer in evaluator.stream(entries)}
+    assert words in str(answers[None].error)
+    assert answers["good"].has_passed
+    with pytest.raises(UsageError, match=words):
+        evaluator.evaluate(**asked)
+
+
+def test_a_forked_process_is_told_to_open_its_own(evaluator: Evaluator, problem: Path) -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            evaluator.evaluate(HONEST, problem, cases=["small"])
+        except HarnessError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"open one in each process" in os.read(read, 1000)
+    os.close(read)
+    os.close(write)
+    assert evaluator.evaluate(HONEST, problem, cases=["small"]).has_passed
+
+
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
@@ -92,7 +182,7 @@ def test_a_program_keeps_what_is_its_own_and_takes_the_judge_with_it(home: Path,
         assert program.stdout is not None
         judge = int(program.stdout.readline())
         program.kill()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT_S
     while not _has_ended(judge) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert _has_ended(judge)
@@ -116,3 +206,19 @@ def test_a_judge_that_is_lost_is_told(home: Path, problem: Path) -> None:
     with pytest.raises(UsageError, match="--device"):
         Evaluator("gpu", home)
     assert "Evaluator" in harness.__all__
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"timeout_s": 0}, {"timeout_s": math.nan}, {"build_timeout_s": "5"}, {"lanes": 0}, {"lanes": 1.5}, {"seed": "zz"}],
+    ids=str,
+)
+def test_settings_that_no_judge_can_work_with_are_refused(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(UsageError, match=name):
+        Evaluator(device="cpu", **settings)
+
+
+def test_a_negative_room_for_a_stream_is_refused(evaluator: Evaluator) -> None:
+    with pytest.raises(UsageError, match="ahead"):
+        list(evaluator.stream([], ahead=-5))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.kills import HONEST, PROBLEM, WRONG
-from harness.emulator.toolchain import build_runtime
+from harness.commands.lines import LineReader
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
@@ -64,15 +64,6 @@ class Stream:
 
 
 @pytest.fixture
-def own_home(home: Path, tmp_path: Path) -> Path:
-    """A HARNESS_HOME in which nothing has been judged; the emulator's runtime is everybody's."""
-    build_runtime(home / "emulator")
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "emulator").symlink_to(home / "emulator")
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def stream(own_home: Path, folder: Path) -> Iterator[Stream]:
     """A stream of candidates for the problem."""
     made = Stream(own_home, folder, "--problem", "problem.py", "--seed", "ab")
@@ -103,13 +94,17 @@ def test_lines_are_judged_as_they_come_and_bad_ones_are_left_out(stream: Stream)
     )
     code, rows, err = stream.end()
     assert code == 2
-    assert [(row["tag"], row["status"], row["stored"]) for row in rows] == [
+    refused, judged = [row for row in rows if row["status"] is None], [row for row in rows if row["status"]]
+    assert [(row["tag"], row["status"], row["stored"]) for row in judged] == [
         ("from a file", "WRONG_OUTPUT", False),
         ("the same again", "PASSED", True),
         ("", "PASSED", False),
         ("no program", "LOAD_ERROR", False),
     ]
-    assert [row["solution"] for row in rows] == ["answers/a_wrong.py", "the same again", "line 15", "no program"]
+    assert [row["solution"] for row in judged] == ["answers/a_wrong.py", "the same again", "line 15", "no program"]
+    assert [row["solution"] for row in refused] == [f"line {number}" for number in range(3, 13)]
+    assert [row["tag"] for row in refused if row["tag"]] == ["neither"]
+    assert all(row["error"].startswith(f"{row['solution']} of standard input: ") for row in refused)
     for number, words in (
         (3, "no JSON"),
         (4, "must be a JSON object"),
@@ -131,8 +126,56 @@ def test_a_line_names_its_problem_where_not_all_have_one(own_home: Path, folder:
     stream = Stream(own_home, folder)
     stream.write({"source": HONEST}, {"source": HONEST, "problem": "problem.py", "tag": "t"})
     code, rows, err = stream.end()
-    assert (code, [row["tag"] for row in rows]) == (2, ["t"])
+    assert (code, [(row["tag"], row["status"]) for row in rows]) == (2, [("", None), ("t", "PASSED")])
     assert "line 1 of standard input: it must say which 'problem'" in err
+
+
+def test_each_candidate_of_a_problem_that_does_not_run_gets_a_line(own_home: Path, folder: Path) -> None:
+    fault = "raise ArithmeticError('in it')\n"
+    (folder / "forward.py").write_text(PROBLEM.replace("return torch.tanh(x)", fault))
+    (folder / "body.py").write_text(PROBLEM + fault)
+    stream = Stream(own_home, folder, "--problem", "forward.py")
+    stream.write({"source": HONEST, "tag": "a"}, {"source": HONEST + "# b\n", "tag": "b"})
+    stream.write({"source": HONEST, "tag": "c", "problem": "body.py"}, {"source": HONEST, "problem": "problem.py"})
+    code, rows, err = stream.end()
+    assert code == 2
+    assert [(row["tag"], row["problem"], row["case"], row["status"]) for row in rows] == [
+        ("a", "forward", "small", None),
+        ("b", "forward", "small", None),
+        ("c", "body", "small", None),
+        ("", "problem", "small", "PASSED"),
+    ]
+    assert all("ArithmeticError: in it" in row["error"] for row in rows[:3])
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("lanes", ["1", "2"])
+def test_a_generator_may_wait_for_each_result_before_it_goes_on(own_home: Path, folder: Path, lanes: str) -> None:
+    stream = Stream(own_home, folder, "--problem", "problem.py", "--lanes", lanes)
+    for line in ({"source": HONEST}, {"source": WRONG}, {"tag": "no candidate"}, {"source": HONEST + "# again\n"}):
+        stream.write(b"\n", line)
+        row = stream.read()
+        assert row["status"] == (None if "tag" in line else "WRONG_OUTPUT" if line["source"] == WRONG else "PASSED")
+    assert stream.end()[0] == 2
+
+
+def test_a_line_that_is_too_long_is_refused_and_takes_no_memory() -> None:
+    read, write = os.pipe()
+    reader = LineReader(read, 10)
+    os.write(write, b"0123456789abcdef")
+    assert not reader.is_ready()
+    os.write(write, b"ghi")
+    assert not reader.is_ready()
+    os.write(write, b"jkl\nnext\nhalf")
+    assert reader.is_ready()
+    assert len(reader.readline()) > 11
+    assert reader.is_ready()
+    assert reader.readline() == b"next\n"
+    assert not reader.is_ready()
+    os.close(write)
+    assert reader.is_ready()
+    assert [reader.readline(), reader.readline()] == [b"half", b""]
+    os.close(read)
 
 
 def test_a_stream_goes_with_no_other_selector(harness: Callable[..., Any]) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kills import BROKEN, HONEST, KERNEL, PROBLEM, Batch, Killer
-from harness.emulator.toolchain import build_runtime
 from harness.store import Store
 from tests.conftest import Ran
 
@@ -20,11 +19,8 @@ Harness = Callable[..., Ran]
 
 
 @pytest.fixture
-def folder(home: Path, tmp_path: Path) -> Path:
-    """A folder with the problem and an empty HARNESS_HOME, but for the emulator's runtime."""
-    build_runtime(home / "emulator")
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "emulator").symlink_to(home / "emulator")
+def folder(own_home: Path, tmp_path: Path) -> Path:
+    """A folder with the problem; ``own_home`` is its ``home``."""
     Batch(tmp_path, 0)
     return tmp_path
 

@@ -27,8 +27,8 @@ def test_launches_are_listed_by_direction_without_times(harness: Harness) -> Non
     assert "the CPU emulator's times would say nothing" in backward
 
 
-def test_json_holds_the_same_and_nothing_is_stored(harness: Harness, tmp_path: Path) -> None:
-    (row,) = harness("profile", SOLUTION, "--device", "cpu", "--json", HARNESS_HOME=str(tmp_path)).rows
+def test_json_holds_the_same_and_nothing_is_stored(harness: Harness, own_home: Path) -> None:
+    (row,) = harness("profile", SOLUTION, "--device", "cpu", "--json", HARNESS_HOME=str(own_home)).rows
     assert (row["problem"], row["solution"], row["status"]) == ("group_norm", "group_norm/fused", "PASSED")
     assert row["case"] == "flat_2d"  # the smallest of those that fit
     assert [(use["name"], use["whose"], use["launches"]) for use in row["directions"]["backward"]] == [
@@ -36,8 +36,8 @@ def test_json_holds_the_same_and_nothing_is_stored(harness: Harness, tmp_path: P
         ("affine_gradients", "own", 1),
     ]
     assert all(use["device_ms"] is use["share"] is None for found in row["directions"].values() for use in found)
-    assert not (tmp_path / "store.db").exists()
-    assert (tmp_path / "builds").is_dir()
+    assert not (own_home / "store.db").exists()
+    assert (own_home / "builds").is_dir()
 
 
 def test_a_setting_makes_a_case_of_its_own(harness: Harness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from harness.emulator.toolchain import build_runtime
+from harness.store import Store
 
 Harness = Callable[..., Any]
 PROBLEM = """
@@ -144,8 +146,10 @@ def test_show_says_everything_and_the_command_that_repeats_it(place: Place) -> N
         [sys.executable, *words[1:], "--json", "--home", str(place.home)], capture_output=True, text=True, check=True
     )
     (repeated,) = [json.loads(line) for line in ran.stdout.splitlines()]
-    for name in ("outputs", "gradients", "status", "seed", "digest"):
+    for name in ("status", "seed", "digest"):
         assert repeated[name] == row[name], name
+    for name, bits in row["digests"].items():  # the last trial is on a draw that no other evaluation gets
+        assert repeated["digests"][name][:-1] == bits[:-1], name
     assert repeated["record"] != row["record"]
 
 
@@ -200,6 +204,34 @@ def test_export_holds_every_record(place: Place) -> None:
     assert rows[0]["status"] == "PASSED"
     assert rows[0]["speedup_forward"] == ""
     assert 0 < float(rows[0]["output_share"]) < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+2", "'=1+2"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\\x0d=1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("\x1b[31mred\x07\u202e", "\\x1b[31mred\\x07\\u202e"),
+        ('1 = 1, "quoted"\nsecond line', '1 = 1, "quoted"\nsecond line'),
+    ],
+)
+def test_a_cell_is_no_formula_and_drives_no_terminal(
+    harness: Harness, place: Place, tmp_path: Path, text: str, cell: str
+) -> None:
+    with Store(place.home) as store:
+        record = store.get(place.first.rows[0]["record"])  # type: ignore[attr-defined]
+    told = dataclasses.replace(record, message=text, solution=text, forward_ms=-1.5)
+    with Store(tmp_path / "other", writable=True) as store:
+        store.add(told, "")
+    ran = harness("export", "--csv", "--home", tmp_path / "other")
+    (row,) = csv.DictReader(io.StringIO(ran.out, newline=""))
+    assert (row["message"], row["solution"], row["forward_ms"]) == (cell, cell, "-1.5")
+    assert "\x1b" not in ran.out
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list", "records"], ["show", "{record}"], ["export", "--csv"]])

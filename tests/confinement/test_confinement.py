@@ -14,9 +14,10 @@ import pytest
 
 #: A candidate that makes attempts where it can reach the most, at import, and prints what came of each.
 WALKER = '''
-import ctypes, errno, json, os, pathlib, resource, signal, socket, subprocess, sys, tempfile, threading
+import ctypes, errno, fcntl, json, os, pathlib, resource, shutil, signal, socket, subprocess, sys, tempfile, threading
 import torch
 import torch.nn as nn
+import harness
 
 judge = os.getppid()
 libc = ctypes.CDLL(None, use_errno=True)
@@ -45,6 +46,21 @@ def processes_without_end():
     return ran.stdout
 
 
+def timers_without_end():
+    """Set up timers until no more are to be had, or more than the limit; delete them."""
+    numbers = []
+    try:
+        for _ in range(2000):
+            number = ctypes.c_int()
+            if libc.timer_create(1, None, ctypes.byref(number)):
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            numbers.append(number)
+    finally:
+        for number in numbers:
+            libc.timer_delete(number)
+    return len(numbers)
+
+
 FORKS = """
 import os, resource, signal
 children = []
@@ -58,6 +74,39 @@ finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 """
+
+
+def unchanged(path, change):
+    """Change a file; an error where the file is as before though the call may have said otherwise."""
+    before = os.stat(path)
+    change(path)
+    after = os.stat(path)
+    if [before.st_mode, before.st_mtime_ns, before.st_uid] == [after.st_mode, after.st_mtime_ns, after.st_uid]:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def by_descriptor(change):
+    """The same change by a descriptor that only reads."""
+    def act(path):
+        with open(path) as file:
+            change(file.fileno())
+    return act
+
+
+def control(*arguments):
+    """A command on a descriptor of a file that the user owns and that the candidate may read."""
+    with open(SOMEBODY_S) as file:
+        return fcntl.fcntl(file, *arguments)
+
+
+def order(command):
+    """A command of a file system on such a descriptor."""
+    with open(SOMEBODY_S) as file:
+        return fcntl.ioctl(file, command, bytearray(64))
+
+
+#: A file of the harness, which is the user's own where the user installed it, and can be read.
+SOMEBODY_S = harness.__file__
 
 
 def threads(count):
@@ -81,8 +130,10 @@ class ModelNew(nn.Module):
 X86 = os.uname().machine == "x86_64"
 PTRACE, READ_MEMORY, NAMESPACES, LIMITS, QUEUE = (101, 310, 272, 302, 129) if X86 else (117, 270, 97, 261, 138)
 CLONE, SHARED_MEMORY, QUEUE_OF_MESSAGES = (56, 29, 68) if X86 else (220, 194, 186)
+WATCH_FILES, DISK_REQUESTS, FILE_ATTRIBUTES = (294, 206, 469) if X86 else (26, 0, 469)
 IO_PRIORITY, SCHEDULING, MOVE_PAGES = (251, 314, 279) if X86 else (30, 274, 239)
-CONTROL = 16 if X86 else 29
+PAGES_TO_A_PIPE = 278 if X86 else 75
+CONTROL, CONTROL_PROCESS = (16, 157) if X86 else (29, 167)
 SEND_SIGNAL, ADVISE, NEW_CLONE, NEW_MOUNT = 424, 440, 435, 430
 NEW_USER = 0x10000000
 #: Root's processes are not counted by the kernel: there the bound holds where the candidate is another user.
@@ -127,6 +178,7 @@ ATTEMPTS = [
     Attempt("reading the judge by a call", f"call({READ_MEMORY}, judge, 0, 0, 0, 0, 0)", "system_calls"),
     Attempt("namespaces of its own", f"call({NAMESPACES}, {NEW_USER})", "system_calls"),
     Attempt("a namespace for a child", f"call({CLONE}, {NEW_USER} | 17, 0, 0, 0, 0) or os._exit(0)", "system_calls"),
+    Attempt("a child of the judge", f"call({CLONE}, 0x8000 | 17, 0, 0, 0, 0) or os._exit(0)", "system_calls"),
     Attempt("the newer clone", f"call({NEW_CLONE}, 0, 0)", "system_calls", "Function not implemented"),
     Attempt("a new file system", f"call({NEW_MOUNT}, 0, 0)", "system_calls"),
     Attempt("shared memory that stays", f"call({SHARED_MEMORY}, 0, 4096, 0o1600)", "system_calls"),
@@ -151,6 +203,40 @@ ATTEMPTS = [
     Attempt("a signal by input", "__import__('fcntl').fcntl(1, 8, judge)", "system_calls"),
     Attempt("a signal by input of a socket", f"call({CONTROL}, 1, 0x8901, 0)", "system_calls"),
     Attempt("a signal by a descriptor", f"call({SEND_SIGNAL}, -1, 0, 0, 0)", "system_calls"),
+    Attempt("an attribute of a file", "os.setxattr(SOMEBODY_S, 'user.note', b'1')", "system_calls"),
+    Attempt(
+        "an attribute of a link", "os.setxattr(SOMEBODY_S, 'user.note', b'1', follow_symlinks=False)", "system_calls"
+    ),
+    Attempt("an attribute by a descriptor", "os.setxattr(0, 'user.note', b'1')", "system_calls"),
+    Attempt("a file's attribute gone", "os.removexattr(SOMEBODY_S, 'user.note')", "system_calls"),
+    Attempt("a file's attributes by the newer call", f"call({FILE_ATTRIBUTES}, -1, 0, 0, 0, 0)", "system_calls"),
+    Attempt("a file's flags", "order(0x40086602)", "system_calls"),
+    Attempt("a file's project", "order(0x401C5820)", "system_calls"),
+    Attempt("a file's version", "order(0x40087602)", "system_calls"),
+    Attempt("a file's times", "unchanged(SOMEBODY_S, lambda path: os.utime(path, (1, 1)))", "system_calls"),
+    Attempt("now as a file's time", "unchanged(SOMEBODY_S, os.utime)", "system_calls"),
+    Attempt("times by a descriptor", "unchanged(SOMEBODY_S, by_descriptor(os.utime))", "system_calls"),
+    Attempt("a file's mode", "unchanged(SOMEBODY_S, lambda path: os.chmod(path, 0o604))", "system_calls"),
+    Attempt(
+        "a mode by a descriptor",
+        "unchanged(SOMEBODY_S, by_descriptor(lambda to: os.fchmod(to, 0o604)))",
+        "system_calls",
+    ),
+    Attempt("a file's owner", "unchanged(SOMEBODY_S, lambda path: os.chown(path, 1, 1))", "system_calls"),
+    Attempt("a lease on a file", "control(fcntl.F_SETLEASE, fcntl.F_RDLCK)", "system_calls"),
+    Attempt("a delegation of a file", "control(1040, b'')", "system_calls"),
+    Attempt("a hint on a file", "control(1036, bytes(8))", "system_calls"),
+    Attempt("news of a folder", "control(fcntl.F_NOTIFY, 1)", "system_calls"),
+    Attempt("news of files", f"call({WATCH_FILES}, 0)", "system_calls"),
+    Attempt("a larger pipe", "fcntl.fcntl(1, 1031, 1 << 20)", "system_calls"),
+    Attempt("requests to the disk", f"call({DISK_REQUESTS}, 1, 0)", "system_calls"),
+    Attempt("a file in memory", "os.memfd_create('bytes')", "system_calls"),
+    Attempt("memory in a pipe", f"call({PAGES_TO_A_PIPE}, -1, 0, 0, 0)", "system_calls"),
+    Attempt("memory that is hidden", "call(447, 0)", "system_calls"),
+    Attempt("descriptors on their way", "socket.send_fds(socket.socketpair()[0], [b'x'], [0])", "system_calls"),
+    Attempt("children that hide", f"call({CONTROL_PROCESS}, 36, 0, 0, 0, 0)", "system_calls"),
+    Attempt("timers without end", "timers_without_end()", "limits", "Resource temporarily unavailable"),
+    Attempt("to be spared when memory runs out", "open('/proc/self/oom_score_adj', 'w')", "files"),
     Attempt("a file without end", "os.truncate(tempfile.mkstemp()[1], 3 << 30)", "limits"),
     Attempt("files without end", "[open(os.devnull) for _ in range(5000)]", "limits"),
     Attempt("processes without end", "processes_without_end()", PROCESSES, "Resource temporarily unavailable"),
@@ -160,6 +246,10 @@ ATTEMPTS = [
     Attempt("a temporary file", "tempfile.NamedTemporaryFile().write(b'x')", ""),
     Attempt("a file in its home", "(pathlib.Path.home() / 'note').write_text('x')", ""),
     Attempt("a program", "subprocess.run([sys.executable, '-c', 'print(1)'], check=True).returncode", ""),
+    Attempt("a copy with times and mode", "shutil.copy2(SOMEBODY_S, 'copied')", ""),
+    Attempt("a touched file", "pathlib.Path('copied').touch()", ""),
+    Attempt("a new file by a touch", "(pathlib.Path('fresh').touch(), pathlib.Path('fresh').stat())", ""),
+    Attempt("a lock", "fcntl.flock(os.open('copied', os.O_RDONLY), fcntl.LOCK_EX)", ""),
     Attempt("a pair of sockets", "socket.socketpair()", ""),
     Attempt("a signal to itself", "os.kill(os.getpid(), 0)", ""),
     Attempt("a thread", "threading.Thread(target=print).start()", ""),
@@ -255,9 +345,9 @@ def test_a_compiler_reads_no_secret_into_a_record(tmp_path: Path, judged: Callab
     assert SECRET in row["message"]
 
 
-#: With a GPU its driver opens a Unix socket and listens; nothing else is let through than without one.
-ON_GPU = """
-import os, socket
+#: How a process begins that has the filter of system calls alone.
+FILTERED = """
+import os, pathlib, socket, sys
 from harness.worker.confinement.rights import no_new_privileges
 from harness.worker.confinement.seccomp import filter_calls
 
@@ -268,8 +358,11 @@ def attempt(action):
         return "refused"
     return "did"
 
-unix = lambda kind=socket.SOCK_STREAM: socket.socket(socket.AF_UNIX, kind)
 no_new_privileges()
+"""
+#: With a GPU its driver opens a Unix socket and listens; nothing else is let through than without one.
+ON_GPU = """
+unix = lambda kind=socket.SOCK_STREAM: socket.socket(socket.AF_UNIX, kind)
 before = unix()
 filter_calls((os.getppid(),), on_gpu={on_gpu})
 listener = before if not {on_gpu} else unix()
@@ -289,6 +382,33 @@ def test_sockets_of_the_driver_reach_nobody(on_gpu: bool, expected: list[str], m
     """socket, bind, listen; accept, connect, a datagram socket, a network one."""
     if "system_calls: " in missing:
         return
-    code = ON_GPU.replace("{on_gpu}", str(on_gpu))
+    code = FILTERED + ON_GPU.replace("{on_gpu}", str(on_gpu))
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == expected
+
+
+#: Landlock keeps files from being shortened since its third version; before, the filter does.
+SHORTENED = """
+path = pathlib.Path(sys.argv[1])
+filter_calls((os.getppid(),), on_gpu=False, keeps_lengths={keeps_lengths})
+print(
+    attempt(lambda: os.truncate(path, 1)), attempt(lambda: os.open(path, os.O_RDONLY | os.O_TRUNC)),
+    attempt(lambda: os.open(path, os.O_RDONLY | os.O_TRUNC | os.O_CLOEXEC)),
+    attempt(path.read_text), attempt(lambda: path.write_text("more")),
+)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+@pytest.mark.parametrize(("keeps_lengths", "first"), [(False, "refused"), (True, "did")])
+def test_files_are_not_shortened_where_landlock_is_old(
+    keeps_lengths: bool, first: str, tmp_path: Path, missing: str
+) -> None:
+    """By name, opened for reading; what honest code does, to read and to write, is let through."""
+    if "system_calls: " in missing:
+        return
+    path = tmp_path / "file"
+    path.write_text("text")
+    code = FILTERED + SHORTENED.replace("{keeps_lengths}", str(keeps_lengths))
+    ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [first] * 3 + ["did"] * 2

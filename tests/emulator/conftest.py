@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .native import build_runtime
+from .native import Emulator, build_kernels, build_runtime
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -66,20 +66,35 @@ def start_python(code: str, *arguments: str | Path, **environment: str) -> subpr
 
 
 @pytest.fixture(scope="session")
-def runtime_cache(home: Path) -> Path:
-    """A folder with the emulator's libraries, built by two processes at the same time."""
-    folder = home / "emulator-tests"
-    builders = [start_python(_BUILD_RUNTIME, folder) for _ in range(2)]
-    ended = [(*builder.communicate(), builder.returncode) for builder in builders]
-    assert [code for *_, code in ended] == [0, 0], ended
-    assert ended[0][0] == ended[1][0]
-    return folder
+def runtime_cache(made_once: Callable[..., Path], shared: Path) -> Path:
+    """A folder with the emulator's libraries, built by two processes at the same time, once a test run."""
+
+    def build() -> Path:
+        folder = shared / "emulator-tests"
+        builders = [start_python(_BUILD_RUNTIME, folder) for _ in range(2)]
+        ended = [(*builder.communicate(), builder.returncode) for builder in builders]
+        assert [code for *_, code in ended] == [0, 0], ended
+        assert ended[0][0] == ended[1][0]
+        return folder
+
+    return made_once("emulator-tests", build)
 
 
 @pytest.fixture(scope="session")
-def native_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtime's core, built for the test's own process: one a process, so that kernels do not mix two."""
-    return build_runtime(tmp_path_factory.mktemp("runtime"))
+def native(made_once: Callable[..., Path], shared: Path) -> Callable[..., Emulator]:
+    """Loads a source's kernels into the test's own process.
+
+    All kernels of a process run on one runtime. It and the kernels are built once a test run.
+    """
+    folder = shared / "native"
+    folder.mkdir(exist_ok=True)
+    runtime = made_once("native-runtime", lambda: build_runtime(folder))
+
+    def load(source: Path, checked: bool = False) -> Emulator:
+        name = f"native-{source.stem}{'-checked' if checked else ''}"
+        return Emulator(runtime, made_once(name, lambda: build_kernels(source, runtime, checked)), checked)
+
+    return load
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import pytest
@@ -13,6 +15,16 @@ from torch import nn
 from harness.emulator.device import emulated_cuda
 
 CUDA = torch.device("cuda:0")
+
+
+def kind(value: object) -> str:
+    if inspect.isclass(value):
+        return "class"
+    return "module" if inspect.ismodule(value) else "callable" if callable(value) else type(value).__name__
+
+
+OWNERS = (torch, torch.cuda, torch.cuda.streams, torch.cuda.graphs, torch.cuda.nvtx, torch.accelerator, torch.Tensor)
+KINDS = [(owner, name, kind(getattr(owner, name))) for owner in OWNERS for name in dir(owner)]
 
 
 @pytest.fixture(autouse=True)
@@ -166,3 +178,89 @@ def test_automatic_casts_name_the_device() -> None:
     x = torch.randn(3, 3, device="cuda")
     with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
         assert (x @ x).dtype is torch.bfloat16
+
+
+def test_every_name_keeps_its_kind() -> None:
+    properties = {(torch.Tensor, name) for name in ("device", "is_cuda", "is_cpu")}
+    changed = [
+        f"{owner.__name__}.{name}: {before} -> {kind(getattr(owner, name))}"
+        for owner, name, before in KINDS
+        if kind(getattr(owner, name)) != before and (owner, name) not in properties
+    ]
+    assert changed == []
+
+
+@pytest.mark.parametrize(
+    ("value", "classes"),
+    [
+        (lambda: torch.cuda.current_stream(), ("cuda.Stream", "cuda.streams.Stream", "Stream")),
+        (lambda: torch.accelerator.current_stream(), ("cuda.Stream", "Stream")),
+        (lambda: torch.cuda.ExternalStream(0), ("cuda.ExternalStream", "cuda.Stream", "Stream")),
+        (lambda: torch.cuda.stream(torch.cuda.Stream()), ("cuda.StreamContext",)),
+        (lambda: torch.cuda.Event(enable_timing=True), ("cuda.Event", "cuda.streams.Event", "Event")),
+        (lambda: torch.cuda.device_of(torch.ones(1)), ("cuda.device_of", "cuda.device")),
+        (lambda: torch.ones(2, device="cuda"), ("cuda.FloatTensor",)),
+        (lambda: torch.cuda.HalfTensor(2, 3), ("cuda.HalfTensor", "Tensor")),
+        (lambda: torch.cuda.default_generators[0], ("Generator",)),
+    ],
+)
+def test_values_are_instances_of_the_public_classes(value: Callable[[], object], classes: tuple[str, ...]) -> None:
+    made = value()
+    for name in classes:
+        assert isinstance(made, functools.reduce(getattr, name.split("."), torch)), name  # type: ignore[arg-type]
+
+
+def test_public_classes_can_be_subclassed() -> None:
+    class Recorded(torch.cuda.Event):
+        pass
+
+    class Side(torch.cuda.Stream):
+        pass
+
+    assert isinstance(Side().record_event(Recorded()), Recorded)
+
+
+# The others ask for an argument, torch's allocator or NVML.
+QUESTIONS = {name for name in torch.cuda.__all__ if name.startswith(("get_", "reset_", "memory_"))} - {
+    "get_allocator_backend",
+    "get_stream_from_external",
+    "memory_usage",
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", sorted(QUESTIONS))
+def test_questions_without_arguments_have_answers(name: str) -> None:
+    getattr(torch.cuda, name)()
+
+
+def like(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x) + torch.full((2,), 3.0, device=x.device) + torch.arange(2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_code_uses_factories() -> None:
+    x = torch.ones(2, device="cuda")
+    torch.testing.assert_close(torch.jit.script(like)(x), like(x))
+    layer = nn.TransformerEncoderLayer(8, 2, batch_first=True, dropout=0.0).eval().cuda()
+    y = torch.randn(2, 3, 8, device="cuda")
+    torch.testing.assert_close(torch.jit.script(layer)(y), layer(y))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_module_runs_eagerly() -> None:
+    model = nn.Linear(2, 2).cuda()
+    compiled = torch.compile(model, mode="max-autotune", fullgraph=True)
+    x = torch.randn(1, 2, device="cuda", requires_grad=True)
+    torch.testing.assert_close(compiled(x), model(x))
+    assert list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]  # as elsewhere
+
+    @torch.compile(dynamic=True)
+    def where(x: torch.Tensor) -> torch.device:
+        assert x.is_cuda
+        return x.device
+
+    assert where(x) == CUDA
+    model.compile()
+    model(x).sum().backward()
+    assert x.grad is not None

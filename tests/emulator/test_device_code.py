@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from .native import ASSERT, ORDERS, SUCCESS, Emulator, build_kernels, floats, ints, line_of
+from .native import ASSERT, ORDERS, SUCCESS, Emulator, floats, ints, line_of
 
 SOURCE = Path(__file__).with_name("device_code.cu")
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
-def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
-    checked = bool(request.param)
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
+def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
+    return native(SOURCE, bool(request.param))
 
 
 @pytest.fixture(params=ORDERS)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.jit import _builtins
 
 from harness.emulator.device import emulated_cuda
 
 
 def test_everything_is_as_it_was() -> None:
-    before = [dict(vars(owner)) for owner in (torch, torch.cuda, torch.Tensor, torch.library.Library)]
+    owners = (torch, torch.cuda, torch.cuda.streams, torch.Tensor, torch.library.Library)
+    before = [dict(vars(owner)) for owner in owners]
+    scripted = dict(_builtins._get_builtin_table())  # type: ignore[no-untyped-call]
     with emulated_cuda():
         assert torch.ones(1).is_cuda
-    after = [dict(vars(owner)) for owner in (torch, torch.cuda, torch.Tensor, torch.library.Library)]
+    after = [dict(vars(owner)) for owner in owners]
+    assert _builtins._get_builtin_table() == scripted  # type: ignore[no-untyped-call]
     for was, now in zip(before, after, strict=True):
         assert {name for name in was.keys() | now.keys() if was.get(name) is not now.get(name)} == set()
     assert torch.ones(1).device == torch.device("cpu")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .native import ORDERS, SUCCESS, Emulator, build_kernels, floats, ints, line_of
+from .native import ORDERS, SUCCESS, Emulator, floats, ints, line_of
 
 SOURCE = Path(__file__).with_name("groups.cu")
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
-def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
-    checked = bool(request.param)
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
+def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
+    return native(SOURCE, bool(request.param))
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .native import LAUNCH_FAILURE, SUCCESS, Emulator, build_kernels, floats, ints, line_of
+from .native import LAUNCH_FAILURE, SUCCESS, Emulator, floats, ints, line_of
 
 SOURCE = Path(__file__).with_name("matrices.cu")
 MISALIGNED = 716
@@ -18,9 +18,8 @@ SHAPES = {16: (16, 16, 16), 32: (32, 8, 16), 8: (8, 32, 16)}
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
-def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
-    checked = bool(request.param)
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
+def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
+    return native(SOURCE, bool(request.param))
 
 
 @pytest.fixture

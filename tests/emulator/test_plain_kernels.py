@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,14 @@ import pytest
 from harness.emulator.compiler import find_compiler
 from harness.emulator.rewrite import rewrite_cuda
 
-from .native import ASSERT, COMPILE, LAUNCH_FAILURE, ORDERS, Emulator, build_kernels, floats, ints, line_of
+from .native import ASSERT, COMPILE, LAUNCH_FAILURE, ORDERS, Emulator, floats, ints, line_of
 
 SOURCE = Path(__file__).with_name("plain_kernels.cu")
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
-def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
-    checked = bool(request.param)
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
+def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
+    return native(SOURCE, bool(request.param))
 
 
 @pytest.fixture(params=ORDERS)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .native import LAUNCH_FAILURE, ORDERS, SUCCESS, Emulator, build_kernels, ints, line_of
+from .native import LAUNCH_FAILURE, ORDERS, SUCCESS, Emulator, ints, line_of
 
 SOURCE = Path(__file__).with_name("resident_blocks.cu")
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
-def built(request: pytest.FixtureRequest, native_runtime: Path) -> Emulator:
-    checked = bool(request.param)
-    return Emulator(native_runtime, build_kernels(SOURCE, native_runtime, checked), checked)
+def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
+    return native(SOURCE, bool(request.param))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import random
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ from .native import (
     ORDERS,
     SUCCESS,
     Emulator,
-    build_kernels,
     floats,
     ints,
 )
@@ -32,8 +31,8 @@ SOURCE = Path(__file__).with_name("runtime_kernels.cpp")
 
 
 @pytest.fixture(scope="session")
-def built(native_runtime: Path) -> Emulator:
-    emulator = Emulator(native_runtime, build_kernels(SOURCE, native_runtime))
+def built(native: Callable[..., Emulator]) -> Emulator:
+    emulator = native(SOURCE)
     emulator.kernels.run_host_api.restype = ctypes.c_float
     emulator.kernels.from_half.restype = ctypes.c_float
     emulator.kernels.bfloat16_fma.restype = ctypes.c_float

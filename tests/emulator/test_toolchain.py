@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from harness.build.errors import BuildFailed, Unsupported
+from harness.build.errors import BuildFailed, BuildKilled, Unsupported
+from harness.build.torch_headers import LEAN
 from harness.emulator import toolchain
 from harness.emulator.diagnostics import Place, SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.inline import InlineLoader
+from harness.emulator.processes import Finished
 from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler
 from harness.errors import ToolchainError
 
@@ -132,9 +134,25 @@ torch::Tensor add(torch::Tensor x, double amount) {
 }
 """
 
-options = dict(cpp_sources="torch::Tensor add(torch::Tensor x, double amount);", functions=["add"])
+CPP = """
+#ifdef TORCH_VERSION_MAJOR
+#error torch's own headers, which take several times as long
+#endif
+torch::Tensor add(torch::Tensor x, double amount);
+torch::Tensor arithmetic(torch::Tensor x) {
+  torch::Tensor y = 1.0 + torch::exp(x) * 2.0 - x / 3 + 1 / (2 - -x);
+  y += x[0];
+  y *= 2;
+  std::ostringstream told;
+  told << x.sizes() << x;
+  return torch::where((x > 0) & (x != y), y, x % 2);
+}
+"""
+options = dict(cpp_sources=CPP, functions=["add", "arithmetic"])
 module = load_inline(name="adding", cuda_sources=CUDA, **options)
 x = torch.arange(70, dtype=torch.float64).cuda()
+y = (1.0 + torch.exp(x) * 2.0 - x / 3 + 1 / (2 + x) + x[0]) * 2
+assert torch.allclose(module.arithmetic(x), torch.where((x > 0) & (x != y), y, x % 2))
 result = [torch.equal(module.add(x, 1.0), x + 1), module.__name__, module.add.__doc__.count("add") > 0]
 try:
     module.add(x[::2], 1.0)
@@ -147,6 +165,74 @@ def test_a_solution_with_torchs_headers_builds_without_them(run_solution: RunSol
     answer = run_solution(EXTENSION)
     assert answer.get("result") == [True, "adding", True, True], answer
     assert answer["reports"] == []
+
+
+class Compilers:
+    """Compilers that run nothing: each answers with the output that is next, an error where there is one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *outputs: str, status: int = 1):
+        self.with_stand_ins: list[bool] = []
+        self._outputs = list(outputs)
+        self._status = status
+        monkeypatch.setattr(toolchain, "run_together", self._run)
+
+    def _run(self, commands: Sequence[Sequence[str]], scratch: Path) -> list[Finished]:
+        return [self._finished(command) for command in commands]
+
+    def _finished(self, command: Sequence[str]) -> Finished:
+        output = self._outputs.pop(0) if self._outputs else ""
+        if "-c" in command:
+            self.with_stand_ins.append(f"-I{LEAN}" in command)
+        Path(command[command.index("-o") + 1]).touch()
+        return Finished(self._status if output else 0, output)
+
+
+STRANGE = "s.py:1:1: error: words that no list of signs has\n"
+
+
+def built(folder: Path, cpp: str = "int f();", **given: Any) -> Path:
+    return build_library(InlineSources("m", (cpp,), **given), folder, SourceLocator("s.py", ""))
+
+
+def test_whatever_fails_with_the_stand_ins_is_built_plainly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compilers = Compilers(monkeypatch, STRANGE)
+    assert built(tmp_path).is_file()
+    assert compilers.with_stand_ins == [True, False]
+
+
+def test_the_plain_builds_errors_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    Compilers(monkeypatch, STRANGE, STRANGE.replace("words", "torch's own words"))
+    with pytest.raises(BuildFailed) as caught:
+        built(tmp_path)
+    assert "torch's own words" in caught.value.message
+    assert STRANGE not in caught.value.log
+
+
+def test_where_one_unit_fails_for_sure_the_stand_ins_errors_stay_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compilers = Compilers(monkeypatch, STRANGE, STRANGE.replace("words", "a kernel without torch"))
+    with pytest.raises(BuildFailed, match="a kernel without torch") as caught:
+        built(tmp_path, "#include <torch/extension.h>", cuda_sources=("int k;",), no_implicit_headers=True)
+    assert compilers.with_stand_ins == [True, False]
+    assert STRANGE not in caught.value.log
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "error"),
+    [
+        ("s.py:1:1: error: 'cublasHandle_t' was not declared in this scope\n", 1, Unsupported),
+        ("g++: fatal error: Killed signal terminated program cc1plus\n", -signal.SIGKILL, BuildKilled),
+        ("s.py:1:1: fatal error: error writing to /tmp/x.s: No space left on device\n", 1, ToolchainError),
+    ],
+)
+def test_what_no_other_header_helps_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, status: int, error: type[Exception]
+) -> None:
+    compilers = Compilers(monkeypatch, output, status=status)
+    with pytest.raises(error):
+        built(tmp_path)
+    assert compilers.with_stand_ins == [True]
 
 
 def test_two_builds_of_one_name_live_in_one_process(run_solution: RunSolution) -> None:

@@ -30,6 +30,7 @@ def judged(
     home: Path,
     baseline: Baseline | None = None,
     names: tuple[str, ...] = ("eager",),
+    memory_bytes: int | None = None,
 ) -> EvaluationRecord:
     """The record of a solution's case ``full``, the secret always the same.
 
@@ -40,11 +41,19 @@ def judged(
         home: ``HARNESS_HOME``.
         baseline: What to time it against; None for no timing.
         names: The baselines' names.
+        memory_bytes: What it may hold; None for no bound.
     """
     (folder / "problem.py").write_text(problem)
     (folder / "answer.py").write_text(solution)
     return evaluated(
-        read_problem(folder / "problem.py"), folder / "answer.py", home, "5eed" * 8, "full", baseline, names
+        read_problem(folder / "problem.py"),
+        folder / "answer.py",
+        home,
+        "5eed" * 8,
+        "full",
+        baseline,
+        names,
+        memory_bytes=memory_bytes,
     )
 
 
@@ -57,6 +66,8 @@ def evaluated(
     baseline: Baseline | None = None,
     names: tuple[str, ...] = ("eager",),
     shared: Shared | None = None,
+    own_seed: str = "0dd5" * 8,
+    memory_bytes: int | None = None,
 ) -> EvaluationRecord:
     """The record of one case of a solution.
 
@@ -69,11 +80,13 @@ def evaluated(
         baseline: What to time it against; None for no timing.
         names: The baselines' names.
         shared: What is known of references.
+        own_seed: What the seeds of the candidate's own draws derive from.
+        memory_bytes: What it may hold; None for no bound.
     """
     candidate = Candidate(problem, read_solution(solution, solution.stem))
     tools = tools_for("cpu", home)
-    workers = Workers("cpu", tools.libraries, None, zygote=ZYGOTE)
-    policy = Policy("cpu", secret, Limits(60.0, 60.0), baselines=names)
+    workers = Workers("cpu", tools.libraries, memory_bytes, zygote=ZYGOTE)
+    policy = Policy("cpu", secret, Limits(60.0, 60.0), baselines=names, own_seed=own_seed)
     surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
     judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline, shared=shared)
     with contextlib.closing(workers), contextlib.closing(judge):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from harness import rules
-from harness.emulator.toolchain import build_runtime
 from harness.scanning.rules import RULES
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "integrity.md"
@@ -169,10 +168,8 @@ def test_rules_are_switched_and_the_record_says_so(
 
 
 def test_a_pass_under_weaker_rules_says_so_and_never_answers_for_another(
-    folder: Path, harness: Callable[..., Any], home: Path, tmp_path: Path
+    folder: Path, harness: Callable[..., Any], own_home: Path
 ) -> None:
-    build_runtime(home / "emulator")
-    (tmp_path / "emulator").symlink_to(home / "emulator")  # built once for all tests
     (folder / "restless.py").write_text(f"import torch\n{RESTLESS}")
     words = (
         "evaluate",
@@ -183,15 +180,15 @@ def test_a_pass_under_weaker_rules_says_so_and_never_answers_for_another(
         "cpu",
         "--forward-only",
     )
-    weak = harness(*words, "--rules", "input_mutation=report", HARNESS_HOME=str(tmp_path))
+    weak = harness(*words, "--rules", "input_mutation=report", HARNESS_HOME=str(own_home))
     assert (weak.code, "PASSED weakened" in weak.out) == (0, True), weak.out
     assert "weakened: input_mutation not enforced" in weak.out
     assert "library-operators, input_mutation (see `show`)" in weak.out
-    (row,) = harness(*words, "--json", HARNESS_HOME=str(tmp_path)).rows
+    (row,) = harness(*words, "--json", HARNESS_HOME=str(own_home)).rows
     assert (row["status"], row["rule"], row["stored"]) == ("CHEATED", "input_mutation", False)
-    (row,) = harness(*words, "--json", HARNESS_HOME=str(tmp_path), HARNESS_RULES="input_mutation=report").rows
+    (row,) = harness(*words, "--json", HARNESS_HOME=str(own_home), HARNESS_RULES="input_mutation=report").rows
     assert (row["status"], row["stored"]) == ("PASSED", True)
-    shown = harness("show", row["record"], HARNESS_HOME=str(tmp_path)).out
+    shown = harness("show", row["record"], HARNESS_HOME=str(own_home)).out
     assert "weakened: input_mutation" in shown
     assert "--rules input_mutation=report" in shown
 

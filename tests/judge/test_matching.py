@@ -58,6 +58,7 @@ def test_an_unmatched_buffer_is_left_alone() -> None:
         ([parameter("gamma", 8), parameter("beta", 8)], {"gama": "gn.weight"}, "Did you mean 'gamma'"),
         ([parameter("gamma", 8), parameter("beta", 8)], {"gamma": "gn.wait"}, "gn.weight"),
         ([buffer("a", 8), buffer("b", 8)], {}, "PARAMETER_MAP"),
+        ([parameter("n" * 2000, 8, fill=1.0), parameter("beta", 8, fill=0.0)], {}, "2,000 characters"),
     ],
 )
 def test_what_cannot_be_matched_is_named(candidate: list[StateTensor], declared: dict[str, str], words: str) -> None:

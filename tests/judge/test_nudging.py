@@ -49,14 +49,14 @@ def as_it_is(values: torch.Tensor, _: int) -> torch.Tensor:
 
 
 def test_an_honest_kernel_is_refused_for_eagers_luck_only_where_eager_begins_at_the_same_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shifted = [kind for kind in honest.kinds_of(MIN) if kind.name == "shifted"]
     solution = write(MIN, shifted, tmp_path)["shifted"]
     problem = read_problem(project_root(None) / "problems" / f"{MIN}.py")
-    assert [evaluated(problem, solution, tmp_path, secret, "odd").status for secret in LUCKY] == [Status.PASSED] * 3
+    assert [evaluated(problem, solution, own_home, secret, "odd").status for secret in LUCKY] == [Status.PASSED] * 3
     monkeypatch.setattr("harness.judge.reference.nudged", as_it_is)
-    found = [evaluated(problem, solution, tmp_path, secret, "odd").status for secret in LUCKY]
+    found = [evaluated(problem, solution, own_home, secret, "odd").status for secret in LUCKY]
     assert Status.WRONG_GRADIENT in found
 
 

@@ -52,13 +52,13 @@ def test_a_policy_decides_what_is_exact_enough(precision: str, folder: Path, har
     assert {row["policy"].get("precision", "strict") for row in rows} == {precision}
 
 
-def test_a_relaxed_pass_is_told_as_one(folder: Path, harness: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_relaxed_pass_is_told_as_one(folder: Path, harness: Callable[..., Any], own_home: Path) -> None:
     command = ("evaluate", folder / "answer_1.py", "--problem", folder / "problem.py", "--device", "cpu")
-    relaxed = harness(*command, "--precision", "relaxed", HARNESS_HOME=str(tmp_path))
+    relaxed = harness(*command, "--precision", "relaxed", HARNESS_HOME=str(own_home))
     assert "PASSED relaxed" in relaxed.out
-    record = harness("list", "records", "--json", HARNESS_HOME=str(tmp_path)).rows[0]["record"]
-    shown = harness("show", record, HARNESS_HOME=str(tmp_path)).out
+    record = harness("list", "records", "--json", HARNESS_HOME=str(own_home)).rows[0]["record"]
+    shown = harness("show", record, HARNESS_HOME=str(own_home)).out
     assert "class fp32 (relaxed)" in shown
     assert "--precision relaxed" in shown
-    strict = harness(*command, HARNESS_HOME=str(tmp_path))
+    strict = harness(*command, HARNESS_HOME=str(own_home))
     assert (strict.code, "stored" in strict.out) == (1, False)  # another policy is another question

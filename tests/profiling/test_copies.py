@@ -96,10 +96,21 @@ def test_a_sum_without_one_of_its_parts_is_no_sum() -> None:
 
 def fields(*forward: Launched) -> dict[str, Any]:
     """What a record gets of a worker that says this of its forward."""
-    said = [decode(encode(reply), REPLIES) for reply in (Traced(True, forward, (), {}), Inspected((), (), ()))]
-    setting: Any = SimpleNamespace(leaves=())
+    return judged(forward)
+
+
+def judged(
+    forward: tuple[Launched, ...],
+    inference: tuple[Launched, ...] = (),
+    latencies: dict[str, float | None] | None = None,
+    refused: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """What a record gets of a worker on a GPU that says this of its calls."""
+    reply = Traced(True, forward, (), inference, {}, None, refused)
+    said = [decode(encode(one), REPLIES) for one in (reply, Inspected((), (), ()))]
+    setting: Any = SimpleNamespace(leaves=(), exchange=SimpleNamespace(outputs=(), gradients={}))
     worker: Any = SimpleNamespace(request=lambda *arguments: said.pop(0))
-    return traced(setting, worker, Clock(1.0, 1.0))
+    return traced(setting, worker, Clock(1.0, 1.0), latencies=latencies or {})
 
 
 def test_a_copy_is_no_kernel() -> None:
@@ -108,6 +119,7 @@ def test_a_copy_is_no_kernel() -> None:
         "kernels": {"forward": (KernelUse("own", 1, True, 3.0),)},
         "copies": {"forward": (CopyUse(COPY, 2, 1.0, 4096),)},
         "operators": {},
+        "own_share": 1.0,
         "findings": (),
     }
     assert fields(own)["copies"] == {}
@@ -133,7 +145,9 @@ def test_records_keep_copies_and_old_ones_load_without() -> None:
     assert EvaluationRecord.from_json(whole.to_json()) == whole
     old = json.loads(whole.to_json())
     del old["copies"]
-    assert EvaluationRecord.from_json(json.dumps(old)) == record(kernels=whole.kernels)
+    assert EvaluationRecord.from_json(json.dumps(old)) == record(kernels=whole.kernels, own_share=1.0)
+    del old["own_share"]
+    assert EvaluationRecord.from_json(json.dumps(old)).own_share is None
 
 
 def test_shares_are_of_kernels_and_copies_together() -> None:
@@ -144,3 +158,57 @@ def test_shares_are_of_kernels_and_copies_together() -> None:
         ("gemm", "torch", 1, 0.3, None),
         (COPY, "driver", 2, 0.1, 99),
     ]
+
+
+GEMM, OWN = Launched("gemm", 1, False, 9.0), Launched("own", 1, True, 1.0)
+
+
+def test_own_share_is_of_the_time_of_kernels_in_all_calls() -> None:
+    copy = Launched(COPY, 2, True, 90.0, True, 99)
+    assert judged((OWN, GEMM, copy))["own_share"] == 0.1
+    assert judged((OWN,), inference=(GEMM,))["own_share"] == 0.1  # what only a forward without gradients runs counts
+    assert judged((OWN, Launched("gemm", 1, False, float("nan"))))["own_share"] == 1.0
+
+
+def test_an_own_kernel_beside_torch_s_work_is_told() -> None:
+    found = judged((OWN, Launched("gemm", 1, False, 199.0)))
+    (finding,) = found["findings"]
+    assert (found["own_share"], finding.kind) == (0.005, "no-own-kernel")
+    assert finding.message == "own kernels: 0.5 % of device time"
+
+
+def test_a_swallowed_build_failure_is_told_with_its_line() -> None:
+    (finding,) = judged((GEMM,), refused=("answer.py:3: error: no such thing",))["findings"]
+    assert finding.message.endswith("only gemm; its build failed: answer.py:3: error: no such thing")
+
+
+@pytest.mark.parametrize(
+    ("forward", "latency", "words"),
+    [
+        ((OWN,), 1.1, ""),
+        ((OWN,), 2.1, "its kernels and copies take 1 ms, timed calls take 2.1 ms"),
+        ((OWN,), 0.6, "its kernels and copies take 1 ms, timed calls take 0.6 ms"),
+        ((Launched("own", 1, True, 0.01),), 0.1, ""),  # it waits for launches
+    ],
+)
+def test_a_trace_that_is_not_the_timed_call_is_told(forward: tuple[Launched, ...], latency: float, words: str) -> None:
+    findings = judged(forward, inference=forward, latencies={"forward": latency})["findings"]
+    assert [words in one.message for one in findings] == [True] * bool(words)
+
+
+def test_operators_below_python_s_dispatch_are_counted() -> None:
+    matrix = torch.ones(4, 4, requires_grad=True)
+
+    def call() -> None:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Python)):
+            (matrix @ matrix).sum().backward()
+
+    assert profiling.operators(call)["aten::mm"][0] == 3
+
+
+def test_triton_kernels_of_the_text_are_its_own() -> None:
+    text = (
+        "@triton.jit\ndef own(x):\n    pass\n@triton.jit(debug=True)\ndef other(x):\n    pass\ndef plain():\n    pass"
+    )
+    assert profiling.triton_kernels(text) == {"own", "other"}
+    assert profiling.triton_kernels("def broken(") == frozenset()

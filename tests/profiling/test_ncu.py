@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -290,15 +291,25 @@ def test_a_solution_that_ends_its_process_is_told(prepared: Callable[..., Any]) 
 def test_a_solution_without_an_end_is_ended(
     prepared: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, fake, notes = prepared(run_s=0.5, build_s=0.5)
+    target, fake, _ = prepared(run_s=0.5, build_s=0.5)
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Noted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *arguments: Any, **options: Any):
+            super().__init__(*arguments, **options)
+            started.append(self)
+
     endless = tmp_path / "python"
-    endless.write_text(f"#!/bin/sh\necho $$ > {notes}\nexec sleep 1000\n")
+    endless.write_text("#!/bin/sh\nexec sleep 1000\n")
     endless.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(endless))
+    monkeypatch.setattr(subprocess, "Popen", Noted)
     with pytest.raises(TargetFailed, match="within --build-timeout and --timeout"):
         measured(target, fake)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(notes.read_text()), 0)
+    assert started
+    for process in started:
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
 
 
 def test_a_problem_that_does_not_run_is_the_problems_fault(prepared: Callable[..., Any], tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ ANYTHING = st.recursive(
 OBJECT = st.dictionaries(st.sampled_from(["forward", "eager", "compile", "before", "flags"]), ANYTHING, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(["samples", "baselines", "floor", "modes", "device_state"]), OBJECT, st.booleans())
 def test_nothing_in_a_file_makes_it_fail(name: str, value: dict[str, Any], is_bare: bool) -> None:
     whole = measured("norm/fused", 5.0)

@@ -223,6 +223,7 @@ torch.set_float32_matmul_precision("high")  # !! torch-settings
 torch.use_deterministic_algorithms(True)  # !! torch-settings
 with torch.autocast("cuda"):  # !! torch-settings
     pass
+torch.autograd._enable_record_function(False)  # !! torch-settings
 with torch.backends.cudnn.flags(allow_tf32=True):  # !! torch-settings
     pass
 """,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 
 from harness.errors import StoreError, UsageError
 from harness.records import EvaluationRecord, PrecisionClass, Status, TensorReport
-from harness.store import MIGRATIONS, Store, identity
+from harness.store import MIGRATIONS, Kept, Store, identity
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 RECORD = EvaluationRecord(
     problem="p",
     solution="p/s",
@@ -51,6 +53,48 @@ def test_a_record_comes_back_as_it_was_kept(tmp_path: Path) -> None:
     assert kept.samples == RECORD.samples
     assert kept.outputs[0].shape == (1, 2)
     assert kept.status is Status.PASSED
+
+
+def test_a_reader_that_stops_early_says_nothing_of_the_store(tmp_path: Path) -> None:
+    with Store(tmp_path, writable=True) as store:
+        for number in range(3):
+            store.add(replace(RECORD, record=f"{number:012x}"), "")
+        left, late = store.records(), store.records()
+        next(left)
+        next(late)
+    left.close()  # type: ignore[attr-defined]
+    with pytest.raises(StoreError, match="closed while it was read"):
+        next(late)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "--csv"],
+        ["export", "--jsonl"],
+        ["list", "records"],
+        ["list", "records", "--json"],
+        ["show", "--json", "aaaaaaaaaaaa"],
+        ["config", "--show"],
+        ["evaluate", "--rules"],
+        ["--help"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("count", [1, 500], ids=["short", "long"])
+def test_a_command_whose_reader_has_gone_ends_quietly(tmp_path: Path, arguments: list[str], count: int) -> None:
+    with Store(tmp_path, writable=True) as store, store.one_transaction():
+        for number in range(count):
+            name = f"{number:012x}" if number else "aaaaaaaaaaaa"
+            store.insert(Kept(replace(RECORD, record=name), replace(RECORD, record=name).to_json(), ""))
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "harness", *arguments]
+    environment = {**os.environ, "HARNESS_HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    ran = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert ran.stderr == ""
+    assert ran.returncode == 130
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
+import os
 import socket
+import sys
 
 import pytest
 import torch
@@ -33,7 +36,9 @@ FORWARD = Forward(
     True,
     "reverse",
     12,
-    False,
+    ("gn.weight",),
+    "another",
+    3,
 )
 
 
@@ -110,6 +115,21 @@ def test_plain_values_keep_their_types(value: object) -> None:
 def test_other_values_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedValue, match="object"):
         encode_plain([object()])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has files whose size can be sealed")
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_nobody_can_resize_the_file_that_holds_the_arena(size: int) -> None:
+    """A shorter file would end whoever reads the rest of a mapping; a new seal would refuse the judge's writes."""
+    descriptor = create_shared_file(1 << 16)
+    memory = map_file(os.dup(descriptor), 1 << 16)
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor, size)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    os.close(descriptor)
+    memory.fill_(7)
+    assert int(memory.sum(dtype=torch.int64)) == 7 << 16
 
 
 def test_regions_share_memory_and_guards_show_what_is_written_past_them() -> None:

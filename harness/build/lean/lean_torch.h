@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/Dispatch.h>
+#include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -24,6 +25,17 @@
 #include <tuple>
 #include <unordered_map>
 #include <vector>
+
+// Tensor arithmetic needs one operator's header; without AT_PER_OPERATOR_HEADERS it includes all of them.
+#define LEAN_TORCH_OPERATORS
+#ifdef AT_PER_OPERATOR_HEADERS
+#include <ATen/TensorOperators.h>
+#else
+#define AT_PER_OPERATOR_HEADERS
+#include <ATen/TensorOperators.h>
+#undef AT_PER_OPERATOR_HEADERS
+#endif
+#undef LEAN_TORCH_OPERATORS
 
 #include "lean_torch_selection.h"
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -98,7 +99,12 @@ class OsThreads {
 };
 
 struct Kernel {
-  std::size_t dynamic_limit = kDefaultSharedLimit;
+  // The dynamic part's own limit, once cudaFuncSetAttribute has set it; static memory does not count against it.
+  std::optional<std::size_t> dynamic_limit;
+
+  std::size_t most_dynamic() const { return dynamic_limit.value_or(kDefaultSharedLimit); }
+  // Of static and dynamic memory together.
+  std::size_t most_shared() const { return dynamic_limit ? limits().shared_bytes : kDefaultSharedLimit; }
 };
 
 // One a process: OS threads do not survive a fork, so a child makes its own. Never destroyed.
@@ -111,6 +117,7 @@ struct Device {
   // By kernel, in the order of their first launch since they were last taken; few enough to be searched.
   std::vector<std::pair<std::string, std::uint64_t>> launches;
   std::string launches_json;  // what the last taker still reads
+  std::uint64_t threads = 0;  // of all launches since they were last taken
 };
 
 Device* device_of_process = nullptr;
@@ -129,6 +136,11 @@ Device& device() {
   }();
   static_cast<void>(once);
   return *device_of_process;
+}
+
+Kernel known_kernel(const Device& here, const char* kernel) {
+  const auto known = here.kernels.find(kernel);
+  return known == here.kernels.end() ? Kernel{} : known->second;
 }
 
 void count_launch(Device& here, const char* kernel) {
@@ -200,9 +212,8 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
   if (sticky_error() != cudaSuccess) return;
-  const auto known = here.kernels.find(kernel);
-  const std::size_t limit = known == here.kernels.end() ? kDefaultSharedLimit : known->second.dynamic_limit;
-  if (!acceptable(kernel, line, config, limit)) return;
+  const Kernel known = known_kernel(here, kernel);
+  if (!acceptable(kernel, line, config, known.most_dynamic())) return;
   Launch launch;
   launch.kernel = kernel;
   launch.line = line;
@@ -213,12 +224,13 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   launch.seed = here.seed;
   launch.blocks = blocks_of(config.grid);
   launch.resident_limit = std::max<std::uint64_t>(most_resident_blocks(config), 1);
-  launch.shared_limit = std::max(limit, kDefaultSharedLimit);
+  launch.shared_limit = known.most_shared();
   if (is_checking()) begin_checked_launch(kernel, launch.config);
   here.os_threads.run(launch);
   if (is_checking()) end_checked_launch();
   check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());
   count_launch(here, kernel);
+  here.threads += launch.blocks * config.block.x * config.block.y * config.block.z;
 }
 
 cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value) {
@@ -237,9 +249,7 @@ cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kern
   attributes->maxThreadsPerBlock = kMostThreads;
   attributes->numRegs = 32;
   attributes->ptxVersion = attributes->binaryVersion = 80;
-  const auto known = here.kernels.find(kernel);
-  attributes->maxDynamicSharedSizeBytes =
-      static_cast<int>(known == here.kernels.end() ? kDefaultSharedLimit : known->second.dynamic_limit);
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(known_kernel(here, kernel).most_dynamic());
   return cudaSuccess;
 }
 
@@ -280,6 +290,12 @@ const char* cuemu_take_launches(void) {
   here.launches_json += '}';
   here.launches.clear();
   return here.launches_json.c_str();
+}
+
+unsigned long long cuemu_take_threads(void) {
+  cuemu::Device& here = cuemu::device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  return std::exchange(here.threads, 0);
 }
 
 }  // extern "C"

@@ -389,12 +389,14 @@ void* Worker::shared_bytes(const void* key, std::size_t bytes, std::size_t align
          kInvalidValue);
   }
   if (used != before && used + launch_->config.shared_bytes > launch_->shared_limit) {
+    const bool opted_in = launch_->shared_limit > kDefaultSharedLimit;
     fail("launch", launch_->line, std::string("invalid argument: kernel ") + launch_->kernel + " declares " +
          std::to_string(used) + " bytes of shared memory and the launch adds " +
          std::to_string(launch_->config.shared_bytes) + "; together they may take " +
          std::to_string(launch_->shared_limit),
-         "Use less, or raise the limit with cudaFuncSetAttribute(kernel, "
-         "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).",
+         opted_in ? "Use less: this is the most that a block of the device may have."
+                  : "Use less, or raise the limit of the dynamic part with cudaFuncSetAttribute(kernel, "
+                    "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).",
          kInvalidValue);
   }
   return address;

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.worker.confinement.kernel import Missing
-from harness.worker.confinement.landlock import restrict_files
+from harness.worker.confinement.landlock import TRUNCATION_VERSION, landlock_version, restrict_files
 from harness.worker.confinement.rights import (
     become_nobody,
     drop_capabilities,
-    is_nobody,
     is_root,
     no_new_privileges,
 )
 from harness.worker.confinement.seccomp import filter_calls
-from harness.worker.limits import limit_files, limit_processes
+from harness.worker.limits import limit_files, limit_processes, limit_signals
 
 
 class Confined(NamedTuple):
@@ -44,6 +43,7 @@ def confine(folder: Path, readable: Sequence[str], trusted: Sequence[int], on_gp
     Returns:
         Every layer, in the order in which they were put on.
     """
+    found: list[Confined] = []
     of_root: list[tuple[str, Callable[[], None]]] = [
         ("user", lambda: become_nobody(folder, readable)),
         ("capabilities", lambda: drop_capabilities(folder, readable)),
@@ -51,11 +51,19 @@ def confine(folder: Path, readable: Sequence[str], trusted: Sequence[int], on_gp
     layers: list[tuple[str, Callable[[], None]]] = [
         ("no_new_privs", no_new_privileges),
         *(of_root if is_root() else []),
-        ("limits", _limit_resources),  # a bound on processes counts those of the user that this process is by now
-        ("files", lambda: restrict_files(folder, readable)),
-        ("system_calls", lambda: filter_calls(trusted, on_gpu)),
+        # A bound on processes counts those of the user that this process is by now.
+        ("limits", lambda: _limit_resources(_is_alone(found))),
+        ("files", lambda: restrict_files(folder, readable, on_gpu)),
+        (
+            "system_calls",
+            lambda: filter_calls(
+                trusted,
+                on_gpu,
+                owns_files=not _is_alone(found),
+                keeps_lengths=Confined("files", "") in found and landlock_version() >= TRUNCATION_VERSION,
+            ),
+        ),
     ]
-    found = []
     for name, put_on in layers:
         try:
             if sys.platform != "linux":
@@ -68,10 +76,16 @@ def confine(folder: Path, readable: Sequence[str], trusted: Sequence[int], on_gp
     return found
 
 
-def _limit_resources() -> None:
-    """Bound single files, open files and processes; core dumps are off."""
+def _is_alone(found: Sequence[Confined]) -> bool:
+    """Tells whether the worker's user owns nothing but the worker's folder, and has no other process."""
+    return Confined("user", "") in found
+
+
+def _limit_resources(alone: bool) -> None:
+    """Bounds single files, open files, pending signals and processes; core dumps are off."""
     limit_files()
+    limit_signals()
     try:
-        limit_processes(alone=is_nobody())
+        limit_processes(alone)
     except OSError as error:
         raise Missing(f"the machine's threads cannot be counted: {error.strerror}") from None

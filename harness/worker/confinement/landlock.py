@@ -20,6 +20,8 @@ _TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 #: From version 6 on abstract sockets and signals can be kept within the confined processes.
 _SCOPES = 0b11
+#: From version 3 on a file can be kept from being truncated.
+TRUNCATION_VERSION = 3
 
 #: What compilers, Python, torch and the CUDA driver read besides their own folders.
 _SYSTEM = (
@@ -31,14 +33,26 @@ _SYSTEM = (
 _DEVICES = ("/dev/dxg", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 
-def restrict_files(folder: Path, readable: Sequence[str]) -> None:
+def landlock_version() -> int:
+    """Asks the kernel for its version of Landlock; below 1 where it has none."""
+    version: int = libc().syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return version
+
+
+def restrict_files(folder: Path, readable: Sequence[str], on_gpu: bool) -> None:
     """Let this process read what it needs to run, write to its own folder, and open nothing else.
+
+    Args:
+        folder: The worker's own folder.
+        readable: Further files and folders that it may read.
+        on_gpu: Whether the GPU's driver must start: it names its threads by files of ``/proc/self``. There the worker
+            could take back, too, that the kernel ends it first when memory runs out.
 
     Raises:
         Missing: The kernel has no Landlock, or refused.
     """
     library = libc()
-    version = library.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    version = landlock_version()
     if version < 1:
         raise Missing(f"the kernel has no Landlock ({os.strerror(ctypes.get_errno())})")
     every = _RIGHTS[min(version, 5)]
@@ -55,8 +69,8 @@ def restrict_files(folder: Path, readable: Sequence[str]) -> None:
     try:
         for path in (*_SYSTEM, *readable):
             _allow(library, handle, path, _READ & every)
-        own = f"/proc/{os.getpid()}"
-        _allow(library, handle, own, (_READ | _WRITE_FILE | _TRUNCATE) & every)  # CUDA names its threads
+        of_own_process = _READ | (_WRITE_FILE | _TRUNCATE if on_gpu else 0)
+        _allow(library, handle, f"/proc/{os.getpid()}", of_own_process & every)
         for path in (*_DEVICES, *gpu_devices()):
             _allow(library, handle, path, (_READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE) & every)
         _allow(library, handle, str(folder), every)

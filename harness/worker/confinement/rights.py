@@ -31,11 +31,6 @@ def is_root() -> bool:
     return sys.platform == "linux" and os.geteuid() == 0
 
 
-def is_nobody() -> bool:
-    """Whether this process runs as such a user, who has no other process."""
-    return _FIRST_USER <= os.geteuid() < _FIRST_USER + _USERS
-
-
 def become_nobody(folder: Path, readable: Sequence[str]) -> None:
     """Go on as a user who owns nothing but the worker's folder.
 

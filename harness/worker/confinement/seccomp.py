@@ -8,7 +8,7 @@ import errno
 import os
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from harness.worker.confinement.kernel import Missing, checked, libc
@@ -28,9 +28,23 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     # sockets
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242),
+    # descriptors on their way, which count against every process of the user
+    "sendmsg": (46, 211), "sendmmsg": (307, 269),
     # what outlives a process
     "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    # notes on files that belong to the user
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
+    "file_setattr": (469, 469), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None),
+    "utimensat": (280, 88), "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
+    # what the machine or the user has a fixed number of
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "io_setup": (206, 0),
+    # memory that is in no process's address space
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "vmsplice": (278, 75),
+    # shortening the user's files, which Landlock has known since its third version
+    "truncate": (76, 45), "open": (2, None), "openat": (257, 56), "openat2": (437, 437),
     # namespaces and mounts; clone3 has its flags in memory, and the C library goes back to clone
     "clone": (56, 220), "clone3": (435, 435), "unshare": (272, 97), "setns": (308, 268), "chroot": (161, 51),
     "pivot_root": (155, 41), "mount": (165, 40), "umount2": (166, 39), "open_tree": (428, 428),
@@ -42,7 +56,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "finit_module": (313, 273), "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224),
     "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60), "iopl": (172, None), "ioperm": (173, None),
     "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
-    "sethostname": (170, 161), "setdomainname": (171, 162),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "prctl": (157, 167),
 }  # fmt: skip
 #: The column of the table, and the mark that the kernel gives to calls of this kind.
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -55,12 +69,28 @@ _SOCKET_TYPE = 0xF
 _PRIORITY_OF_PROCESS, _IO_PRIORITY_OF_PROCESS = 0, 1
 #: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
 _NEW_NAMESPACES = 0x7E020000
+#: CLONE_PARENT would make a process that is the judge's child, and not below the worker, where the judge looks.
+_CHILD_OF_THE_JUDGE = 0x8000
 
 #: Calls that act on the process or thread that their first argument names.
 _SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 #: F_SETOWN and F_SETOWN_EX of ``fcntl``, FIOSETOWN and SIOCSPGRP of ``ioctl``: they say whom the kernel signals when a
 #: descriptor is ready, which may be the judge.
 _SET_OWNER = {"fcntl": (8, 15), "ioctl": (0x8901, 0x8902)}
+#: F_SETLEASE and F_SETDELEG make whoever opens a file wait, such as a rival's compiler; F_NOTIFY watches a folder.
+#: F_SETPIPE_SZ takes from what all pipes of the user may hold. F_SET_RW_HINT and F_SET_FILE_RW_HINT leave a note.
+_ON_FILES_OF_OTHERS = (1024, 1040, 1026, 1031, 1036, 1038)
+#: The second byte of ``ioctl`` commands of file systems: flags and projects ("f", "X"), versions ("v"), FAT's
+#: attributes ("r"), btrfs and f2fs. The GPU's driver has 0 and "F".
+_FILE_SYSTEM_COMMANDS, _COMMAND_GROUP = (0x6600, 0x5800, 0x7600, 0x7200, 0x9400, 0xF500), 0xFF00
+#: Calls that change a file's times, mode or owner. The kernel answers as if they had, since programs that copy or
+#: unpack files take an error for a failure. ``_touching`` has the one exception.
+_TIMES = ("utime", "utimes", "futimesat", "utimensat")
+_MODES_AND_OWNERS = ("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat")
+#: O_TRUNC and both bits of the access mode: without one of these Linux shortens a file that is opened for reading.
+_SHORTENS_WHAT_IT_READS, _TRUNCATE_AND_MODE = 0x200, 0x203
+#: A process that is no longer the parent of its orphans would hide them from the judge.
+_PR_SET_CHILD_SUBREAPER = 36
 #: Whoever times, or is timed, must not be slowed. Of threads that are not the caller's only the worker's first is let
 #: through: the others cannot be told from the judge's and the baseline's.
 _SCHEDULING = (
@@ -68,7 +98,8 @@ _SCHEDULING = (
     *("migrate_pages", "move_pages"),
 )
 #: What the GPU's driver does with a Unix socket at its start, or does not start. Nobody can be connected to by it.
-_OF_THE_DRIVER = {"bind", "listen"}
+#: It may use anonymous files, too; the judge's watch over memory sees those that are mapped.
+_OF_THE_DRIVER = {"bind", "listen", "memfd_create"}
 
 _ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
@@ -89,12 +120,14 @@ class _Rule(NamedTuple):
     refused: bool = False
 
 
-def filter_calls(trusted: Sequence[int], on_gpu: bool) -> None:
+def filter_calls(trusted: Sequence[int], on_gpu: bool, owns_files: bool = True, keeps_lengths: bool = False) -> None:
     """Refuse sockets, reach into other processes, signals to the judge, and what changes the machine.
 
     Args:
         trusted: The judge's process, and the zygote's.
         on_gpu: Whether the GPU's driver must start: it opens a Unix socket, and listens.
+        owns_files: Whether the user of this process owns files outside the worker's folder.
+        keeps_lengths: Whether Landlock keeps such files from being truncated.
 
     Raises:
         Missing: The machine's calls are not known here, or the kernel has no seccomp.
@@ -104,16 +137,25 @@ def filter_calls(trusted: Sequence[int], on_gpu: bool) -> None:
         raise Missing(f"the numbers of system calls on {platform.machine()} are not known here")
     column, mark = known
     numbers = {call: of_machine for call, both in _NUMBERS.items() if (of_machine := both[column]) is not None}
-    rules = _rules(trusted, on_gpu)
-    never = numbers.keys() - {rule.call for rule in rules} - (_OF_THE_DRIVER if on_gpu else set())
-    program = _program(numbers, mark, rules, sorted(never))
+    rules = [rule for rule in _rules(trusted, on_gpu, keeps_lengths) if rule.call in numbers]
+    answers = dict.fromkeys(numbers.keys() - {rule.call for rule in rules}, errno.EPERM)
+    answers |= {"clone3": errno.ENOSYS, "openat2": errno.ENOSYS}
+    for call in (*_TIMES, *_MODES_AND_OWNERS):
+        if call in answers:
+            answers[call] = 0
+    let_through = {
+        *(_OF_THE_DRIVER if on_gpu else ()),
+        *(() if owns_files else _MODES_AND_OWNERS),
+        *(("truncate", "open", "openat", "openat2") if keeps_lengths else ()),
+    }
+    program = _program(numbers, mark, rules, {call: answers[call] for call in sorted(answers.keys() - let_through)})
     code = b"".join(program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
     checked("seccomp", libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0))
 
 
-def _rules(trusted: Sequence[int], on_gpu: bool) -> list[_Rule]:
+def _rules(trusted: Sequence[int], on_gpu: bool, keeps_lengths: bool) -> list[_Rule]:
     """The calls that are neither allowed nor refused altogether; all rules of a call must let it through."""
     own = (0, os.getpid())
     groups = []
@@ -124,20 +166,25 @@ def _rules(trusted: Sequence[int], on_gpu: bool) -> list[_Rule]:
     unix = [_Rule("socketpair", 0, (_AF_UNIX,)), _Rule("socketpair", 1, (_STREAM, _SEQPACKET), _SOCKET_TYPE)]
     if on_gpu:
         unix += [rule._replace(call="socket") for rule in unix]
+    opens = () if keeps_lengths else (("open", 1), ("openat", 2))
     return [
         *unix,
+        *(_Rule(call, at, (_SHORTENS_WHAT_IT_READS,), _TRUNCATE_AND_MODE, refused=True) for call, at in opens),
         *(_Rule(call, 0, to_trusted, refused=True) for call in _SIGNALS),
         *(_Rule(call, 1, commands, refused=True) for call, commands in _SET_OWNER.items()),
+        _Rule("fcntl", 1, _ON_FILES_OF_OTHERS, refused=True),
+        _Rule("ioctl", 1, _FILE_SYSTEM_COMMANDS, _COMMAND_GROUP, refused=True),
+        _Rule("prctl", 0, (_PR_SET_CHILD_SUBREAPER,), refused=True),
         *(_Rule(call, 0, own) for call in _SCHEDULING),
         *(_Rule("setpriority", 0, (_PRIORITY_OF_PROCESS,)), _Rule("setpriority", 1, own)),
         *(_Rule("ioprio_set", 0, (_IO_PRIORITY_OF_PROCESS,)), _Rule("ioprio_set", 1, own)),
         _Rule("prlimit64", 0, (0,)),
-        _Rule("clone", 0, (0,), _NEW_NAMESPACES),
+        _Rule("clone", 0, (0,), _NEW_NAMESPACES | _CHILD_OF_THE_JUDGE),
     ]
 
 
-def _program(numbers: dict[str, int], mark: int, rules: Sequence[_Rule], never: Sequence[str]) -> list[bytes]:
-    """The filter in classic BPF; calls in ``never`` are refused whatever their arguments."""
+def _program(numbers: dict[str, int], mark: int, rules: Sequence[_Rule], answers: Mapping[str, int]) -> list[bytes]:
+    """The filter in classic BPF; ``answers`` has the error of each call that is never made, 0 for none."""
     program = [
         _line(_LOAD, _AT_ARCHITECTURE),
         _line(_JUMP_EQUAL, mark, if_true=1),
@@ -146,13 +193,29 @@ def _program(numbers: dict[str, int], mark: int, rules: Sequence[_Rule], never: 
     ]
     if platform.machine() == "x86_64":  # the same calls under other numbers
         program += [_line(_JUMP_AT_LEAST, _X32_CALLS, if_false=1), _line(_RETURN, _REFUSE | errno.EPERM)]
-    for call in never:
-        error = errno.ENOSYS if call == "clone3" else errno.EPERM
+    program += _touching(numbers["utimensat"])
+    for call, error in answers.items():
         program += [_line(_JUMP_EQUAL, numbers[call], if_false=1), _line(_RETURN, _REFUSE | error)]
     for rule in rules:
         block = _block(rule)
         program += [_line(_LOAD, _AT_NUMBER), _line(_JUMP_EQUAL, numbers[rule.call], if_false=len(block)), *block]
     return [*program, _line(_RETURN, _ALLOW)]
+
+
+def _touching(number: int) -> list[bytes]:
+    """Refuses to set a named file's times to now, and answers all other ``utimensat`` as done.
+
+    ``pathlib.Path.touch`` sets the times first, and makes the file where that fails: it must not be told of success.
+    """
+    return [
+        _line(_JUMP_EQUAL, number, if_false=6),
+        _line(_LOAD, _AT_FIRST + 8 * 2),  # the times: none for now
+        _line(_JUMP_EQUAL, 0, if_false=3),
+        _line(_LOAD, _AT_FIRST + 8 * 1),  # the path: none for the descriptor's own file
+        _line(_JUMP_EQUAL, 0, if_true=1),
+        _line(_RETURN, _REFUSE | errno.EPERM),
+        _line(_RETURN, _REFUSE),
+    ]
 
 
 def _block(rule: _Rule) -> list[bytes]:

@@ -1,0 +1,120 @@
+// Counts the operators of torch that compute something, whoever calls them and whatever dispatch keys are excluded.
+#ifndef NDEBUG
+#define NDEBUG  // as torch itself is built: otherwise its headers give RecordFunction a member more
+#endif
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace {
+
+struct Use {
+  std::uint64_t calls = 0;
+  std::uint64_t elements = 0;  // of the largest tensor that each call was given, where none that it calls computes
+};
+
+std::mutex counting;
+std::map<std::string, Use>& uses() {
+  static auto* const all = new std::map<std::string, Use>;  // torch's threads may outlive static destructors
+  return *all;
+}
+std::set<std::string>& idle() {
+  static auto* const names = new std::set<std::string>;
+  return *names;
+}
+
+std::uint64_t elements_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided ? static_cast<std::uint64_t>(tensor.numel()) : 0;
+}
+
+// A call under way on this thread. Of nested operators the innermost that computes has the elements.
+struct Open final : at::ObserverContext {
+  Open* outer = nullptr;
+  bool has_counted = false;
+  std::uint64_t elements = 1;
+};
+
+thread_local Open* innermost = nullptr;
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+  auto open = std::make_unique<Open>();
+  for (const c10::IValue& value : function.inputs()) {
+    if (value.isTensor()) {
+      open->elements = std::max(open->elements, elements_of(value.toTensor()));
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) {
+        open->elements = std::max(open->elements, elements_of(tensor));
+      }
+    }
+  }
+  open->outer = innermost;
+  innermost = open.get();
+  return open;
+}
+
+bool computes(const std::string& name) {
+  for (const char* const library : {"aten::", "mkl::", "mkldnn::", "onednn::", "quantized::"}) {
+    if (name.rfind(library, 0) == 0) return idle().count(name.substr(name.find("::") + 2)) == 0;
+  }
+  return false;
+}
+
+void end(const at::RecordFunction& function, at::ObserverContext* context) {
+  auto* const open = static_cast<Open*>(context);
+  if (open == nullptr) return;
+  innermost = open->outer;
+  const std::string name = function.name();
+  bool counts = open->has_counted;
+  {
+    const std::lock_guard<std::mutex> lock(counting);
+    if (computes(name)) {
+      Use& use = uses()[name];
+      ++use.calls;
+      if (!counts) use.elements += open->elements;
+      counts = true;
+    }
+  }
+  if (counts && open->outer != nullptr) open->outer->has_counted = true;
+}
+
+std::string json;  // what the last taker still reads
+
+}  // namespace
+
+extern "C" {
+
+// Counts from now on, for all threads; repeated calls change nothing. `names`: operators without their namespace that
+// only make, move or describe memory, each followed by a newline.
+void cuemu_watch_operators(const char* names) {
+  const std::lock_guard<std::mutex> lock(counting);
+  if (!idle().empty()) return;
+  for (const char* start = names; *start != '\0';) {
+    const char* stop = std::find(start, start + std::char_traits<char>::length(start), '\n');
+    idle().emplace(start, stop);
+    start = *stop == '\0' ? stop : stop + 1;
+  }
+  at::addGlobalCallback(
+      at::RecordFunctionCallback(&begin, &end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+// What ran since it was last taken, as JSON: name to [calls, elements].
+const char* cuemu_take_operators(void) {
+  const std::lock_guard<std::mutex> lock(counting);
+  json = "{";
+  for (const auto& [name, use] : uses()) {
+    if (json.size() > 1) json += ", ";
+    json += '"' + name + "\": [" + std::to_string(use.calls) + ", " + std::to_string(use.elements) + ']';
+  }
+  json += '}';
+  uses().clear();
+  return json.c_str();
+}
+
+}  // extern "C"

@@ -1,0 +1,162 @@
+"""Copies models so that nothing in a copy refers to the original.
+
+``copy.deepcopy`` shares functions between a model and its copy. A function that closes over a module of the model
+(``self.mlp = lambda x: linear(x)``) would go on computing with the original's parameters. Here such a function gets a
+copy of its own, whose closure and defaults hold the copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+def copied(model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn.Module:
+    """Copies a model with everything that it owns, functions included.
+
+    Modules and tensors that only a closure or a container holds are copied and converted as well. What several places
+    share in the model, its copy shares too.
+
+    Args:
+        model: The model; left as it is.
+        dtype: The dtype of the copy's floating tensors, complex ones in proportion; None for the model's own.
+    """
+    copies = _Copies()
+    result = copies.of(model)
+    if not isinstance(result, torch.nn.Module):
+        raise TypeError(f"a copy of the model is a {type(result).__name__}")
+    copies.rebind_functions()
+    if dtype is not None:
+        for tensor in copies.tensors():
+            tensor.data = _converted(tensor.data, dtype)  # in place: closures and lists may hold it, too
+        # Recurrent layers keep their weights in one block of memory, which this makes anew.
+        result._apply(lambda tensor: _converted(tensor, dtype))  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Copies:
+    """Copies of one model's objects, and of the functions among them."""
+
+    def __init__(self) -> None:
+        self._memo: dict[int, Any] = {}
+        self._functions: dict[int, types.FunctionType] = {}
+        self._originals: list[types.FunctionType] = []  # an identity stands for an object only while that lives
+
+    def of(self, value: Any) -> Any:
+        """The copy of an object; what is copied already is not copied again."""
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, types.MethodType):
+            function = self.of(value.__func__)
+            owner = self.of(value.__self__)
+            same = function is value.__func__ and owner is value.__self__
+            return value if same else types.MethodType(function, owner)
+        if isinstance(value, tuple):
+            items = [self.of(item) for item in value]
+            same = all(item is before for item, before in zip(items, value, strict=True))
+            return value if same else tuple.__new__(type(value), items)
+        return value if isinstance(value, types.ModuleType) else copy.deepcopy(value, self._memo)
+
+    def rebind_functions(self) -> None:
+        """Replaces functions in all copied objects that refer to originals."""
+        done: set[int] = set()
+        while fresh := {key: value for key, value in self._found() if key not in done}:
+            done |= fresh.keys()
+            for value in fresh.values():  # a closure in it may hold further objects, which are copied meanwhile
+                self._rebind_in(value)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """All tensors that were copied, each once."""
+        found = {id(value): value for _, value in self._found() if isinstance(value, torch.Tensor)}
+        return iter(found.values())
+
+    def _found(self) -> list[tuple[int, Any]]:
+        """All copies so far; ``deepcopy`` keeps the originals alive in an entry of its own."""
+        return [(key, value) for key, value in self._memo.items() if key != id(self._memo)]
+
+    def _rebind_in(self, value: Any) -> None:
+        if isinstance(value, list):
+            value[:] = [self._rebound(item) for item in value]
+        elif isinstance(value, dict):
+            _replace(value, self._rebound)
+        elif isinstance(value, functools.partial):
+            parts = [self._rebound(part) for part in (value.func, value.args, value.keywords)]
+            value.__setstate__((*parts, vars(value)))  # type: ignore[attr-defined]
+        if isinstance(attributes := getattr(value, "__dict__", None), dict):
+            _replace(attributes, self._rebound)
+
+    def _rebound(self, value: Any) -> Any:
+        """A part of a copied object: a function in it may still be the original's."""
+        if isinstance(value, tuple):
+            items = [self._rebound(item) for item in value]
+            same = all(item is before for item, before in zip(items, value, strict=True))
+            return value if same else tuple.__new__(type(value), items)
+        if isinstance(value, types.MethodType):
+            function = self._rebound(value.__func__)
+            return value if function is value.__func__ else types.MethodType(function, value.__self__)
+        return self._function(value) if isinstance(value, types.FunctionType) else value
+
+    def _function(self, function: types.FunctionType) -> types.FunctionType:
+        """The function with copies in its closure and defaults; the function itself where none is needed."""
+        if id(function) in self._functions:
+            return self._functions[id(function)]
+        cells = function.__closure__ or ()
+        own = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, None, tuple(types.CellType() for _ in cells)
+        )
+        self._originals.append(function)
+        self._functions[id(function)] = own  # before its closure is copied: that may hold the function itself
+        self._functions[id(own)] = own
+        self._originals.append(own)
+        changes = False
+        for before, after in zip(cells, own.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # an empty cell
+                after.cell_contents = self._captured(before.cell_contents)
+                changes |= after.cell_contents is not before.cell_contents and after.cell_contents is not own
+        for name in ("__defaults__", "__kwdefaults__"):
+            before_all = getattr(function, name)
+            setattr(own, name, self._captured(before_all))
+            changes |= not _alike(getattr(own, name), before_all)
+        if not changes:
+            self._functions[id(function)] = function
+            return function
+        own.__dict__.update(function.__dict__)
+        own.__qualname__, own.__module__, own.__doc__ = function.__qualname__, function.__module__, function.__doc__
+        own.__annotations__ = function.__annotations__
+        return own
+
+    def _captured(self, value: Any) -> Any:
+        """The copy of what a function captures; the object itself where it cannot be copied (a lock, a file)."""
+        known = set(self._memo)
+        try:
+            return self.of(value)
+        except Exception:
+            for key in self._memo.keys() - known - {id(self._memo)}:
+                del self._memo[key]
+            return value
+
+
+def _replace(values: dict[Any, Any], rebound: Any) -> None:
+    for key, value in list(values.items()):
+        replaced = rebound(value)
+        if replaced is not value:
+            values[key] = replaced
+
+
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two functions' defaults hold the same objects."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return all(first[name] is second[name] for name in second)
+    return first is second
+
+
+def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return tensor.to(dtype)
+    return tensor.to(dtype.to_complex()) if tensor.is_complex() else tensor

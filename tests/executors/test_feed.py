@@ -1,0 +1,264 @@
+"""The feed and the lanes as a state machine: whatever arrives, dies or ends when, everything asked is answered once.
+
+Lanes, builders and the source are fakes, and ``connection.wait`` lets hypothesis choose what happens next. A driver
+that waits though nothing can happen any more hangs, and fails the test.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.errors import ProblemError, UsageError
+from harness.executors import lanes as lanes_module
+from harness.executors.ahead import Work
+from harness.executors.feed import Asked, Fault, Feed, Judged, Verdict
+from harness.executors.lanes import MOST_DEATHS, LaneDied, Lanes
+from harness.executors.link import Finished, Opened, Overrun, Timing, Words
+from harness.executors.plan import Job, Planned
+from harness.judge.blanks import blank_record
+from harness.judge.handle import Limits
+from harness.judge.policy import Policy
+from harness.problems import Problem
+from harness.records import EvaluationRecord, PrecisionClass, Status
+from harness.solutions import Candidate, Solution
+
+POLICY = Policy("cpu", "5eed", Limits(1.0, 1.0))
+CASES = {"a": {}, "b": {"n": 2}}
+
+
+def problem(name: str) -> Problem:
+    return Problem(
+        name, Path(f"{name}.py"), "", f"digest of {name}", frozenset({"n"}), dict(CASES), PrecisionClass.FP32
+    )
+
+
+@dataclass(frozen=True)
+class Line:
+    """A request: ``kind`` says what it leads to, ``deaths`` how many lanes end at it."""
+
+    kind: str
+    problem: str
+    is_planned: bool
+    deaths: int
+
+
+LINES = st.builds(
+    Line,
+    st.sampled_from(["good", "good", "stored", "bad", "blank", "faulty"]),
+    st.sampled_from(["one", "two", "unfit"]),
+    st.booleans(),
+    st.sampled_from([0, 0, 0, 1, MOST_DEATHS]),
+)
+
+
+class Ledger:
+    """A store that knows the candidates whose names say so."""
+
+    def recall(self, blank: EvaluationRecord) -> EvaluationRecord | None:
+        return replace(blank, status=Status.PASSED) if blank.solution.startswith("stored") else None
+
+    def has_passed(self, blank: EvaluationRecord) -> bool:
+        return False
+
+
+class Builders:
+    """Builders whose builds begin and end when the world says so."""
+
+    def __init__(self) -> None:
+        self.builds: list[Future[Any]] = []
+
+    def begin(self, work: Work) -> None:
+        work.build = Future()
+        self.builds.append(work.build)
+
+    def forget_finished(self) -> None:
+        """Nothing to forget."""
+
+    def pause(self) -> None:
+        """Nothing runs."""
+
+    def resume(self) -> None:
+        """Nothing runs."""
+
+
+@dataclass(eq=False)
+class Lane:
+    """A lane that says what the world has it say."""
+
+    device: str
+    work: Work | None = None
+    says: Any = None
+    is_closed: bool = False
+
+    def send(self, work: Work) -> None:
+        self.work = work
+
+    def answer(self) -> None:
+        """It goes on in any case."""
+
+    def receive(self) -> Any:
+        said, self.says = self.says, None
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    def end(self) -> None:
+        """It ends when it is closed."""
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class World:
+    """What happens around the driver."""
+
+    data: st.DataObject
+    lines: list[Line]
+    is_lockstep: bool
+    arrived: int = 0
+    read: int = 0
+    has_ended: bool = False
+    deaths: Counter[str] = field(default_factory=Counter)
+    answered: Counter[tuple[str, str]] = field(default_factory=Counter)
+    finished: Counter[str] = field(default_factory=Counter)
+    builders: Builders = field(default_factory=Builders)
+    feed: Feed | None = None
+    lanes: Lanes | None = None
+
+    def __iter__(self) -> Iterator[Asked]:
+        while True:
+            assert self.is_ready(), "the driver reads what has not arrived: it would wait for ever"
+            if self.read == len(self.lines):
+                return
+            number, self.read = self.read, self.read + 1
+            yield self.asked(number)
+
+    def asked(self, number: int) -> Asked:
+        line = self.lines[number]
+        if line.kind == "blank":
+            return None
+        name = f"{line.kind} {number}"
+        if line.kind == "bad":
+            return Fault(UsageError("bad"), name, name)
+        solution = Solution(name, Path(f"{number}.py"), "", f"digest {number}")
+        cases = tuple(CASES.items()) if line.is_planned else None
+        return Job(Candidate(problem(line.problem), solution), cases, name)
+
+    def is_ready(self) -> bool:
+        return self.arrived > self.read or (self.has_ended and self.read == len(self.lines))
+
+    def wanted(self, number: int) -> set[tuple[str, str]]:
+        """The answers that a line must get: by its tag and case."""
+        line, name = self.lines[number], f"{self.lines[number].kind} {number}"
+        if line.kind == "blank":
+            return set()
+        if line.kind == "bad" or (line.problem == "unfit" and not line.is_planned):
+            return {(name, "")}
+        return {(name, case) for case in CASES}
+
+    def may_arrive(self) -> bool:
+        if self.has_ended:
+            return False
+        if not self.is_lockstep:
+            return True
+        return all(self.wanted(number) <= self.answered.keys() for number in range(self.arrived))
+
+    def events(self, watched: list[Any]) -> list[tuple[str, Any]]:
+        assert self.feed is not None
+        assert self.lanes is not None
+        assert not self.feed.can_read(len(self.lanes.free)), "it waits though it could read"
+        found: list[tuple[str, Any]] = []
+        for one in watched:
+            if one is self and (self.may_arrive() or self.is_ready()):
+                found.append(("arrival", one))
+            elif isinstance(one, Lane):
+                found.append(("lane", one))
+        for build in self.builders.builds:
+            if build.running():
+                found.append(("built", build))
+            elif not build.done():
+                found.append(("building", build))
+        return found
+
+    def wait(self, watched: list[Any]) -> list[Any]:
+        events = self.events(watched)
+        assert events, "nothing can happen any more: the driver hangs"
+        what, one = self.data.draw(st.sampled_from(events))
+        if what == "arrival":
+            if self.may_arrive():
+                self.has_ended = self.arrived == len(self.lines)
+                self.arrived += not self.has_ended
+            return [one]
+        if what == "building":
+            one.set_running_or_notify_cancel()
+            return []
+        if what == "built":
+            one.set_result({})
+            return [self.builders] if self.builders in watched else []
+        one.says = self.next_words(one)
+        return [one]
+
+    def next_words(self, lane: Lane) -> Any:
+        assert self.lanes is not None
+        if lane.work is None:
+            if self.data.draw(st.booleans()) and len(self.lanes.free) + len(self.lanes.busy) > 0:
+                return LaneDied("at its start")
+            return Opened("cpu", {}, None)
+        work, tag = lane.work, str(lane.work.job.tag)
+        line = self.lines[int(tag.split()[1])]
+        most = line.deaths if work.is_planned else min(line.deaths, MOST_DEATHS - 1)  # more, and its problem is unfit
+        if self.deaths[tag] < most and self.data.draw(st.booleans()):
+            self.deaths[tag] += 1
+            return LaneDied("signal SIGBUS")
+        if self.data.draw(st.integers(0, 4)) == 0:
+            return self.data.draw(st.sampled_from([Words("at it"), Timing(True), Timing(False)]))
+        if not work.is_planned:
+            is_unfit = line.problem == "unfit"
+            return Planned((), error=ProblemError("unfit")) if is_unfit else Planned(tuple(CASES.items()))
+        if not work.cases:
+            return Finished()
+        if line.kind == "faulty":
+            return self.data.draw(st.sampled_from([ProblemError("faulty"), Overrun(ProblemError("too long"))]))
+        return blank_record(work.job.candidate, POLICY, {}, *work.cases[0])
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data(), st.lists(LINES, max_size=6), st.booleans(), st.integers(1, 3), st.integers(0, 3))
+def test_whatever_happens_each_request_is_answered_once(
+    monkeypatch: pytest.MonkeyPatch, data: st.DataObject, lines: list[Line], is_lockstep: bool, count: int, ahead: int
+) -> None:
+    world = World(data, lines, is_lockstep)
+    monkeypatch.setattr(lanes_module.connection, "wait", world.wait)
+    monkeypatch.setattr("harness.judge.handle.end_adopted", lambda: None)
+
+    def done(job: Job) -> None:
+        world.finished[str(job.tag)] += 1
+
+    feed = Feed(world, POLICY, {}, Ledger(), world.builders if ahead else None, ahead, False, world.is_ready, done, {})  # type: ignore[arg-type]
+    free: list[Any] = [Lane("cpu") for _ in range(count)]
+    lanes = Lanes("cpu", {}, None, None, Lane, free=free)  # type: ignore[arg-type]
+    world.feed, world.lanes = feed, lanes
+    for outcome in lanes.judge(feed, lambda _: None, world.builders if ahead else None, world):  # type: ignore[arg-type]
+        match outcome:
+            case Fault():
+                world.answered[str(outcome.tag), outcome.case or ""] += 1
+            case Judged():
+                world.answered[str(outcome.work.job.tag), outcome.record.case] += 1
+            case Verdict():
+                world.answered[str(outcome.tag), outcome.record.case] += 1
+    wanted = Counter({key: 1 for number in range(len(lines)) for key in world.wanted(number)})
+    assert world.answered == wanted
+    jobs = [f"{line.kind} {number}" for number, line in enumerate(lines) if line.kind not in ("blank", "bad")]
+    assert world.finished == Counter(jobs)
+    assert not lanes.busy
+    assert all(not lane.is_closed for lane in lanes.free)

@@ -1,0 +1,50 @@
+"""What of torch a library names: read from symbol tables, of files that may be anything."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.build.elf import undefined_symbols
+from harness.judge.links import Links, links
+
+SOURCE = """
+namespace at { struct Tensor; }
+namespace at::native { void native_group_norm(const Tensor&); void empty_like(const Tensor&); }
+namespace at::_ops { struct mm { static void call(const Tensor&); static void redispatch(const Tensor&); }; }
+extern "C" void* dlsym(void*, const char*);
+void all(const at::Tensor& x) {
+    USED
+}
+"""
+
+
+def library(folder: Path, used: str) -> Path:
+    (folder / "own.cpp").write_text(SOURCE.replace("USED", used))
+    subprocess.run(["g++", "-std=c++20", "-fPIC", "-shared", folder / "own.cpp", "-o", folder / "own.so"], check=True)
+    return folder / "own.so"
+
+
+@pytest.mark.parametrize(
+    ("used", "found"),
+    [
+        ("at::native::native_group_norm(x);", Links(direct=("at::native::native_group_norm",))),
+        ("at::native::empty_like(x);", Links()),
+        ("at::_ops::mm::call(x);", Links(heavy=("mm",))),
+        ("at::_ops::mm::redispatch(x);", Links(direct=("at::_ops::mm::redispatch",))),
+        ('dlsym(nullptr, "x");', Links(hidden=("dlsym",))),
+    ],
+)
+def test_what_a_library_names_of_torch_is_found(used: str, found: Links, tmp_path: Path) -> None:
+    assert links([library(tmp_path, used)]) == found
+
+
+def test_a_damaged_library_is_told(tmp_path: Path) -> None:
+    whole = library(tmp_path, "at::_ops::mm::call(x);").read_bytes()
+    broken = tmp_path / "broken.so"
+    for content in (b"", b"\x7fELF\x02\x01", whole[:100], whole[: len(whole) // 2], b"#!" + whole):
+        broken.write_bytes(content)
+        assert undefined_symbols(broken) is None
+    assert links([broken]) == Links(hidden=("a library without a readable symbol table",))

@@ -1,0 +1,98 @@
+"""Calls beyond a problem's own inputs: a candidate that fails there gets a finding, and keeps its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.records import EvaluationRecord, Finding, Status
+from tests.judge.in_process import judged
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x - 0.5)
+
+
+def get_inputs():
+    return [torch.{draw}(6, 33)]
+
+
+def get_init_inputs():
+    return []
+"""
+SOLUTION = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        {body}
+"""
+RIGHT = "return torch.relu(x - 0.5)"
+Judged = Callable[..., EvaluationRecord]
+
+
+@pytest.fixture
+def record(tmp_path: Path, home: Path) -> Judged:
+    """The record of a candidate's body."""
+
+    def run(body: str, draw: str = "rand") -> EvaluationRecord:
+        return judged(PROBLEM.format(draw=draw), SOLUTION.format(body=body), tmp_path, home)
+
+    return run
+
+
+def found(record: EvaluationRecord) -> list[Finding]:
+    return [finding for finding in record.findings if finding.kind == "robustness"]
+
+
+def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
+    one = record(RIGHT)
+    assert (one.status, found(one)) == (Status.PASSED, [])
+    assert one.robustness == dict.fromkeys(("signs", "batch", "layout", "not finite"), "passed")
+    assert "robustness" in one.stages_s
+
+
+@pytest.mark.parametrize(
+    ("body", "check", "words"),
+    [
+        pytest.param("return torch.relu(x.abs() - 0.5)", "signs", "both signs", id="absolute"),
+        pytest.param("return torch.relu(x - 0.5).expand(6, 33).clone()", "batch", "half of the batch", id="batch"),
+        pytest.param("return torch.relu(x.as_strided((len(x), 33), (33, 1)) - 0.5)", "layout", "reverse", id="layout"),
+        pytest.param("return torch.fmax(x - 0.5, torch.zeros_like(x))", "not finite", "NaN", id="swallowed_nan"),
+        pytest.param("assert len(x) == 6\n        " + RIGHT, "batch", "RUNTIME_ERROR", id="refused_batch"),
+    ],
+)
+def test_what_fails_beyond_the_problem_s_inputs_is_a_finding(record: Judged, body: str, check: str, words: str) -> None:
+    one = record(body)
+    assert one.status is Status.PASSED, one.message
+    (finding,) = found(one)
+    assert finding.level == "report"
+    assert words in finding.message
+    assert finding.remedy
+    assert [name for name, end in one.robustness.items() if end.startswith("failed: ")] == [check]
+
+
+def test_a_candidate_that_refuses_other_layouts_has_no_finding(record: Judged) -> None:
+    one = record("assert x.is_contiguous(), 'contiguous inputs only'\n        " + RIGHT)
+    assert (one.status, found(one)) == (Status.PASSED, [])
+    assert one.robustness["layout"].startswith("refused: ")
+    assert one.robustness["not finite"] == "passed"
+
+
+def test_a_check_that_ends_the_process_leaves_the_verdict(record: Judged) -> None:
+    one = record("import os\n        if len(x) != 6: os._exit(3)\n        " + RIGHT)
+    assert one.status is Status.PASSED
+    assert "CRASHED" in found(one)[0].message
+
+
+def test_inputs_of_both_signs_are_left_as_they_are(record: Judged) -> None:
+    assert record(RIGHT, "randn").robustness["signs"].startswith("left out: ")

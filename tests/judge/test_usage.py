@@ -1,0 +1,192 @@
+"""Trials call a candidate as training loops and servers do, and give each one draws that no other has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.judge.draws import derive_seed, draw, init_args
+from harness.judge.evaluation import TRIALS
+from harness.judge.usage import LOSS_SCALE, usage_of
+from harness.problems import load, read_problem
+from harness.records import EvaluationRecord, Status
+from tests.judge.in_process import evaluated
+
+SECRET = "5eed" * 8
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.shift = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        return torch.tanh(x) * self.scale + self.shift
+
+
+def get_inputs():
+    return [torch.randn(6, 33)]
+
+
+def get_init_inputs():
+    return [33]
+"""
+HEAD = """
+import torch
+import torch.nn as nn
+
+SHARED = {}
+
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale, shift):
+        out = torch.tanh(x)
+        ctx.save_for_backward(out, scale)
+        return out * scale + shift
+
+    @staticmethod
+    def backward(ctx, grad):
+        out, scale = ctx.saved_tensors
+        {backward}
+        return grad * scale * (1 - out * out), (grad * out).sum(0), grad.sum(0)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.shift = nn.Parameter(torch.zeros(width))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        {forward}
+"""
+RIGHT = "return Function.apply(x, self.scale, self.shift)"
+Judged = Callable[..., EvaluationRecord]
+
+
+@pytest.fixture
+def judged(tmp_path: Path, home: Path) -> Judged:
+    """The record of a candidate's forward and backward."""
+    (tmp_path / "problem.py").write_text(PROBLEM)
+
+    def record(forward: str = RIGHT, backward: str = "pass", own_seed: str = "0dd5" * 8) -> EvaluationRecord:
+        solution = tmp_path / "answer.py"
+        text = HEAD.replace("{backward}", backward.replace("\n", "\n        "))
+        solution.write_text(text.replace("{forward}", forward.replace("\n", "\n        ")))
+        problem = read_problem(tmp_path / "problem.py")
+        return evaluated(problem, solution, home, SECRET, "full", own_seed=own_seed)
+
+    return record
+
+
+def test_an_honest_candidate_passes(judged: Judged) -> None:
+    record = judged()
+    assert (record.status, record.trials, record.message) == (Status.PASSED, TRIALS, "")
+
+
+def test_only_the_last_draw_is_a_candidate_s_own(judged: Judged) -> None:
+    first, second = judged(own_seed="01" * 16), judged(own_seed="02" * 16)
+    given, other = first.digests["given"], second.digests["given"]
+    assert len(given) == TRIALS
+    assert given[:-1] == other[:-1]
+    assert given[-1] != other[-1]
+    assert (first.own_seed, second.own_seed) == ("01" * 16, "02" * 16)
+
+
+def test_answers_to_all_shared_draws_are_of_no_use(judged: Judged, tmp_path: Path) -> None:
+    problem = read_problem(tmp_path / "problem.py")
+    module = load(problem, {})
+    args = init_args(problem, module, derive_seed(SECRET, "full", "init"))
+    answers = []
+    for trial in range(TRIALS):
+        drawn = draw(problem, module, args, derive_seed(SECRET, "full", "draw", trial))
+        answers.append((float(drawn.inputs[0][0, 0]), drawn.model(*drawn.inputs).tolist()))
+    known = f"known = dict({answers!r}).get(float(x[0, 0]))\n"
+    right = judged(f"{known}print('known:', known is not None)\n{RIGHT}")
+    assert right.log.count("known: True") >= TRIALS - 1
+    replayed = judged(
+        f"{known}out = {RIGHT.removeprefix('return ')}\nout.data.copy_(torch.tensor(known or 0.0))\nreturn out"
+    )
+    assert replayed.status is Status.WRONG_OUTPUT
+    assert replayed.outputs[0].trial == TRIALS
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        pytest.param(
+            f"if not torch.is_grad_enabled(): return torch.zeros_like(x)\n{RIGHT}", "torch.no_grad()", id="no_grad"
+        ),
+        pytest.param(f"if self.calls > 60: return self.scale * 0 * x\n{RIGHT}", "calls in a row", id="60_calls"),
+        pytest.param(
+            f"if not torch.is_grad_enabled(): return torch.tanh(x) * self.scale + self.shift\n"
+            f"if self.calls > 60: return self.scale * 0 * x\n{RIGHT}",
+            "calls in a row",
+            id="60_calls_with_gradients",
+        ),
+    ],
+)
+def test_a_forward_that_is_wrong_in_ordinary_use_fails(judged: Judged, forward: str, words: str) -> None:
+    record = judged(forward)
+    assert record.status is Status.WRONG_OUTPUT, record.message
+    assert words in record.message
+
+
+@pytest.mark.parametrize(
+    ("backward", "words"),
+    [
+        pytest.param(
+            "grad = grad.as_strided(out.shape, (out.shape[1], 1)) if grad.stride(0) else grad * 0",
+            "stride 0",
+            id="expanded",
+        ),
+        pytest.param("assert grad.is_contiguous()", "", id="refuses_expanded"),
+        pytest.param("grad = grad.clamp(-1000, 1000)", "loss scaling", id="large"),
+        pytest.param("grad = torch.where(grad.abs() < 1e-4, 0.0, grad)", "loss scaling", id="tiny"),
+        pytest.param("grad = grad if ctx.needs_input_grad[0] else grad * 2", "requires_grad=False", id="input"),
+        pytest.param("grad = grad if all(ctx.needs_input_grad[1:]) else grad * 2", "requires_grad=False", id="frozen"),
+    ],
+)
+def test_a_backward_that_is_wrong_in_ordinary_use_fails(judged: Judged, backward: str, words: str) -> None:
+    record = judged(backward=backward)
+    assert record.status in (Status.WRONG_GRADIENT, Status.RUNTIME_ERROR), record.message
+    assert words in record.message
+
+
+def test_instances_that_share_a_parameter_fail(judged: Judged) -> None:
+    shared = "if self.calls == 1: SHARED['scale'] = self.scale\n"
+    record = judged(shared + RIGHT.replace("self.scale", "SHARED['scale']"))
+    assert record.status is Status.WRONG_GRADIENT
+    assert "second instance" in record.message
+
+
+def test_an_input_that_needs_no_gradient_leaves_those_of_parameters(judged: Judged) -> None:
+    record = judged("assert x.requires_grad or not torch.is_grad_enabled(), 'gradient wanted'\n" + RIGHT)
+    assert record.status is Status.RUNTIME_ERROR
+    assert "requires_grad=False" in record.message
+
+
+def test_what_trials_freeze() -> None:
+    assert usage_of(1, ["x"], ["scale", "shift"], True, SECRET).frozen == ("x",)
+    assert len(usage_of(3, ["x"], ["scale", "shift"], True, SECRET).frozen) == 1
+    assert usage_of(3, ["x"], ["scale"], True, SECRET).frozen == ("scale",)
+    assert usage_of(1, ["x"], [], True, SECRET).frozen == ()
+    assert len(usage_of(1, ["x", "y"], [], True, SECRET).frozen) == 1
+    assert usage_of(3, [], ["scale"], True, SECRET).frozen == ()
+    assert usage_of(1, ["x"], [], True, SECRET).scale == LOSS_SCALE
+    assert usage_of(1, ["x"], [], False, SECRET).scale == 1
+
+
+def test_a_backward_that_changes_its_cotangent_fails(judged: Judged) -> None:
+    record = judged(backward="grad = grad.contiguous(); kept = grad.clone()\nctx_grad = grad.zero_(); grad = kept")
+    assert record.status is Status.WRONG_GRADIENT
+    assert "grad_output in place" in record.message
