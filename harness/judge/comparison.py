@@ -208,6 +208,8 @@ class Comparison:
         settled: How the draw was kept from kinks, None where the reference has none.
         is_relaxed: Whether no budget is below that of ``--precision relaxed``.
         gauges: What is known of the reference's other evaluations of this draw; what is measured here is added.
+        gauges_at_need: Whether they are measured only where the least budgets, which are the same for every draw, do
+            not do. No budget is below those, so verdicts are the same. In the lower classes they are always measured.
     """
 
     def __init__(
@@ -221,8 +223,11 @@ class Comparison:
         settled: Settled | None = None,
         is_relaxed: bool = False,
         gauges: Gauges | None = None,
+        gauges_at_need: bool = False,
     ):
         self._gauges: Gauges = {} if gauges is None else gauges
+        #: Magnitudes under the cotangents that the least budgets did for.
+        self._scales: Gauges = {}
         self._reference = reference
         self._draw = draw
         self._seed = seed
@@ -232,6 +237,7 @@ class Comparison:
         self._is_relaxed = is_relaxed
         self._exact = reference.exact(draw, seed)
         self._bits = mantissa_bits(precision)
+        self._gauges_at_need = gauges_at_need and self._bits is None
         self._inputs = set(input_names(draw).values())
         self._outputs: dict[str, _Judged] = {}
         self._gradients: dict[str, _Judged] = {}
@@ -255,7 +261,32 @@ class Comparison:
         Raises:
             ProblemError: The reference does not run.
         """
-        tallies = [self._tally_of_gradients(answer) for answer in answers]
+        tallies = self._added(outputs, answers, buffers, not self._gauges_at_need)
+        if self._gauges_at_need and not self._are_fine(tallies):
+            for tally in tallies:
+                del self._scales[tally.name]
+            self._added(outputs, answers, buffers, True)
+
+    def _are_fine(self, tallies: Sequence[_Tally]) -> bool:
+        """Whether all that was booked of these is within its budget."""
+        judged = {id(tally.judged): tally.judged for tally in tallies}
+        reports = (
+            self._report(name, one)
+            for by_name in judged.values()
+            for name, one in by_name.items()
+            if one.received and one.scale is not None
+        )
+        return all(report.ok for report in reports)
+
+    def _added(
+        self,
+        outputs: Sequence[torch.Tensor] | None,
+        answers: Sequence[Answer],
+        buffers: Mapping[str, torch.Tensor],
+        with_gauges: bool,
+    ) -> list[_Tally]:
+        """Compare and book what ``add`` was given; ``with_gauges`` measures the reference's other evaluations."""
+        tallies = [self._tally_of_gradients(answer, with_gauges) for answer in answers]
         for place, piece in enumerate(self._exact.pieces):
             graph = self._exact.graph(piece)
             if outputs is not None:
@@ -263,7 +294,8 @@ class Comparison:
                 if any(output.is_complex() for output in graph.outputs):
                     raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
                 if place == 0:
-                    tallies.insert(0, self._tally_of_outputs(paths_of(graph.structure), outputs, buffers))
+                    names = paths_of(graph.structure)
+                    tallies.insert(0, self._tally_of_outputs(names, outputs, buffers, with_gauges))
             for tally in tallies:
                 for deviations in tally.gauging:
                     deviations.begin(graph, piece)
@@ -275,16 +307,19 @@ class Comparison:
                 self._gauge(unknown, piece, forms)
             else:
                 del graph
-            self._examine(tallies, piece)
+            if with_gauges:
+                self._examine(tallies, piece)
         for tally in tallies:
             for deviations in tally.gauging:
                 deviations.begin_totals()
             self._add(tally, None)
             if tally.gauged is not None:
                 tally.gauged.add_totals()
-        self._examine(tallies, None)
+        if with_gauges:
+            self._examine(tallies, None)
         for tally in tallies:
-            self._book(tally)
+            self._book(tally, with_gauges)
+        return tallies
 
     def _gauge(self, unknown: Sequence[Deviations], piece: slice | None, forms: Sequence[torch.Size]) -> None:
         """Take the other evaluations of a piece in.
@@ -302,16 +337,20 @@ class Comparison:
             del other
 
     def _tally_of_outputs(
-        self, names: Sequence[str], outputs: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor]
+        self,
+        names: Sequence[str],
+        outputs: Sequence[torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        with_gauges: bool,
     ) -> _Tally:
         received = dict(zip(names, outputs, strict=True)) | {PREFIX + name: one for name, one in buffers.items()}
         for name, tensor in received.items():
             self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
         known = self._gauges.get("")
         reference = Deviations(received, frozenset(received), known=known)
-        return _Tally("", received, self._outputs, reference, reference if known is None else None)
+        return _Tally("", received, self._outputs, reference, reference if known is None and with_gauges else None)
 
-    def _tally_of_gradients(self, answer: Answer) -> _Tally:
+    def _tally_of_gradients(self, answer: Answer, with_gauges: bool) -> _Tally:
         for name in self._leaves:
             value = answer.gradients[name]
             shape, dtype = ((), "") if isinstance(value, str) else (tuple(value.shape), dtype_name(value.dtype))
@@ -324,7 +363,7 @@ class Comparison:
         is_own = answer.name == OWN_OUTPUT
         reference = Deviations(self._leaves, inputs, answer.cotangent, known=None if is_own else known)
         gauged: Deviations | None = None
-        if known is None:
+        if known is None and with_gauges:
             dtypes = [one.dtype for one in answer.cotangent]
             gauged = Deviations(self._leaves, inputs, own_output=dtypes) if is_own else reference
         return _Tally(answer.name, tensors, self._gradients, reference, gauged)
@@ -414,7 +453,7 @@ class Comparison:
         for piece in self._exact.pieces:
             reference.begin(self._exact.graph(piece), piece)
             self._add(tally, piece)
-        self._book(tally)
+        self._book(tally, True)
         return [self._report(name, one) for name, one in judged.items()]
 
     def _others(
@@ -512,7 +551,7 @@ class Comparison:
             if other.judged is tally.judged
         }
         before = {
-            cotangent: self._gauges[cotangent].rows(piece, [name])
+            cotangent: self._gauge_of(cotangent).rows(piece, [name])
             for cotangent in judged.received
             if cotangent not in of_piece
         }
@@ -539,11 +578,17 @@ class Comparison:
         least = (RELAXED if self._is_relaxed else FLOORS)[self._precision].maximum
         return max(MAX_FACTOR * theirs, least)
 
-    def _book(self, tally: _Tally) -> None:
+    def _gauge_of(self, cotangent: str) -> Gauge:
+        """What is known of the outputs ("") or of the gradients under a cotangent: at least magnitudes."""
+        return self._gauges.get(cotangent) or self._scales[cotangent]
+
+    def _book(self, tally: _Tally, with_gauges: bool) -> None:
         """Join the pieces and book them on their tensors."""
         judged = tally.judged
         if tally.gauged is not None:
             self._gauges[tally.name] = tally.gauged.whole
+        if not with_gauges:
+            self._scales[tally.name] = tally.reference.whole
         for name, parts in tally.received.items():
             judged[name].received[tally.name] = (joined(parts), tally.looks.get(name, []))
         for name, whole in tally.reference.whole.scale.items():
@@ -580,7 +625,7 @@ class Comparison:
             raise ProblemError(
                 f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
             )
-        measured = _Measured({cotangent: self._gauges[cotangent] for cotangent in judged.received}, name)
+        measured = _Measured({cotangent: self._gauge_of(cotangent) for cotangent in judged.received}, name)
         worst: TensorReport | None = None
         for cotangent, (error, looks) in judged.received.items():
             flips = measured.explained.get(cotangent)

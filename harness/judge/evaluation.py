@@ -281,6 +281,7 @@ class CandidateJudge:
             input_names(first), self._device, self._integrity,
         )  # fmt: skip
         with contextlib.closing(exchange), contextlib.ExitStack() as at_end:
+            at_end.callback(torch.cuda.empty_cache)  # the next candidate's worker needs that memory
             at_end.callback(self._shared.trim)
             at_end.callback(reference.forget)
             self._stages.enter("worker")
@@ -316,6 +317,7 @@ class CandidateJudge:
             if self._has_next:
                 self._workers.start_next()
             results = run_trials(plan, worker, clock, self._progress)
+            del plan  # its first draw takes room that timing needs
             fields = summary(results, self._notes)
             further = Further({}, ())
             if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS and not self._faults.kept:
@@ -414,7 +416,7 @@ class CandidateJudge:
         kinks = None
         if setting.kinks is not None:
             kinks = Kinks(setting.reference, setting.precision, source.fresh_inputs)
-        return replace(setting, secret=f"{self._own_seed}:{case}", kinks=kinks, known=Known())
+        return replace(setting, secret=f"{self._own_seed}:{case}", kinks=kinks, known=Known(), gauges_at_need=True)
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
@@ -491,7 +493,12 @@ class CandidateJudge:
         worker = self._worker or self._start_worker()
         if self._loaded is None:
             self._progress("starting a worker")
-            worker.start()
+            try:
+                worker.start()
+            except HarnessError:  # it started beside another candidate, which may have left it no memory
+                worker.close()
+                worker = self._start_worker()
+                worker.start()
             if self._policy.require_confinement:
                 worker.check_confined()
             self._progress("building")

@@ -147,6 +147,7 @@ def _compared(contest: Contest, direction: Direction, found: Found) -> TrialResu
         settled,
         setting.is_relaxed,
         setting.known.gauges(("call", direction.name, seed), draw),
+        setting.gauges_at_need,
     )
     if direction.backward[0] is None:
         comparison.add(found.results)

@@ -83,6 +83,8 @@ class Screen:
                 raise
             logger.warning("the fitness checks of %s, case %s, failed: %s", problem.name, record.case, words_of(error))
             return None
+        finally:
+            torch.cuda.empty_cache()  # the checks may fill the device; the next candidate's worker needs room
 
     def _kept(self, key: str) -> Reasons | None:
         if self._home is None:

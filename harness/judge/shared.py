@@ -90,6 +90,17 @@ class Known:
         self.shared += bool(kept.gauges)
         return kept.gauges
 
+    def sizes(self, name: Hashable, cotangent: str) -> list[float]:
+        """RMS of each of the reference's gradients under a cotangent; empty where they were not measured.
+
+        Args:
+            name: What the draw is for.
+            cotangent: The cotangent's name.
+        """
+        kept = self._gauges.get(name)
+        gauge = None if kept is None else kept.gauges.get(cotangent)
+        return [] if gauge is None else [scale.rms for scale in gauge.scale.values()]
+
     def reason(self, name: Hashable, draw: Draw, look: Callable[[], str | None]) -> str | None:
         """Why nothing can be judged under a draw; None where it can.
 

@@ -65,6 +65,7 @@ class Setting:
         known: What is known of the reference.
         is_relaxed: Whether budgets are those of ``--precision relaxed``.
         faults: What the emulator reports, and what comes of it.
+        gauges_at_need: Whether eager's errors are measured only where the least budgets do not do (``Comparison``).
     """
 
     exchange: Exchange
@@ -79,6 +80,7 @@ class Setting:
     known: Known = field(default_factory=Known)
     is_relaxed: bool = False
     faults: Faults = field(default_factory=Faults)
+    gauges_at_need: bool = False
 
 
 def received_outputs(setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw) -> list[torch.Tensor]:
@@ -154,6 +156,7 @@ def run_trial(
         settled,
         setting.is_relaxed,
         setting.known.gauges(("trial", trial), draw),
+        setting.gauges_at_need,
     )
     outputs: list[torch.Tensor] | None = received
     answers: list[Answer] = []

@@ -21,7 +21,7 @@ from harness.judge.operands import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference import input_names
 from harness.judge.tracing import launches_own_kernels
 from harness.judge.trial import THREAD_ORDERS, Setting, run_trial, settle
-from harness.judge.usage import Usage, bears_scale, usage_of
+from harness.judge.usage import CONSTANT, Usage, bears_scale, usage_of
 from harness.records import Finding, Status
 from harness.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
@@ -75,7 +75,8 @@ class Plan:
         inputs = [name for name in setting.leaves if name in names]
         parameters = [name for name in setting.leaves if name not in names]
         dtypes = [dtype_named(region.dtype) for region in setting.exchange.cotangents]
-        return usage_of(trial, inputs, parameters, bears_scale(dtypes), setting.secret)
+        sizes = setting.known.sizes(("trial", 0), CONSTANT)
+        return usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), setting.secret)
 
 
 def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callable[[str], None]) -> list[TrialResult]:

@@ -19,6 +19,8 @@ from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE
 LOSS_SCALE = 2.0**16
 #: Dtypes of outputs that bear the factor and its inverse: those of float32's exponent range or more.
 _WIDE = (torch.float32, torch.float64, torch.bfloat16)
+#: RMS of a gradient that bears them, with room for what is computed on the way to it.
+_SIZES = (2.0**-80, 2.0**80)
 #: The cotangent whose elements are all the same; ``out.sum().backward()`` gives it expanded, with stride 0.
 CONSTANT = "ones"
 
@@ -101,9 +103,15 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears
             return Usage()
 
 
-def bears_scale(dtypes: Collection[torch.dtype]) -> bool:
-    """Whether cotangents of these dtypes may be multiplied by ``LOSS_SCALE`` and its inverse."""
-    return all(dtype in _WIDE for dtype in dtypes)
+def bears_scale(dtypes: Collection[torch.dtype], sizes: Collection[float]) -> bool:
+    """Whether a cotangent may be multiplied by ``LOSS_SCALE`` and its inverse without a loss of digits.
+
+    Args:
+        dtypes: The outputs' dtypes.
+        sizes: The RMS of each gradient under that cotangent.
+    """
+    least, most = _SIZES
+    return all(dtype in _WIDE for dtype in dtypes) and all(not size or least <= size <= most for size in sizes)
 
 
 def _some(names: Sequence[str], secret: str) -> tuple[str, ...]:

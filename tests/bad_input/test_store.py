@@ -160,7 +160,7 @@ def small_files() -> None:
 def test_a_disk_that_is_full_loses_nothing_that_was_printed(new_place: Place) -> None:
     new_place.write("solutions/tiny/a_small.py", solution())
     new_place.write("solutions/tiny/b_large.py", solution() + f"# {'x' * 2_000_000}\n")
-    arguments = ["evaluate", "--case", "odd", "--device", "cpu", "--json"]
+    arguments = ["evaluate", "--case", "odd", "--device", "cpu", "--ahead", "0", "--json"]  # the small one first
     process = new_place.begin(*arguments, prepare=small_files)
     out, err = new_place.finish(process)
     assert process.returncode == 3, err

@@ -40,8 +40,11 @@ def test_a_row_holds_what_is_promised(harness: Harness) -> None:
     assert row["precision_class"] == "fp32"
     assert row["environment"]["torch"]
     again = harness("evaluate", HONEST, "--problem", "group_norm", "--case", "odd", "--json", "--seed", row["seed"])
-    for key in ("outputs", "gradients", "digest"):
-        assert again.rows[0][key] == row[key]
+    (same,) = again.rows
+    assert same["digest"] == row["digest"]
+    assert same["digests"].keys() == row["digests"].keys()
+    for name, bits in row["digests"].items():  # the last trial is on a draw that no other evaluation gets
+        assert same["digests"][name][:-1] == bits[:-1], name
 
 
 def test_a_setting_makes_one_case_of_its_own(harness: Harness) -> None:
@@ -159,8 +162,8 @@ def test_reference_parameters_may_be_matched_by_map_or_shape_and_made_by_own_arg
         + "\n\nfeatures = 64\nnum_groups = 8\n\n\ndef get_init_inputs():\n    return [(features, num_groups)]\n"
     )  # fmt: skip
     ran = harness("evaluate", swapped, mapped, own, "--problem", "group_norm", "--case", "odd", "--json")
-    statuses = [row["status"] for row in ran.rows]
-    assert statuses == ["WRONG_OUTPUT", "PASSED", "PASSED"], [row["message"] for row in ran.rows]
+    statuses = {Path(row["solution"]).stem: row["status"] for row in ran.rows}
+    assert statuses == {"swapped": "WRONG_OUTPUT", "mapped": "PASSED", "own": "PASSED"}, ran.out
 
 
 DRIVER = """

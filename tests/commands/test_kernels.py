@@ -180,7 +180,8 @@ def test_the_profiler_tells_own_kernels_from_torchs(tmp_path: Path, harness: Cal
     }
     assert all(any(not use["own"] for use in found) for found in row["kernels"].values())  # torch's products
     assert all(use["device_ms"] > 0 for found in row["kernels"].values() for use in found)
-    assert {finding["kind"] for finding in row["findings"]} == {"heavy-operator"}  # of the static scan
+    kinds = {finding["kind"] for finding in row["findings"]}  # what of it is the kernels' share depends on the GPU
+    assert kinds - {"no-own-kernel"} == {"heavy-operator", "library-operators"}
     solution, problem = write(tmp_path, PLAIN)
     (row,) = harness("evaluate", solution, "--problem", problem, "--device", "cuda:0", "--json").rows
     assert row["kernels"]["forward"]

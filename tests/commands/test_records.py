@@ -72,7 +72,7 @@ def place(harness: Harness, home: Path, tmp_path_factory: pytest.TempPathFactory
     made.home.mkdir()
     build_runtime(home / "emulator")
     (made.home / "emulator").symlink_to(home / "emulator")  # built once for all tests
-    made.first = made("evaluate", "--device", "cpu", "--json", "--seed", "abcdef")  # type: ignore[attr-defined]
+    made.first = made("evaluate", "--device", "cpu", "--json", "--seed", "abcdef", "--ahead", "0")  # type: ignore[attr-defined]
     return made
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.build.cache import BuildCache
 from harness.judge import reference
+from harness.judge.draws import Draw
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Limits
+from harness.judge.handle import Limits, WorkerHandle
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.workers import Workers
 from harness.problems import read_problem
@@ -37,6 +40,25 @@ def test_a_worker_that_cannot_start_is_the_harness_fault_and_says_why(tmp_path: 
         record = judge.evaluate("odd", candidate.problem.case("odd"))
     assert record.status is Status.HARNESS_ERROR
     assert nowhere in record.message
+
+
+def test_a_worker_that_started_too_early_is_replaced(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers start ahead, beside candidates that may hold all memory; then the first of two cannot start."""
+    take, taken = Workers.take, []
+
+    def first_one_dies(workers: Workers) -> WorkerHandle:
+        worker = take(workers)
+        taken.append(worker)
+        if len(taken) == 1:
+            os.kill(worker._process.pid, signal.SIGKILL)
+        return worker
+
+    monkeypatch.setattr(Workers, "take", first_one_dies)
+    record = in_process.judged(PROBLEM, SOLUTION.replace("FACTOR", "1.0"), tmp_path, home)
+    assert record.status is Status.PASSED, record.message
+    assert len(taken) == 2
 
 
 PROBLEM = """
@@ -119,3 +141,30 @@ def test_the_cache_takes_plain_files_under_well_formed_keys_alone(tmp_path: Path
     assert cache.keep("digest", key, built)
     assert cache.libraries("digest")[key].read_bytes() == b"library"
     assert cache.libraries("other digest") == {}
+
+
+#: Adding and subtracting loses digits: eager's own errors are far beyond the least budgets.
+COARSE = "self.linear(x).sigmoid()", "(self.linear(x).sigmoid() + 1000) - 1000"
+
+
+def test_eager_s_errors_on_the_candidate_s_own_draws_are_measured_where_the_least_budget_does_not_do(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[object] = []
+    runs = reference.Reference.eager_runs
+
+    def noted(self: reference.Reference, draw: Draw, *arguments: Any) -> Any:
+        if not any(draw is one for one in draws):
+            draws.append(draw)
+        return runs(self, draw, *arguments)
+
+    monkeypatch.setattr(reference.Reference, "eager_runs", noted)
+    found = []
+    for words in (COARSE[0], COARSE[1]):
+        problem, solution = [text.replace(COARSE[0], words) for text in (PROBLEM, SOLUTION.replace("FACTOR", "1.0"))]
+        draws.clear()
+        record = in_process.judged(problem, solution, tmp_path, home)
+        assert record.status is Status.PASSED, record.message
+        found.append(len(draws))
+    fine, coarse = found
+    assert coarse == fine + 2  # one with and one without gradients

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.judge.draws import derive_seed, draw, init_args
 from harness.judge.evaluation import TRIALS
-from harness.judge.usage import LOSS_SCALE, usage_of
+from harness.judge.usage import LOSS_SCALE, bears_scale, usage_of
 from harness.problems import load, read_problem
 from harness.records import EvaluationRecord, Status
 from tests.judge.in_process import evaluated
@@ -162,6 +163,11 @@ def test_a_backward_that_is_wrong_in_ordinary_use_fails(judged: Judged, backward
     assert words in record.message
 
 
+def test_no_scale_pushes_gradients_below_the_smallest_normal_number(judged: Judged, tmp_path: Path) -> None:
+    (tmp_path / "problem.py").write_text(PROBLEM.replace("torch.randn(6, 33)", "torch.randn(6, 33) * 1e-36"))
+    assert judged(backward="assert grad[0, 0] != 1 / 65536").status is Status.PASSED
+
+
 def test_instances_that_share_a_parameter_fail(judged: Judged) -> None:
     shared = "if self.calls == 1: SHARED['scale'] = self.scale\n"
     record = judged(shared + RIGHT.replace("self.scale", "SHARED['scale']"))
@@ -184,6 +190,19 @@ def test_what_trials_freeze() -> None:
     assert usage_of(3, [], ["scale"], True, SECRET).frozen == ()
     assert usage_of(1, ["x"], [], True, SECRET).scale == LOSS_SCALE
     assert usage_of(1, ["x"], [], False, SECRET).scale == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "bears"),
+    [
+        (torch.float32, 1.0, True),
+        (torch.float32, 0.0, True),
+        (torch.float32, 1e-35, False),
+        (torch.float16, 1.0, False),
+    ],
+)
+def test_a_scale_that_would_cost_digits_is_left_out(dtype: torch.dtype, size: float, bears: bool) -> None:
+    assert bears_scale([dtype], [1.0, size]) is bears
 
 
 def test_a_backward_that_changes_its_cotangent_fails(judged: Judged) -> None:
