@@ -162,6 +162,7 @@ def test_eager_s_errors_on_the_candidate_s_own_draws_are_measured_where_the_leas
     found = []
     for words in (COARSE[0], COARSE[1]):
         problem, solution = [text.replace(COARSE[0], words) for text in (PROBLEM, SOLUTION.replace("FACTOR", "1.0"))]
+        problem += "\n# Its fitness checks, which run eager too, have run for no other test.\n"
         draws.clear()
         record = in_process.judged(problem, solution, tmp_path, home)
         assert record.status is Status.PASSED, record.message

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from harness.errors import ProblemError
+from harness.evaluator import Answer, Entry, Evaluator
 
 PROBLEM = """
 import torch
@@ -105,27 +107,51 @@ PAIRS = [
 ]  # fmt: skip
 
 
+PLAIN = [pair for pair in PAIRS if not pair.options]
+each = pytest.mark.parametrize("pair", [pytest.param(pair, id=pair.name) for pair in PLAIN])
+
+
+def written(pair: Pair, folder: Path) -> tuple[Path, Path]:
+    """The files of a pair's problem and its candidate."""
+    problem, solution = folder / "problem.py", folder / "answer.py"
+    problem.write_text(
+        PROBLEM.format(constants=pair.constants, init=pair.init, forward=pair.reference, inputs=pair.inputs)
+    )
+    solution.write_text(SOLUTION.format(init=pair.init, forward=pair.candidate))
+    return problem, solution
+
+
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory, harness: Callable[..., Any]) -> dict[str, Any]:
-    """What every pair came to, by its name; two commands at a time."""
-
-    def evaluate(pair: Pair) -> Any:
-        folder = tmp_path_factory.mktemp(pair.name)
-        problem, solution = folder / "problem.py", folder / "answer.py"
-        problem.write_text(
-            PROBLEM.format(constants=pair.constants, init=pair.init, forward=pair.reference, inputs=pair.inputs)
-        )
-        solution.write_text(SOLUTION.format(init=pair.init, forward=pair.candidate))
-        options = [] if pair.options == ("all",) else ["--case", "odd", *pair.options]
-        return harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json", *options)
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip((pair.name for pair in PAIRS), pool.map(evaluate, PAIRS), strict=True))
+def answers(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, Answer]:
+    """What every pair without options came to, by its name; one program asks about all of them."""
+    entries = []
+    for pair in PLAIN:
+        problem, solution = written(pair, tmp_path_factory.mktemp(pair.name))
+        entries.append(Entry(solution, problem=problem, cases=["odd"], tag=pair.name))
+    with Evaluator(device="cpu", home=home, timeout_s=600, fresh=True) as evaluator:
+        return {answer.entry.tag: answer for answer in evaluator.stream(entries)}
 
 
-@pytest.mark.parametrize("pair", [pytest.param(pair, id=pair.name) for pair in PAIRS])
-def test_verdict(pair: Pair, evaluated: dict[str, Any]) -> None:
-    ran = evaluated[pair.name]
+@each
+def test_verdict(pair: Pair, answers: dict[str, Answer]) -> None:
+    answer = answers[pair.name]
+    if pair.expected == "2":
+        assert isinstance(answer.error, ProblemError)
+        assert pair.words in str(answer.error)
+        return
+    assert answer.error is None
+    (record,) = answer.records
+    assert record.status == pair.expected, record.message
+    assert pair.words in record.message
+
+
+@pytest.mark.parametrize(
+    "pair", [pytest.param(pair, id=pair.name) for pair in PAIRS if pair.options or pair.name == "complex"]
+)
+def test_verdict_of_the_command_line(pair: Pair, tmp_path: Path, harness: Callable[..., Any]) -> None:
+    problem, solution = written(pair, tmp_path)
+    options = [] if pair.options == ("all",) else ["--case", "odd", *pair.options]
+    ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--json", *options)
     assert "Traceback" not in ran.err
     if pair.expected == "2":
         assert ran.code == 2, ran.out

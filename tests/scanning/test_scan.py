@@ -186,13 +186,13 @@ LOUD = "import ctypes\nimport threading\n" + QUIET.replace(
 )
 
 
-def test_a_finding_changes_no_verdict_and_is_shown(tmp_path: Path, harness: Callable[..., Any]) -> None:
+def test_a_finding_changes_no_verdict_and_is_shown(tmp_path: Path, own_home: Path, harness: Callable[..., Any]) -> None:
     (tmp_path / "problem.py").write_text(PROBLEM)
     for name, text in {"quiet": QUIET, "loud": LOUD, "wrong": LOUD.replace("* 0", "* 1")}.items():
         (tmp_path / f"{name}.py").write_text(text)
     names = [tmp_path / f"{name}.py" for name in ("quiet", "loud", "wrong")]
     options = ("--problem", tmp_path / "problem.py", "--device", "cpu")
-    home = {"HARNESS_HOME": str(tmp_path / "home")}
+    home = {"HARNESS_HOME": str(own_home)}
     rows = harness("evaluate", *names, *options, "--json", **home).rows
     statuses = {(Path(row["solution"]).stem, row["case"]): row["status"] for row in rows}
     assert statuses == {
