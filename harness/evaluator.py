@@ -24,11 +24,11 @@ from typing import Any, Self
 
 from harness import baselines as known_baselines
 from harness.errors import HarnessError, UsageError
-from harness.executors.link import QUIET, Failure, Request, Response, Service, Serving
+from harness.executors.link import Failure, Request, Response, Service, Serving
 from harness.executors.plan import Time
 from harness.judge.handle import Limits
 from harness.judge.integrity import switched
-from harness.paths import harness_home, import_path, project_root
+from harness.paths import QUIET, harness_home, import_path, project_root
 from harness.records import EvaluationRecord, Status
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
@@ -428,6 +428,7 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
             stdout=2,
             env={**os.environ, "PYTHONPATH": import_path()},
             pass_fds=[theirs.fileno(), watched],
+            process_group=0,  # a Ctrl-C is the program's
         )
     except OSError as error:
         ours.close()

@@ -10,6 +10,8 @@ from harness.errors import UsageError
 
 #: Folder of the home with what was made of problems' references: compiled code, and their work.
 REFERENCES = "references"
+#: Options of Python for processes of ours: torch warns where NumPy is not installed, and nothing here needs NumPy.
+QUIET = ("-W", "ignore:Failed to initialize NumPy:UserWarning")
 
 
 def project_root(chosen: str | None = None) -> Path:

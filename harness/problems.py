@@ -9,8 +9,14 @@ Importing this module does not import torch; running a problem's body does.
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import hashlib
+import os
+import pickle
 import re
+import signal
+import subprocess
 import sys
 import traceback
 import types
@@ -21,6 +27,7 @@ from typing import Any
 
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
 from harness.files import read_source
+from harness.paths import QUIET, import_path
 from harness.records import FurtherDraw, PrecisionClass
 from harness.streams import printing_to_stderr
 from harness.text import one_line, words_of
@@ -230,17 +237,24 @@ def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
 
 def function_source(source: str, function: str) -> str | None:
     """A normal form (no comments, no layout) of a top-level function, None where there is none."""
+    return _functions(source).get(function)
+
+
+@functools.lru_cache(maxsize=8)
+def _functions(source: str) -> dict[str, str | None]:
+    """The normal forms of a text's top-level functions, by name; kept, since a hostile text takes long to parse."""
     try:
         tree = ast.parse(source)
     except _UNPARSABLE:
-        return None
+        return {}
+    found: dict[str, str | None] = {}
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
+        if isinstance(node, ast.FunctionDef) and node.name not in found:
             try:
-                return ast.dump(node)
+                found[node.name] = ast.dump(node)
             except RecursionError:  # an expression too deep to be walked: its text will do
-                return ast.get_source_segment(source, node)
-    return None
+                found[node.name] = ast.get_source_segment(source, node)
+    return found
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -292,6 +306,7 @@ def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
 def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
     """Values of some top-level names: read off where literal, else by running the body."""
     found: dict[str, Any] = {}
+    computed: list[str] = []
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -303,10 +318,43 @@ def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dic
                 try:
                     found[target.id] = ast.literal_eval(node.value)
                 except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-                    found[target.id] = getattr(run_body(problem, {}), target.id, None)
-    return found
+                    computed.append(target.id)
+    return found | (_computed(problem, computed) if computed else {})
 
 
+def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
+    """Values that the body gives some names; it runs in a process of its own, which ends with all that it starts.
+
+    Raises:
+        ProblemError: The body raised, ended its process, or took longer than ``BODY_LIMIT_S``.
+    """
+    with subprocess.Popen(
+        [sys.executable, *QUIET, "-m", "harness.problem_body"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": import_path()},
+        start_new_session=True,
+    ) as process:
+        try:
+            out, _ = process.communicate(pickle.dumps((problem, names)), timeout=BODY_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            words = f"the problem's body still runs after {BODY_LIMIT_S:g} s; give {', '.join(names)} literal values"
+            raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if not out:
+        words = f"the problem's body ended its process ({process.returncode}): it must not end the program that judges"
+        raise ProblemError(f"{one_line(str(problem.path))}: {words}")
+    answer = pickle.loads(out)
+    if isinstance(answer, str):
+        raise ProblemError(answer)
+    values: dict[str, Any] = answer
+    return values
+
+
+#: Seconds that a problem's body may take to import and to declare what it declares.
+BODY_LIMIT_S = 120.0
 #: Lists within lists: a deeper one is likely to hold itself.
 _MAX_SETTING_DEPTH = 32
 

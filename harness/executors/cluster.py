@@ -28,14 +28,14 @@ from harness.errors import DeviceError, HarnessError, UsageError
 from harness.executors.actors import BuildingActor, JudgingActor, Place
 from harness.executors.ahead import Builders, Work
 from harness.executors.lanes import LaneDied, LaneHandle, Lanes, opening_of
-from harness.executors.link import QUIET, Failure, Finished, Opened
+from harness.executors.link import Failure, Finished, Opened
 from harness.executors.parcel import Parcel, keep, packed, readdressed
 from harness.executors.plan import Job, Planned
 from harness.interrupts import shielded, unwinding
 from harness.judge.blanks import blank_record
 from harness.judge.builder import Refused
 from harness.judge.policy import Policy
-from harness.paths import import_path
+from harness.paths import QUIET, import_path
 from harness.records import EvaluationRecord, Status
 from harness.scratch import scratch_folder
 

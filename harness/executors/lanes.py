@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.devices import guess
 from harness.errors import DeviceError, HarnessError, ProblemError
-from harness.executors.link import QUIET, Failure, Finished, Opened, Opening, Overrun, Timing, Words
+from harness.executors.link import Failure, Finished, Opened, Opening, Overrun, Timing, Words
 from harness.executors.plan import Planned
 from harness.executors.tools import tools_for
 from harness.interrupts import shielded, unwinding
-from harness.paths import import_path
+from harness.paths import QUIET, import_path
 from harness.processes import adopt_orphans
 from harness.records import Status
 from harness.text import printable
@@ -64,6 +64,7 @@ class LaneProcess:
                 stdout=sys.stderr.fileno(),
                 env={**os.environ, "PYTHONPATH": import_path()},
                 pass_fds=[theirs.fileno()],
+                process_group=0,  # a Ctrl-C is the driver's
             )
         self._link = connection.Connection(ours.detach())
         with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to

@@ -11,9 +11,6 @@ from harness.executors.plan import Time
 from harness.records import EvaluationRecord
 from harness.rules import Mode
 
-#: What these processes are started with: torch prints this where NumPy is not installed, and nothing here needs NumPy.
-QUIET = ("-W", "ignore:Failed to initialize NumPy:UserWarning")
-
 
 @dataclass(frozen=True)
 class Opening:

@@ -95,6 +95,18 @@ def test_an_interrupt_ends_everything(
     assert new_place.left_behind() == []
 
 
+def test_an_interrupt_of_all_that_a_terminal_reaches_is_quiet(new_place: Place) -> None:
+    """A terminal sends it to the whole group, also while processes of ours import torch."""
+    in_forward(new_place)
+    process = new_place.begin("evaluate", "tiny", "--case", "odd", "--device", "cpu", start_new_session=True)
+    wait_for(lambda: len(new_place.processes()) > 1, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = Place.finish(process)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert new_place.left_behind() == []
+
+
 def test_what_is_finished_is_kept_and_the_same_command_goes_on(new_place: Place) -> None:
     new_place.write("solutions/tiny/a.py", solution())
     in_forward(new_place)

@@ -62,6 +62,7 @@ BADS = [
     Bad("backward_exits", "class Model(", BACKWARD.format("raise SystemExit(0)"), "sys.exit"),
     Bad("backward_cannot", FORWARD, "y = (x * self.w).exp()\n        y.detach().add_(1)\n        return y", "modified by an inplace operation"),
     Bad("cases_none", CASES, "CASES = None", "CASES must map"),
+    Bad("cases_exit", CASES, "import os\nCASES = dict(odd={})\nos._exit(3)", "the problem's body ended its process (3)"),
     Bad("cases_gone", CASES, "CASES = dict(odd={})\ndel CASES", "CASES must map"),
     Bad("cases_unhashable", CASES, "CASES = {'odd': {[]: 1}}", "cases_unhashable.py:5: the problem's body failed: TypeError"),
     Bad("case_unknown_constant", CASES, "CASES = {'odd': {'m': 1}}", "'m', which the file never assigns"),

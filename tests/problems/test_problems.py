@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from harness import problems
 from harness.errors import ProblemError, UsageError
 from harness.judge.draws import draw, init_args
 from harness.judge.fitting import size_of, why_not
@@ -108,6 +111,44 @@ def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, text: str, words: st
         load(read_problem(path), {})
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("while True:\n    pass\nCASES = dict(odd={})\n", "still runs after 8 s; give CASES literal values"),
+        ("import os\nCASES = dict(odd={})\nos._exit(0)\n", "ended its process (0)"),
+        ("import os, signal\nCASES = dict(odd={})\nos.kill(os.getpid(), 9)\n", "ended its process (-9)"),
+        ("CASES = dict(odd=dict(N=lambda: 3))\n", "something that no setting can be"),
+    ],
+    ids=["endless", "exit", "killed", "function"],
+)
+def test_what_a_body_does_when_it_declares_ends_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    monkeypatch.setattr(problems, "BODY_LIMIT_S", 8.0)
+    path = write(tmp_path, KERNELBENCH.replace("import torch\n", body + "import torch\n", 1))
+    with pytest.raises(ProblemError) as caught:
+        read_problem(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_body_may_compute_what_it_declares_and_its_children_end_with_it(tmp_path: Path) -> None:
+    text = KERNELBENCH + (
+        "import subprocess, sys\nkind = torch.float32\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "CASES = {'full': {}, 'odd': {'N': 3, 'kind': torch.float64, 'child': child.pid}}\n"
+    )
+    problem = read_problem(write(tmp_path, text))
+    assert problem.cases.keys() == {"full", "odd"}
+    assert problem.case("odd")["kind"] is torch.float64
+    stat, patience = Path(f"/proc/{problem.case('odd')['child']}/stat"), time.monotonic() + 60
+    while is_alive := stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        if time.monotonic() > patience:
+            break
+        time.sleep(0.01)
+    assert not is_alive
 
 
 def test_a_missing_file_and_a_binary_one_are_errors(tmp_path: Path) -> None:
