@@ -282,7 +282,7 @@ def forward_command(
     frozen = tuple(input_key(positions[name]) if name in positions else setting.names[name] for name in usage.frozen)
     return Forward(
         inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed, frozen,
-        usage.aside, usage.calls,
+        usage.aside, usage.calls, usage.aside_calls,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,9 @@ from harness.wire.arena import dtype_named
 LEAST_CALLS, MOST_CALLS = 4, 64
 FEW_ELEMENTS = 1 << 14
 CALLS_SHARE = 1 / 80
+#: Calls on other values before a result is read, where tensors have few elements: results in a ring of so many buffers
+#: are overwritten.
+ASIDE_CALLS = 4
 #: A trial calls forward and backward three times each; the two take about the same time.
 CALLS_OF_A_TRIAL = 6
 #: A relative budget beyond which a tensor says little.
@@ -76,7 +79,15 @@ class Plan:
         parameters = [name for name in setting.leaves if name not in names]
         dtypes = [dtype_named(region.dtype) for region in setting.exchange.cotangents]
         sizes = setting.known.sizes(("trial", 0), CONSTANT)
-        return usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), setting.secret)
+        usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), setting.secret)
+        return replace(usage, aside_calls=ASIDE_CALLS) if usage.aside and self.is_small else usage
+
+    @property
+    def is_small(self) -> bool:
+        """Whether tensors have so few elements that calls cost next to nothing."""
+        tensors = [value for value in self.first.inputs if isinstance(value, torch.Tensor)]
+        elements = sum(one.numel() for one in (*tensors, *self.first.model.parameters()))
+        return elements + sum(math.prod(region.shape) for region in self.setting.exchange.outputs) <= FEW_ELEMENTS
 
 
 def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callable[[str], None]) -> list[TrialResult]:
@@ -134,10 +145,7 @@ def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> 
     """
     if INPUT_MUTATION in plan.setting.exchange.integrity.changed:
         return 1  # a call may find other inputs than the one before it
-    model, regions = plan.first.model, plan.setting.exchange.outputs
-    tensors = [value for value in plan.first.inputs if isinstance(value, torch.Tensor)]
-    elements = sum(one.numel() for one in (*tensors, *model.parameters()))
-    if elements + sum(math.prod(region.shape) for region in regions) <= FEW_ELEMENTS:
+    if plan.is_small:
         return MOST_CALLS
     call_s = clock.run_s / max(1, trials * CALLS_OF_A_TRIAL)
     return max(LEAST_CALLS, min(MOST_CALLS, int(CALLS_SHARE * elapsed_s / max(call_s, 1e-6))))

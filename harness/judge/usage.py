@@ -33,6 +33,7 @@ class Usage:
         frozen: Leaves of the reference that need no gradient, by name.
         scale: Factor of the constant cotangent. What comes back is divided by it before it is compared.
         aside: Which instance is called on other values before the result is read (see ``Forward.aside``).
+        aside_calls: How many times.
         calls: How many times the candidate is called before a result is read.
         without_gradients: Whether the calls run under ``torch.no_grad()``.
     """
@@ -40,6 +41,7 @@ class Usage:
     frozen: tuple[str, ...] = ()
     scale: float = 1.0
     aside: str = ""
+    aside_calls: int = 1
     calls: int = 1
     without_gradients: bool = False
 
@@ -54,8 +56,8 @@ class Usage:
             )
         if self.aside == SAME_INSTANCE:
             told.append(
-                "in this trial forward ran once more, on other values, before its result was read: if only this trial "
-                "fails, a result or what backward needs lies in memory that calls share"
+                f"in this trial forward ran {_more(self.aside_calls)}, on other values, before its result was read: if "
+                "only this trial fails, a result or what backward needs lies in memory that calls share"
             )
         if self.aside == ANOTHER_INSTANCE:
             told.append(
@@ -112,6 +114,10 @@ def bears_scale(dtypes: Collection[torch.dtype], sizes: Collection[float]) -> bo
     """
     least, most = _SIZES
     return all(dtype in _WIDE for dtype in dtypes) and all(not size or least <= size <= most for size in sizes)
+
+
+def _more(count: int) -> str:
+    return "once more" if count == 1 else f"{count} times more"
 
 
 def _some(names: Sequence[str], secret: str) -> tuple[str, ...]:

@@ -132,6 +132,7 @@ class Forward:
         aside: Which instance is called on other values before the result is read: none (empty), ``SAME_INSTANCE``
             or ``ANOTHER_INSTANCE``.
         calls: How many times the instance is called; the outputs of the last call are copied out.
+        aside_calls: How many times the instance of ``aside`` is called.
     """
 
     inputs: tuple[Value, ...]
@@ -144,6 +145,7 @@ class Forward:
     frozen: tuple[str, ...] = ()
     aside: str = ""
     calls: int = 1
+    aside_calls: int = 1
 
 
 @dataclass(frozen=True)

@@ -256,8 +256,9 @@ class Worker:
             if command.aside:
                 self._inspection.restore_flags()
                 aside = self._aside(command.aside)
-                with self._watched(FORWARD):
-                    self._instance.call_aside(aside)
+                for _ in range(command.aside_calls):
+                    with self._watched(FORWARD):
+                        self._instance.call_aside(aside)
             self.platform.synchronize()
         self._inspection.restore_flags()
         structure, tensors = taken_apart(result)

@@ -175,6 +175,17 @@ def test_instances_that_share_a_parameter_fail(judged: Judged) -> None:
     assert "second instance" in record.message
 
 
+@pytest.mark.parametrize("buffers", [1, 2, 4])
+def test_results_in_a_ring_of_buffers_fail(judged: Judged, buffers: int) -> None:
+    ring = f"ring = SHARED.setdefault('ring', [torch.empty_like(x) for _ in range({buffers})])\n"
+    record = judged(
+        f"{ring}out = {RIGHT.removeprefix('return ')}\nkept = ring[self.calls % {buffers}]\n"
+        "kept.copy_(out.detach())\nout.data = kept\nreturn out"
+    )
+    assert record.status is Status.WRONG_OUTPUT, record.message
+    assert "4 times more" in record.message
+
+
 def test_an_input_that_needs_no_gradient_leaves_those_of_parameters(judged: Judged) -> None:
     record = judged("assert x.requires_grad or not torch.is_grad_enabled(), 'gradient wanted'\n" + RIGHT)
     assert record.status is Status.RUNTIME_ERROR
