@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Files of a control group: its bound, what it holds, and in ``memory.stat`` the part that is given up at need. Version
+#: 2 first; version 1 has a tree of its own for memory.
+_VERSIONS = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
-def available_memory() -> int:
-    """Bytes of memory that are free for use."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - a kernel file, not a path of ours
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Returns the bytes of memory that are free for use: those of the machine, or of a container where it has fewer.
+
+    Args:
+        proc: Where the kernel describes processes and the machine.
+        groups: Where it describes control groups, by which containers are bounded.
+    """
+    return max(0, min([_of_the_machine(proc), *_of_groups(proc, groups)]))
+
+
+def _of_the_machine(proc: Path) -> int:
+    for line in _lines(proc / "meminfo"):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """Free bytes of each bounded group that this process belongs to."""
+    for line in _lines(proc / "self" / "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or "memory" in controllers.split(","):
+            top, names = (groups, _VERSIONS[0]) if controllers == "" else (groups / "memory", _VERSIONS[1])
+            folder = top / path.strip("/")
+            for one in (folder, *folder.parents):
+                with contextlib.suppress(ValueError, IndexError):  # "max", or no such files
+                    yield _free_of(one, *names)
+                if one == top:
+                    break
+
+
+def _free_of(folder: Path, bound: str, held: str, reclaimable: str) -> int:
+    given_up = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(reclaimable + " ")]
+    return int(_lines(folder / bound)[0]) - int(_lines(folder / held)[0]) + sum(given_up)
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; none where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def size_text(size_bytes: int) -> str:
