@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from harness.judge.comparison import TrialResult
 from harness.judge.draws import derive_seed
 from harness.judge.handle import CandidateStopped
 from harness.judge.series import BaselineError, Side, asked
@@ -41,7 +42,16 @@ MAX_FAULT_CHARACTERS = 300
 
 
 class Uncertified(Exception):
-    """The windows prove nothing; the message says why. The verdict on the candidate's values stands."""
+    """The windows prove nothing; the message says why. The verdict on the candidate's values stands.
+
+    Args:
+        words: Why.
+        audit: What the audited call came to; None where none was compared.
+    """
+
+    def __init__(self, words: str, audit: TrialResult | None = None):
+        super().__init__(words)
+        self.audit = audit
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from harness.judge.kinks import Settled
 from harness.judge.loops import LEAST_ROUNDS, Call, Found, Loops, Uncertified
 from harness.judge.series import BaselineError, Refuted, Series, Side, asked
 from harness.judge.slots import Slots, bytes_of_call
-from harness.timing.certificate import Certificate, certificate
+from harness.timing.certificate import LEAST_RESOLUTION_MS, Certificate, certificate
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import DropSlots, Loop, Released
 
@@ -43,7 +43,8 @@ def certified(
     Raises:
         Refuted: The candidate's claims are below that, also beside longer windows.
         CandidateStopped: The candidate failed.
-        Uncertified: Memory does not do for windows, or they prove nothing.
+        Uncertified: Memory does not do for windows, or they prove nothing; so too where a call takes less than what
+            launching one may vary by.
     """
     with contextlib.ExitStack() as at_failure:
         at_failure.callback(_give_back, mine, eager)
@@ -63,6 +64,8 @@ def certified(
                 if fault:
                     raise Refuted(fault, series) from None
                 raise
+            if fault and proof.at_least_ms < LEAST_RESOLUTION_MS:
+                raise Uncertified(f"calls are too short for the judge's clock, and {fault}", audit)
             if fault:
                 raise Refuted(fault, series, audit)
         except (torch.OutOfMemoryError, DeviceMemoryError):  # the judge's own: the verdict stands without

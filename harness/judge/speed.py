@@ -252,6 +252,8 @@ class Timing:
             outcome.add(direction.name, *self._certified(direction, series))
         except Uncertified as reason:
             outcome.reasons[direction.name] = str(reason)
+            if reason.audit is not None:
+                outcome.audits.append(reason.audit)
 
     def _series(self, direction: Direction, rivals: Rivals, gives_head_start: bool) -> Series:
         """The series of all sides; a rival that fails now is left out, and the series begins again.

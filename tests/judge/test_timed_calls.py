@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from harness.executors.tools import tools_for
-from harness.judge import speed
+from harness.judge import proof, speed
 from harness.judge.baseline import Baseline
 from harness.judge.conditions import Conditions
 from harness.judge.exchange import Exchange, Form
@@ -439,6 +439,24 @@ def test_a_refuted_time_is_not_counted_where_the_clock_is_only_reported(
     assert "not counted: the judge's clock is not enforced, and the worker claims 1 ms" in record.message
     told = [finding for finding in record.findings if finding.kind == "clock"]
     assert [finding.level for finding in told] == ["report"] * 2  # in either direction
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("time.sleep(0.1 if n else 0)", "PASSED"),
+        ("return torch.tanh(x @ x.T) * self.scale * (1 + 1e-5 * bool(n))", "WRONG_OUTPUT"),
+    ],
+)
+def test_calls_that_are_too_short_for_the_clock_are_not_counted_and_still_compared(
+    body: str, status: str, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "LEAST_RESOLUTION_MS", 1e9)
+    monkeypatch.setattr(speed, "measure", lambda sides, *_: series_of(sides, 1e-6, 120.0))
+    record = _judged(Trial("short", body), tmp_path, home, baseline)
+    assert (record.status, record.speedup) == (status, None), record.message
+    words = "calls are too short for the judge's clock" if status == "PASSED" else "in a timed call"
+    assert words in record.message
 
 
 @pytest.mark.parametrize("is_refuted_by", ["windows", "series"])
