@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -107,49 +107,108 @@ def _serve(ours: socket.socket) -> int | None:
 
 
 class _Spare:
-    """A process that becomes the first zygote of a command line, or ends with it."""
+    """A process that becomes the first of its kind that a command line or a lane needs, or ends with it.
 
-    def __init__(self) -> None:
+    Args:
+        become: What it does once it is needed: gets its descriptors, which begin at 3, and what it is told.
+    """
+
+    def __init__(self, become: Callable[[dict[str, Any]], None]):
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._number = os.fork()
         if not self._number:
             self._ours.close()
-            os._exit(_zygote(theirs))
+            _wait_and_become(theirs, become)
+            os._exit(0)
         theirs.close()
 
-    def started(self, theirs: socket.socket, said: IO[bytes], environment: Mapping[str, str]) -> int:
-        """Have it be a zygote; its number, 0 where it is one already."""
+    def started(self, theirs: socket.socket, said: int, told: Mapping[str, Any]) -> int:
+        """Have it begin, with a link and what it prints to; its number, 0 where it has begun already."""
         number, self._number = self._number, 0
         if number:
-            socket.send_fds(self._ours, [json.dumps(environment).encode()], [theirs.fileno(), said.fileno()])
+            socket.send_fds(self._ours, [json.dumps(dict(told)).encode()], [theirs.fileno(), said])
             self._ours.close()
         return number
 
+    def keep(self, number: int) -> None:
+        """Have its descriptor be this one."""
+        os.dup2(self._ours.detach(), number)
+        self._ours = socket.socket(fileno=number)
 
-def _zygote(told: socket.socket) -> int:
-    """What ``subprocess.Popen`` and a fresh interpreter do beside importing, and then a zygote's ``main``."""
+
+def _wait_and_become(told: socket.socket, become: Callable[[dict[str, Any]], None]) -> None:
+    """What ``subprocess.Popen`` and a fresh interpreter do beside importing; nothing where it is not needed."""
+    own = _Spare(_zygote) if become is _lane else None  # workers must not find in their memory what is told
     data, descriptors, _, _ = socket.recv_fds(told, 1 << 16, 2)
     if len(descriptors) != 2:
-        return 0  # the command needed none
-    os.setsid()
+        return
     theirs, said = descriptors
     nothing = os.open(os.devnull, os.O_RDONLY)
-    aside = [fcntl.fcntl(one, fcntl.F_DUPFD, 4) for one in (nothing, said, said, theirs)]
+    aside = [fcntl.fcntl(one, fcntl.F_DUPFD, 5) for one in (nothing, said, said, theirs)]
     for number, given in enumerate(aside):
         os.dup2(given, number)
-    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    if own is not None:
+        own.keep(4)
+        _adopt(own)
+    os.closerange(4 if own is None else 5, os.sysconf("SC_OPEN_MAX"))
+    body = json.loads(data)
     os.environ.clear()
-    os.environ.update(json.loads(data))
-    os.chdir("/")
-    sys.path[0], sys.argv = "/", ["harness.worker"]
+    os.environ.update(body["environment"])
+    os.chdir(body["cwd"])
+    sys.path[0] = body["cwd"]
+    become(body)
+
+
+def _zygote(_: dict[str, Any]) -> None:
+    """Be what workers are forked of."""
+    os.setsid()
+    sys.argv = ["harness.worker"]
     from harness.worker.__main__ import main
 
     main(socket.socket(fileno=3))
-    return 0
+
+
+def _lane(_: dict[str, Any]) -> None:
+    """Be a lane."""
+    os.setpgid(0, 0)
+    sys.argv = ["harness.executors.lane_process", "3"]
+    from harness.executors.lane_process import main
+
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _adopt(spare: _Spare) -> None:
+    """Have this process's first zygote be the spare one."""
+    from harness.judge import zygote
+
+    start = zygote.Zygote._started
+
+    def started(self: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
+        number = spare.started(theirs, said.fileno(), {"environment": zygote.environment(), "cwd": "/"})
+        return zygote.AdoptedProcess(number) if number else start(self, theirs, said)
+
+    zygote.Zygote._started = started  # type: ignore[method-assign]
+
+
+def _adopt_lane(spare: _Spare) -> None:
+    """Have this process's first lane be the spare one."""
+    from harness.executors import lanes
+    from harness.judge.zygote import AdoptedProcess, Process
+
+    start = lanes.LaneProcess._started
+
+    def started(self: lanes.LaneProcess, theirs: socket.socket) -> Process:
+        number = spare.started(theirs, sys.stderr.fileno(), {"environment": dict(os.environ), "cwd": str(Path.cwd())})
+        return AdoptedProcess(number) if number else start(self, theirs)
+
+    lanes.LaneProcess._started = started  # type: ignore[method-assign]
 
 
 def _command(told: int, *streams: int) -> int:
-    spare = _Spare()  # before this process reads the command: workers must not find that in their memory
+    # Before this process reads the command: workers must not find that in their memory.
+    zygote, lane = _Spare(_zygote), _Spare(_lane)
     with os.fdopen(told, "rb") as file:
         file.seek(0)
         body: dict[str, Any] = json.load(file)
@@ -162,15 +221,9 @@ def _command(told: int, *streams: int) -> int:
     sys.path[0] = body["cwd"]
     sys.argv = [str(REPOSITORY / "harness" / "__main__.py"), *body["arguments"]]
     from harness.__main__ import run
-    from harness.judge import zygote
 
-    start = zygote.Zygote._started
-
-    def started(self: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
-        number = spare.started(theirs, said, zygote.environment())
-        return zygote.AdoptedProcess(number) if number else start(self, theirs, said)
-
-    zygote.Zygote._started = started  # type: ignore[method-assign]
+    _adopt(zygote)
+    _adopt_lane(lane)
     return run()
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from harness.build.cache import BuildCache
     from harness.executors.ahead import Builders, Work
     from harness.executors.feed import Fault, Feed, Judged, Source, Verdict
+    from harness.judge.zygote import Process
 
 #: Longest that a lane may take to end its workers when it is told to end.
 END_LIMIT_S = 30.0
@@ -58,17 +59,21 @@ class LaneProcess:
         self.work: Work | None = None
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, *QUIET, "-m", "harness.executors.lane_process", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),
-                env={**os.environ, "PYTHONPATH": import_path()},
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # a Ctrl-C is the driver's
-            )
+            self._process = self._started(theirs)
         self._link = connection.Connection(ours.detach())
         with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
             self._link.send(opening)
+
+    def _started(self, theirs: socket.socket) -> Process:
+        """Starts the process, which gets this end of the link."""
+        return subprocess.Popen(
+            [sys.executable, *QUIET, "-m", "harness.executors.lane_process", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            env={**os.environ, "PYTHONPATH": import_path()},
+            pass_fds=[theirs.fileno()],
+            process_group=0,  # a Ctrl-C is the driver's
+        )
 
     def fileno(self) -> int:
         """Can be read when the lane has said something, or has ended."""
@@ -112,7 +117,7 @@ class LaneProcess:
         try:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._process.send_signal(signal.SIGKILL)
             self._process.wait()
         self._link.close()
 
