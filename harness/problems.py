@@ -346,7 +346,11 @@ def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
     if not out:
         words = f"the problem's body ended its process ({process.returncode}): it must not end the program that judges"
         raise ProblemError(f"{one_line(str(problem.path))}: {words}")
-    answer = pickle.loads(out)
+    try:
+        answer = pickle.loads(out)
+    except (pickle.UnpicklingError, ImportError, AttributeError, EOFError, IndexError, TypeError, ValueError) as error:
+        words = f"what it declares holds something that no setting can be: {words_of(error)}"
+        raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
     if isinstance(answer, str):
         raise ProblemError(answer)
     values: dict[str, Any] = answer

@@ -120,8 +120,9 @@ def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, text: str, words: st
         ("import os\nCASES = dict(odd={})\nos._exit(0)\n", "ended its process (0)"),
         ("import os, signal\nCASES = dict(odd={})\nos.kill(os.getpid(), 9)\n", "ended its process (-9)"),
         ("CASES = dict(odd=dict(N=lambda: 3))\n", "something that no setting can be"),
+        ("class Size: pass\nCASES = dict(odd=dict(N=Size()))\n", "something that no setting can be"),
     ],
-    ids=["endless", "exit", "killed", "function"],
+    ids=["endless", "exit", "killed", "function", "class"],
 )
 def test_what_a_body_does_when_it_declares_ends_no_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
