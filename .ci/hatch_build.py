@@ -11,7 +11,7 @@ FOLDERS = ("problems", "templates", "solutions")
 
 
 class BundleHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the folders as ``harness/bundled``, where ``harness.paths.bundled_root`` finds them."""
+    """Adds the folders as ``harness/bundled``, where ``harness.project.paths.bundled_root`` finds them."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Choose the files; none for an editable install, which has the checkout.

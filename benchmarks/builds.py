@@ -95,7 +95,7 @@ def main() -> int:
     parser.add_argument("--one", type=Path, metavar="SOLUTION", help="build this one in this process, and print JSON")
     parser.add_argument("--plain", action="store_true", help="with --one: without stand-ins for torch's headers")
     options = parser.parse_args()
-    from harness.paths import harness_home
+    from harness.project.paths import harness_home
 
     home = harness_home(str(options.home) if options.home else None)
     if options.one is not None:

@@ -15,15 +15,16 @@ from typing import Any
 
 import torch
 
-from harness import devices, interrupts
+from harness.device import devices
 from harness.errors import EXIT_INTERRUPTED, EXIT_USAGE, DeviceError, HarnessError, UsageError
 from harness.executors.session import Session, opened
-from harness.judge.handle import Limits
-from harness.paths import harness_home
-from harness.problems import Problem
-from harness.records import plain
-from harness.solutions import Candidate, read_solution
-from harness.text import one_line, printable
+from harness.judge.process.handle import Limits
+from harness.project.paths import harness_home
+from harness.project.problems import Problem
+from harness.project.solutions import Candidate, read_solution
+from harness.records.record import plain
+from harness.system import interrupts
+from harness.system.text import one_line, printable
 
 #: A candidate's clock also runs while its series are repeated.
 LIMITS = Limits(1800.0, 600.0)

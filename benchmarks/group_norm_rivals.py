@@ -23,7 +23,7 @@ import torch
 from benchmarks.common import count, gpu, parser, program, save, say, table
 from benchmarks.group_norm_shapes import DTYPES, EAGER, PROBLEM, Call, calls_of, error_of, module_of
 from harness.errors import UsageError
-from harness.paths import project_root
+from harness.project.paths import project_root
 from harness.timing.statistics import median_interval, paired_ratios
 
 SHAPE, GROUPS = (112, 64, 512, 512), 8

@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.common import Budget, gpu, parser, program, save, say, table
 from harness.errors import UsageError
-from harness.paths import project_root
+from harness.project.paths import project_root
 from harness.timing.statistics import median_interval, paired_ratios
 
 EAGER = "eager"

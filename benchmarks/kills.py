@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.executors.ledger import is_final
-from harness.store import Store
+from harness.executors.result_cache import is_final
+from harness.records.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Longest that processes of what was killed are waited for.

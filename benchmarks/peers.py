@@ -29,14 +29,14 @@ from typing import Any
 import torch
 
 from benchmarks.common import LIMITS, Budget, count, parser, positive, program, save, say, session_on_gpu, table
-from harness.build.nvcc import cuda_home
+from harness.compilation.nvcc import cuda_home
 from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.policy import Policy, new_secret
-from harness.paths import project_root
-from harness.records import Status
-from harness.solutions import Candidate, select
+from harness.project.paths import project_root
+from harness.project.solutions import Candidate, select
+from harness.records.record import Status
 
 DIRECTIONS = ("forward", "forward_backward")
 REPOSITORY = Path(__file__).resolve().parent.parent

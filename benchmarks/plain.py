@@ -22,10 +22,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.common import count, gpu, positive, program
 from benchmarks.sweep import import_file
-from harness import problems
-from harness.paths import project_root
-from harness.problems import ProblemModule
-from harness.solutions import find_problem
+from harness.project import problems
+from harness.project.paths import project_root
+from harness.project.problems import ProblemModule
+from harness.project.solutions import find_problem
 
 #: What ``do_bench`` writes between calls; here it stands before a profiled call.
 FLUSHED_BYTES = 256_000_000

@@ -41,20 +41,20 @@ from benchmarks.common import (
     table,
     written,
 )
-from harness.baselines import EAGER
 from harness.executors.session import Session
-from harness.judge.baseline import BaselineError
-from harness.judge.comparison import TrialResult
-from harness.judge.contest import Contest
+from harness.judge.compare.comparison import TrialResult
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.policy import Policy, new_secret
-from harness.judge.series import PRECISION, Series
-from harness.judge.speed import Outcome, Timing
-from harness.paths import project_root
-from harness.problems import Problem
-from harness.records import EvaluationRecord, Status
-from harness.solutions import find_problem, problem_paths
+from harness.judge.process.handle import Clock, WorkerHandle
+from harness.judge.timing.paired_timing import PRECISION, Series
+from harness.judge.timing.rivals import BaselineError
+from harness.judge.timing.speed import Outcome, Timing
+from harness.judge.timing.timing_target import Contest
+from harness.project.baselines import EAGER
+from harness.project.paths import project_root
+from harness.project.problems import Problem
+from harness.project.solutions import find_problem, problem_paths
+from harness.records.record import EvaluationRecord, Status
 from harness.timing.statistics import SAMENESS, Interval, Verdict
 
 #: A 95 % interval misses what it is to hold in this share of all cases.

@@ -46,17 +46,17 @@ from benchmarks.common import (
 )
 from harness.errors import HarnessError
 from harness.executors.session import Session
-from harness.judge.comparison import TrialResult
-from harness.judge.contest import Contest
+from harness.judge.compare.comparison import TrialResult
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Clock, WorkerHandle
 from harness.judge.policy import Policy, new_secret
-from harness.judge.series import WARM_UP_ROUNDS
-from harness.judge.speed import QUICK_ROUNDS
-from harness.judge.trial import forward_command, stop_for
-from harness.problems import read_problem
-from harness.records import EvaluationRecord, Status
-from harness.solutions import Candidate
+from harness.judge.process.handle import Clock, WorkerHandle
+from harness.judge.timing.paired_timing import WARM_UP_ROUNDS
+from harness.judge.timing.speed import QUICK_ROUNDS
+from harness.judge.timing.timing_target import Contest
+from harness.judge.trials.trial import forward_command, stop_for
+from harness.project.problems import read_problem
+from harness.project.solutions import Candidate
+from harness.records.record import EvaluationRecord, Status
 from harness.wire.messages import Outputs
 from harness.wire.values import encode_plain
 from harness.worker.candidate import WARM_UP_CALLS

@@ -29,16 +29,17 @@ import torch
 from torch.utils import cpp_extension
 
 from benchmarks.common import positive, program, table
-from harness import devices, problems
-from harness.build.errors import BuildError
+from harness.compilation.errors import BuildError
+from harness.device import devices
 from harness.errors import HarnessError, UsageError
 from harness.executors.tools import tools_for
-from harness.judge.draws import derive_seed, draw_inputs, init_args
-from harness.judge.exchange import as_bytes, same_bytes
-from harness.paths import harness_home, project_root
-from harness.problems import Problem
-from harness.processes import die_with_parent
-from harness.solutions import select
+from harness.judge.exchange.exchange import as_bytes, same_bytes
+from harness.judge.inputs.draws import derive_seed, draw_inputs, init_args
+from harness.project import problems
+from harness.project.paths import harness_home, project_root
+from harness.project.problems import Problem
+from harness.project.solutions import select
+from harness.system.processes import die_with_parent
 from harness.wire.structure import taken_apart
 from harness.worker.candidate import ContractError, import_solution
 from harness.worker.platforms import platform_for

@@ -24,10 +24,10 @@ import torch
 
 from benchmarks.common import milliseconds
 from harness.errors import TemplateError
-from harness.paths import project_root
-from harness.problems import load
+from harness.project.paths import project_root
+from harness.project.problems import load
+from harness.project.solutions import find_problem
 from harness.rendering.catalog import find_template, render_text
-from harness.solutions import find_problem
 
 ROUNDS = 7
 

@@ -41,13 +41,13 @@ from typing import Any
 from benchmarks.common import Budget, count, positive, program, save, say, table
 from benchmarks.variants import honest, rounded, wrong
 from benchmarks.variants.kind import PROBLEMS, Kind, write
-from harness import devices
+from harness.device import devices
 from harness.errors import UsageError
-from harness.judge.fitting import size_of
-from harness.paths import project_root
-from harness.problems import Problem
-from harness.records import ERROR, PrecisionClass, Status
-from harness.solutions import find_problem, solution_paths
+from harness.judge.inputs.memory_fit import size_of
+from harness.project.paths import project_root
+from harness.project.problems import Problem
+from harness.project.solutions import find_problem, solution_paths
+from harness.records.record import ERROR, PrecisionClass, Status
 
 STUDIES = {"honest": honest.kinds_of, "wrong": wrong.kinds_of, "rounded": rounded.kinds_of}
 #: One in so many of the evaluations of the others is of the study ``rounded``.

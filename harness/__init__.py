@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harness.package import VERSION
+
 if TYPE_CHECKING:
     from harness.evaluator import Answer, Entry, Evaluator
 
 __all__ = ["Answer", "Entry", "Evaluator"]
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

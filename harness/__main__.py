@@ -16,10 +16,11 @@ from typing import Any
 
 import click
 
-from harness import __version__, interrupts
+from harness import package
 from harness.errors import EXIT_HARNESS, EXIT_INTERRUPTED, HarnessError, UsageError, suggestion
-from harness.settings import default_map, read_table
-from harness.text import one_line, printable
+from harness.project.settings import default_map, read_table
+from harness.system import interrupts
+from harness.system.text import one_line, printable
 
 COMMANDS = {
     "benchmark": "Time solutions against eager and compiled PyTorch, and write the table.",
@@ -95,7 +96,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="harness")
+@click.version_option(package.VERSION, prog_name="harness")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Judge generated CUDA kernels: correct in outputs and gradients, and how much faster.

@@ -22,14 +22,14 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-from harness import baselines as known_baselines
 from harness.errors import HarnessError, UsageError
-from harness.executors.link import Failure, Request, Response, Service, Serving
 from harness.executors.plan import Time
-from harness.judge.handle import Limits
+from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import switched
-from harness.paths import QUIET, harness_home, import_path, project_root
-from harness.records import EvaluationRecord, Status
+from harness.judge.process.handle import Limits
+from harness.project import baselines as known_baselines
+from harness.project.paths import QUIET, harness_home, import_path, project_root
+from harness.records.record import EvaluationRecord, Status
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
 #: Longest that the judge may take to end its workers.
@@ -86,7 +86,7 @@ class Evaluator:
         build_timeout_s: Seconds that its builds may take; None for what its problem says, else 300.
         forward_only: Judge outputs alone, no gradients.
         timed: Whether speed is measured, on a GPU.
-        baselines: What to time against beside eager (``harness.baselines``).
+        baselines: What to time against beside eager (``harness.project.baselines``).
         relaxed: Accept errors up to the tolerances of torch's own tests.
         refuse: Rules to enforce that are only reported (``evaluate --rules`` lists them).
         rules: Other modes of rules by name: ``off``, ``report`` or ``enforce``.

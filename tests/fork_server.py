@@ -181,7 +181,7 @@ def _lane(_: dict[str, Any]) -> None:
 
 def _adopt(spare: _Spare) -> None:
     """Have this process's first zygote be the spare one."""
-    from harness.judge import zygote
+    from harness.judge.process import zygote
 
     start = zygote.Zygote._started
 
@@ -195,7 +195,7 @@ def _adopt(spare: _Spare) -> None:
 def _adopt_lane(spare: _Spare) -> None:
     """Have this process's first lane be the spare one."""
     from harness.executors import lanes
-    from harness.judge.zygote import AdoptedProcess, Process
+    from harness.judge.process.zygote import AdoptedProcess, Process
 
     start = lanes.LaneProcess._started
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness import device_state
-from harness.device_state import DeviceWatch, Reading, clock_state, flags_of, nvml_uuid, throttle_words
+from harness.device import device_state
+from harness.device.device_state import DeviceWatch, Reading, clock_state, flags_of, nvml_uuid, throttle_words
 
 UUID = "5c2d4b6e-1111-2222-3333-0123456789ab"
 CALM = Reading(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory import available_memory
+from harness.system.memory import available_memory
 
 GIB = 1 << 30
 

@@ -10,7 +10,7 @@ from harness.answers.code import MODEL, mentions_model, parse
 from harness.answers.parts import FinalPart, Piece, final_part
 from harness.answers.reading import Answer
 from harness.errors import AnswerError
-from harness.text import one_line
+from harness.system.text import one_line
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_PIECES = 5

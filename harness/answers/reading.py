@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import AnswerError
-from harness.files import MAX_SOURCE_BYTES, read_source
-from harness.text import one_line
+from harness.system.files import MAX_SOURCE_BYTES, read_source
+from harness.system.text import one_line
 
 STANDARD_INPUT = "-"
 #: Byte-order marks of encodings other than UTF-8, the longer ones first: UTF-32's little-endian one begins as UTF-16's.

@@ -17,23 +17,23 @@ from typing import TextIO
 import click
 from tqdm import tqdm
 
-from harness import baselines
 from harness.commands.evaluate import selected
-from harness.commands.found import exit_code
+from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_USAGE, UsageError
-from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, Planner
-from harness.files import is_there
-from harness.interrupts import unwinding
-from harness.judge.handle import Limits
+from harness.executors.result_cache import Ledger
 from harness.judge.policy import Policy, new_secret
-from harness.paths import harness_home
-from harness.problems import parse_settings
-from harness.records import EvaluationRecord
-from harness.settings import option
-from harness.store import Store, new_run_name, read_results
-from harness.streams import results_alone
-from harness.text import one_line, printable
+from harness.judge.process.handle import Limits
+from harness.project import baselines
+from harness.project.paths import harness_home
+from harness.project.problems import parse_settings
+from harness.project.settings import option
+from harness.records.record import EvaluationRecord
+from harness.records.store import Store, new_run_name, read_results
+from harness.system.files import is_there
+from harness.system.interrupts import unwinding
+from harness.system.streams import results_alone
+from harness.system.text import one_line, printable
 
 BASELINES = ("eager", "compile", "compile-max-autotune")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from harness.build.housekeeping import Part, clear, measure
+from harness.compilation.housekeeping import Part, clear, measure
 from harness.errors import EXIT_PASSED
-from harness.memory import size_text
-from harness.paths import REFERENCES, harness_home
-from harness.settings import SettingsGroup, option
+from harness.project.paths import REFERENCES, harness_home
+from harness.project.settings import SettingsGroup, option
+from harness.system.memory import size_text
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
 _ENTRIES = {"builds": "solutions", "emulator": "runtimes", "logs": "logs", REFERENCES: "kinds"}

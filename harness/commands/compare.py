@@ -14,14 +14,14 @@ from typing import NamedTuple
 import click
 
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
-from harness.files import is_there
-from harness.paths import harness_home, project_root
-from harness.records import EvaluationRecord
+from harness.project.paths import harness_home, project_root
+from harness.project.settings import option
+from harness.project.solutions import Candidate, problem_paths, select
+from harness.records.record import EvaluationRecord
+from harness.records.store import Store, read_results
 from harness.report.comparison import Entry, Group, as_json, group, machines, markdown
-from harness.settings import option
-from harness.solutions import Candidate, problem_paths, select
-from harness.store import Store, read_results
-from harness.text import one_line
+from harness.system.files import is_there
+from harness.system.text import one_line
 
 
 class Share(click.ParamType[float]):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import click
 
 from harness.errors import EXIT_PASSED, UsageError
-from harness.paths import harness_home, project_root
-from harness.settings import SECTION, SETTINGS, Setting, Table, read_table
+from harness.project.paths import harness_home, project_root
+from harness.project.settings import SECTION, SETTINGS, Setting, Table, read_table
 
 
 class Shown(NamedTuple):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.errors import EXIT_HARNESS, EXIT_PASSED
-from harness.paths import harness_home
-from harness.settings import option
+from harness.project.paths import harness_home
+from harness.project.settings import option
 
 if TYPE_CHECKING:
-    from harness.doctor import Check, Diagnosis
+    from harness.doctor.diagnosis import Check, Diagnosis
     from harness.timing.ceilings import Ceilings
 
 _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
@@ -39,7 +39,7 @@ def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> in
       python -m harness doctor --device cuda:0 --json
       python -m harness doctor --device cuda:0 --calibrate
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    from harness import doctor
+    from harness.doctor import diagnosis as doctor
 
     if calibrate:
         measured = doctor.calibrate(device, harness_home(home))

@@ -15,13 +15,12 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
-from harness import baselines
-from harness.commands.found import Found
 from harness.commands.lines import MAX_LINE_BYTES, LineReader, Lines
 from harness.commands.replay import Wish
 from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
-from harness.devices import several as several_devices
+from harness.commands.run_outcome import Found
+from harness.device.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import (
@@ -32,22 +31,23 @@ from harness.errors import (
 )
 from harness.executors import local
 from harness.executors.lanes import Lanes, Wanted, lanes_on
-from harness.executors.ledger import Ledger
 from harness.executors.plan import Choice, Job, Planner, Plans, Time, plan_key
-from harness.interrupts import unwinding
-from harness.judge.handle import Limits
+from harness.executors.result_cache import Ledger
 from harness.judge.integrity import switched
 from harness.judge.policy import Policy, new_secret
-from harness.paths import harness_home, project_root
-from harness.problems import parse_settings
+from harness.judge.process.handle import Limits
+from harness.project import baselines
+from harness.project.paths import harness_home, project_root
+from harness.project.problems import parse_settings
+from harness.project.settings import POSITIVE, option
+from harness.project.solutions import Candidate, select
+from harness.records.rules import NO_OWN_KERNEL, Mode
+from harness.records.store import Store, new_run_name
 from harness.report.table import VerdictTable
-from harness.rules import NO_OWN_KERNEL, Mode
-from harness.scratch import scratch_folder
-from harness.settings import POSITIVE, option
-from harness.solutions import Candidate, select
-from harness.store import Store, new_run_name
-from harness.streams import results_alone
-from harness.text import printable
+from harness.system.interrupts import unwinding
+from harness.system.scratch import scratch_folder
+from harness.system.streams import results_alone
+from harness.system.text import printable
 
 CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, and judge their outputs there.
 

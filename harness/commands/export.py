@@ -14,11 +14,11 @@ from typing import Any
 import click
 
 from harness.errors import EXIT_PASSED, UsageError
-from harness.paths import harness_home
-from harness.records import EvaluationRecord
-from harness.settings import option
-from harness.store import Store
-from harness.text import printable
+from harness.project.paths import harness_home
+from harness.project.settings import option
+from harness.records.record import EvaluationRecord
+from harness.records.store import Store
+from harness.system.text import printable
 
 #: Columns of the CSV: a record's plain fields, then figures taken out of its objects.
 _PLAIN = (

@@ -19,15 +19,15 @@ from harness.answers.head import with_head
 from harness.answers.reading import STANDARD_INPUT, Answer, read_answer
 from harness.commands import evaluate
 from harness.errors import EXIT_PASSED, TemplateError, UsageError
-from harness.files import is_there, read_source, write_whole
-from harness.paths import project_root, refuse_installed, shown
-from harness.problems import Problem
+from harness.project.paths import project_root, refuse_installed, shown
+from harness.project.problems import Problem
+from harness.project.settings import option
+from harness.project.solutions import find_problem
 from harness.rendering.catalog import PARAMS_FILE, template_names
 from harness.rendering.declarations import read_declaration
-from harness.settings import option
 from harness.skeletons.writing import new_name
-from harness.solutions import find_problem
-from harness.text import one_line
+from harness.system.files import is_there, read_source, write_whole
+from harness.system.text import one_line
 
 _LONGEST_NAME = 100
 #: The options of ``evaluate`` that say how to judge.

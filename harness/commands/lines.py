@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UsageError, suggestion
-from harness.executors.feed import Asked, Fault
 from harness.executors.plan import Job, Planner
-from harness.files import MAX_SOURCE_BYTES
-from harness.problems import Problem
-from harness.solutions import Candidate, find_problem, read_solution, select
-from harness.text import one_line
+from harness.executors.scheduler import Asked, Fault
+from harness.project.problems import Problem
+from harness.project.solutions import Candidate, find_problem, read_solution, select
+from harness.system.files import MAX_SOURCE_BYTES
+from harness.system.text import one_line
 
 #: What a line may hold.
 KEYS = ("problem", "source", "path", "tag")

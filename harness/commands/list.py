@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from harness.errors import EXIT_PASSED, ProblemError, SolutionError, TemplateError
-from harness.paths import harness_home, project_root
-from harness.problems import read_problem
+from harness.project.paths import harness_home, project_root
+from harness.project.problems import read_problem
+from harness.project.settings import option
+from harness.project.solutions import problem_paths, read_solution, solution_paths
+from harness.records.store import Store
 from harness.rendering.catalog import find_template, template_names
 from harness.rendering.stamp import parse_stamp
-from harness.settings import option
-from harness.solutions import problem_paths, read_solution, solution_paths
-from harness.store import Store
-from harness.text import one_line
+from harness.system.text import one_line
 
 WHAT = ("problems", "templates", "solutions", "runs", "records")
 Row = dict[str, Any]

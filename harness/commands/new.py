@@ -10,9 +10,9 @@ import click
 from click.core import ParameterSource
 
 from harness.errors import EXIT_PASSED
-from harness.excerpt import hidden_constants
-from harness.paths import own_root, refuse_installed, shown
-from harness.settings import SettingsGroup, option
+from harness.project.excerpt import hidden_constants
+from harness.project.paths import own_root, refuse_installed, shown
+from harness.project.settings import SettingsGroup, option
 from harness.skeletons.problem import new_problem
 from harness.skeletons.template import new_template, problem_of
 

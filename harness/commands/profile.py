@@ -9,18 +9,18 @@ import sys
 import click
 from tqdm import tqdm
 
-from harness.commands.found import exit_code
+from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_PASSED, DeviceError, UsageError
-from harness.executors.once import Task, chosen_case, judged_once
 from harness.executors.plan import Choice
-from harness.interrupts import unwinding
-from harness.judge.handle import Limits
-from harness.paths import harness_home, project_root
-from harness.problems import parse_settings
-from harness.records import Status, plain
-from harness.settings import option
-from harness.solutions import select
-from harness.text import one_line, printable
+from harness.executors.single_run import Task, chosen_case, judged_once
+from harness.judge.process.handle import Limits
+from harness.project.paths import harness_home, project_root
+from harness.project.problems import parse_settings
+from harness.project.settings import option
+from harness.project.solutions import select
+from harness.records.record import Status, plain
+from harness.system.interrupts import unwinding
+from harness.system.text import one_line, printable
 
 
 @click.command("profile")
@@ -109,7 +109,7 @@ def _profile(task: Task, wanted_device: str, as_json: bool) -> int:
 
 def _count(task: Task, wanted_device: str, as_json: bool) -> int:
     """What the GPU's counters say of a solution."""
-    from harness import devices
+    from harness.device import devices
     from harness.profiling.ncu import Target, find_ncu, measured
     from harness.report.profile import figures_object, print_figures
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
-from harness.paths import project_root, refuse_installed, shown
+from harness.project.paths import project_root, refuse_installed, shown
+from harness.project.settings import option
 from harness.rendering.catalog import (
     Freshness,
     Rendering,
@@ -19,7 +20,6 @@ from harness.rendering.catalog import (
     solution_path,
 )
 from harness.rendering.parameters import Declaration
-from harness.settings import option
 
 
 @click.command(name="render")

@@ -9,9 +9,9 @@ import click
 from click.core import ParameterSource
 
 from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, UsageError
-from harness.paths import harness_home, project_root
-from harness.records import Status
-from harness.store import Store
+from harness.project.paths import harness_home, project_root
+from harness.records.record import Status
+from harness.records.store import Store
 
 #: What may be said beside ``--replay``; all else is the record's.
 _OWN = frozenset({"replay", "problem", "device", "root", "home", "as_json", "fresh"})

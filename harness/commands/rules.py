@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 
 from harness.judge.integrity import every_rule
-from harness.rules import Mode
-from harness.settings import SETTINGS
+from harness.project.settings import SETTINGS
+from harness.records.rules import Mode
 
 #: What ``--rules`` without a value stands for.
 LISTED = SETTINGS["rules"].flag

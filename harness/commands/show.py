@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_PASSED, SolutionError, UsageError
-from harness.paths import harness_home
+from harness.project.paths import harness_home
+from harness.project.settings import option
+from harness.project.solutions import read_solution
+from harness.records.store import Store
 from harness.report.single import is_changed, sections
-from harness.settings import option
-from harness.solutions import read_solution
-from harness.store import Store
 
 
 @click.command("show")

@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
-from harness.merging import Conflict, Taken, merge
-from harness.paths import harness_home
-from harness.records import EvaluationRecord
+from harness.project.paths import harness_home
+from harness.project.settings import SettingsGroup, option
+from harness.records.merging import Conflict, Taken, merge
+from harness.records.record import EvaluationRecord
+from harness.records.store import FILE_NAME, Store
 from harness.report.comparison import machine
-from harness.settings import SettingsGroup, option
-from harness.store import FILE_NAME, Store
-from harness.text import one_line
+from harness.system.text import one_line
 
 
 @click.group("store", cls=SettingsGroup)

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_PASSED, EXIT_USAGE, ProblemError
-from harness.judge.checks import Check, bad_structure
-from harness.paths import project_root
-from harness.settings import option
-from harness.solutions import find_problem
-from harness.streams import results_alone
+from harness.judge.validation.checks import Check, bad_structure
+from harness.project.paths import project_root
+from harness.project.settings import option
+from harness.project.solutions import find_problem
+from harness.system.streams import results_alone
 
 _WORDS = {True: "ok", False: "FAILED", None: "note"}
 
@@ -62,8 +62,8 @@ def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple
         return 0, [bad_structure(error)]
     for case in cases:
         problem.case(case)
-    from harness.devices import choose
-    from harness.judge.validation import validate
+    from harness.device.devices import choose
+    from harness.judge.validation.validation import validate
 
     return max(len(case) for case in problem.cases), validate(problem, choose(device), cases)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.build.errors import BuildError, Unsupported, failed_build
+from harness.compilation.errors import BuildError, Unsupported, failed_build
 
 _SHOWN_ERRORS = 3
 _MARKER = "cuemu-unsupported:"

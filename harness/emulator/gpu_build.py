@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.build.nvcc import cuda_home
-from harness.build.ptxas import compiled_kernels, declared_constants
-from harness.build.torch_headers import LEAN, SELECTION, needs_real_headers, selection, uses_torch_headers
+from harness.compilation.nvcc import cuda_home
+from harness.compilation.ptxas import compiled_kernels, declared_constants
+from harness.compilation.torch_headers import LEAN, SELECTION, needs_real_headers, selection, uses_torch_headers
 from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_include, torch_paths
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
 from harness.emulator.processes import Finished, run_together
 from harness.emulator.sources import InlineSources, Unit, nvcc_units
-from harness.records import CompiledKernel
-from harness.scratch import BUILDING_PREFIX, scratch_folder
+from harness.records.record import CompiledKernel
+from harness.system.scratch import BUILDING_PREFIX, scratch_folder
 from harness.wire.messages import Compiled
 
 #: Compilers at a time: each takes 1.5 GB to read the stand-in for torch/extension.h, and twice that for torch's own.

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from harness.build.errors import BuildFailed, failed_build
-from harness.build.functions import check_functions, undeclared_functions
+from harness.compilation.errors import BuildFailed, failed_build
+from harness.compilation.functions import check_functions, undeclared_functions
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, Mode, SourceFile, build_key, build_library
 

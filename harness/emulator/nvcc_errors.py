@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.build.ptxas import demangled
+from harness.compilation.ptxas import demangled
 from harness.emulator.diagnostics import Place, SourceLocator, diagnostics, is_own
-from harness.text import kernel_name, shortened
+from harness.system.text import kernel_name, shortened
 
 SHOWN_ERRORS = 3
 #: The compiler gives up after some hundred errors; what is far longer is not its own.

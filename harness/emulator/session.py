@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.aten.operators import IDLE
 from harness.emulator.architectures import ARCHITECTURES
 from harness.emulator.lines import with_lines
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.errors import ToolchainError
-from harness.operators import IDLE
 
 if TYPE_CHECKING:
     from torch import Tensor

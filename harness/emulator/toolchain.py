@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import __version__ as harness_version
-from harness.build.errors import BuildFailed, Unsupported
-from harness.build.torch_headers import (
+from harness import package
+from harness.compilation.errors import BuildFailed, Unsupported
+from harness.compilation.torch_headers import (
     LEAN,
     SELECTION,
     lean_files,
@@ -45,7 +45,7 @@ from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.processes import Finished, run_together
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
 from harness.errors import ToolchainError
-from harness.scratch import BUILDING_PREFIX, scratch_folder
+from harness.system.scratch import BUILDING_PREFIX, scratch_folder
 
 __all__ = [
     "Compiler",
@@ -221,7 +221,7 @@ def build_key(sources: InlineSources, mode: Mode) -> str:
         compiler.version,
         torch_paths().version,
         emulator_digest(),
-        harness_version,
+        package.VERSION,
     )
 
 

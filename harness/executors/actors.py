@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.build.cache import BuildCache
+from harness.compilation.cache import BuildCache
 from harness.errors import HarnessError
 from harness.executors.lanes import LaneProcess, opening_of
-from harness.executors.link import Failure, Finished, Opened, Opening
-from harness.executors.parcel import Parcel, unpacked
+from harness.executors.payload import Parcel, unpacked
 from harness.executors.plan import Planned
+from harness.executors.protocol import Failure, Finished, Opened, Opening
 from harness.executors.tools import tools_for
-from harness.judge.builder import Refused, build_ahead
-from harness.judge.workers import Workers
-from harness.processes import adopt_orphans, die_with_parent
+from harness.judge.process.builder import Refused, build_ahead
+from harness.judge.process.workers import Workers
+from harness.system.processes import adopt_orphans, die_with_parent
 
 
 class Place(NamedTuple):

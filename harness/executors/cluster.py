@@ -22,22 +22,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from harness import environment
-from harness.build.cache import BuildCache
+from harness.compilation.cache import BuildCache
+from harness.device import environment
 from harness.errors import DeviceError, HarnessError, UsageError
 from harness.executors.actors import BuildingActor, JudgingActor, Place
-from harness.executors.ahead import Builders, Work
 from harness.executors.lanes import LaneDied, LaneHandle, Lanes, opening_of
-from harness.executors.link import Failure, Finished, Opened
-from harness.executors.parcel import Parcel, keep, packed, readdressed
+from harness.executors.payload import Parcel, keep, packed, readdressed
 from harness.executors.plan import Job, Planned
-from harness.interrupts import shielded, unwinding
-from harness.judge.blanks import blank_record
-from harness.judge.builder import Refused
+from harness.executors.prebuild import Builders, Work
+from harness.executors.protocol import Failure, Finished, Opened
+from harness.judge.blank_records import blank_record
 from harness.judge.policy import Policy
-from harness.paths import QUIET, import_path
-from harness.records import EvaluationRecord, Status
-from harness.scratch import scratch_folder
+from harness.judge.process.builder import Refused
+from harness.project.paths import QUIET, import_path
+from harness.records.record import EvaluationRecord, Status
+from harness.system.interrupts import shielded, unwinding
+from harness.system.scratch import scratch_folder
 
 #: Longest that the cluster may take to find room for an actor, and that to be ready.
 OPEN_LIMIT_S = 180.0

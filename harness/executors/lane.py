@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.devices import check_device
+from harness.device.devices import check_device
 from harness.errors import ProblemError
-from harness.executors.ahead import Work
+from harness.executors.prebuild import Work
 from harness.executors.session import Session
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.fitting import check_room
-from harness.judge.shared import Shared
-from harness.problems import Problem, fault_of
-from harness.records import EvaluationRecord
-from harness.text import one_line, printable
+from harness.judge.inputs.memory_fit import check_room
+from harness.judge.reference.reference_cache import Shared
+from harness.project.problems import Problem, fault_of
+from harness.records.record import EvaluationRecord
+from harness.system.text import one_line, printable
 
 Progress = Callable[[str], None]
 Quiet = Callable[[], contextlib.AbstractContextManager[object]]

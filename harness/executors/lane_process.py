@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from harness import interrupts
 from harness.errors import EXIT_INTERRUPTED, HarnessError
-from harness.executors.ahead import Work
 from harness.executors.lane import Lane
-from harness.executors.link import Failure, Finished, Opened, Opening, Overrun, Timing, Words
 from harness.executors.own_time import OwnTime
 from harness.executors.plan import Planned, fitting
+from harness.executors.prebuild import Work
+from harness.executors.protocol import Failure, Finished, Opened, Opening, Overrun, Timing, Words
 from harness.executors.session import calibrated, opened
-from harness.judge.handle import WorkerHandle
-from harness.processes import die_with_parent
+from harness.judge.process.handle import WorkerHandle
+from harness.system import interrupts
+from harness.system.processes import die_with_parent
 
 #: Longest that a lane may take to end its workers once its driver has gone.
 END_LIMIT_S = 30.0

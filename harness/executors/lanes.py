@@ -14,22 +14,22 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.devices import guess
+from harness.device.devices import guess
 from harness.errors import DeviceError, HarnessError, ProblemError
-from harness.executors.link import Failure, Finished, Opened, Opening, Overrun, Timing, Words
 from harness.executors.plan import Planned
+from harness.executors.protocol import Failure, Finished, Opened, Opening, Overrun, Timing, Words
 from harness.executors.tools import tools_for
-from harness.interrupts import shielded, unwinding
-from harness.paths import QUIET, import_path
-from harness.processes import adopt_orphans
-from harness.records import Status
-from harness.text import printable
+from harness.project.paths import QUIET, import_path
+from harness.records.record import Status
+from harness.system.interrupts import shielded, unwinding
+from harness.system.processes import adopt_orphans
+from harness.system.text import printable
 
 if TYPE_CHECKING:
-    from harness.build.cache import BuildCache
-    from harness.executors.ahead import Builders, Work
-    from harness.executors.feed import Fault, Feed, Judged, Source, Verdict
-    from harness.judge.zygote import Process
+    from harness.compilation.cache import BuildCache
+    from harness.executors.prebuild import Builders, Work
+    from harness.executors.scheduler import Fault, Feed, Judged, Source, Verdict
+    from harness.judge.process.zygote import Process
 
 #: Longest that a lane may take to end its workers when it is told to end.
 END_LIMIT_S = 30.0
@@ -250,7 +250,7 @@ class Lanes:
 
     def _without_overruns(self, work: Work) -> Iterator[Fault]:
         """Leave out the cases whose reference is known to take too long."""
-        from harness.executors.feed import Fault
+        from harness.executors.scheduler import Fault
 
         left = []
         for case, trials in zip(work.cases, work.trials, strict=True):
@@ -283,7 +283,7 @@ class Lanes:
     def _heard(
         self, lane: LaneHandle, feed: Feed, progress: Callable[[str], None], builders: Builders | None
     ) -> Iterator[Verdict | Judged | Fault]:
-        from harness.executors.feed import Fault, Judged
+        from harness.executors.scheduler import Fault, Judged
 
         work = lane.work
         assert work is not None
@@ -367,7 +367,7 @@ class Lanes:
     @staticmethod
     def _end(lane: LaneHandle) -> None:
         """End a lane that is lost, and what it has started."""
-        from harness.judge.handle import end_adopted
+        from harness.judge.process.handle import end_adopted
 
         lane.close()
         end_adopted()
@@ -395,8 +395,8 @@ def _tell(words: str) -> None:
 
 def _given_up(work: Work, death: Exception, environment: dict[str, str]) -> Iterator[Judged]:
     """Records of a candidate that ends every lane; such a record answers nothing later."""
-    from harness.executors.feed import Judged
-    from harness.judge.blanks import blank_record
+    from harness.executors.scheduler import Judged
+    from harness.judge.blank_records import blank_record
 
     message = f"the judge's process ended {MOST_DEATHS} times while it judged this: {death}"
     for case, constants in work.cases:
@@ -451,9 +451,9 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
             with shielded():
                 started.append(start(device))
                 stack.callback(started[-1].close)
-        from harness.build.cache import BuildCache
-        from harness.executors.ahead import LocalBuilders
-        from harness.judge.workers import Workers
+        from harness.compilation.cache import BuildCache
+        from harness.executors.prebuild import LocalBuilders
+        from harness.judge.process.workers import Workers
 
         said = [opening_of(lane) for lane in started]
         for lane, opened in zip(started, said, strict=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable
 
-from harness.executors.ahead import most_builders
-from harness.executors.feed import Asked, Fault, Feed, Judged, Source, Verdict
 from harness.executors.lanes import Lanes
-from harness.executors.ledger import Ledger
 from harness.executors.plan import Job, Plans
+from harness.executors.prebuild import most_builders
+from harness.executors.result_cache import Ledger
+from harness.executors.scheduler import Asked, Fault, Feed, Judged, Source, Verdict
 from harness.judge.policy import Policy
 
 __all__ = ["Fault", "Verdict", "run"]

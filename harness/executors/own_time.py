@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from harness.errors import ProblemError
-from harness.executors.ahead import Work
-from harness.judge.handle import WorkerHandle
+from harness.executors.prebuild import Work
+from harness.judge.process.handle import WorkerHandle
 
 #: The judge's own share of a case may take so many times what the candidate may run. It evaluates the reference
 #: several times in each trial, in float64 as well.

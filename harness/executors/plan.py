@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
-from harness.judge.handle import Limits
-from harness.problems import CUSTOM_CASE, Problem, failure
-from harness.solutions import Candidate
+from harness.judge.process.handle import Limits
+from harness.project.problems import CUSTOM_CASE, Problem, failure
+from harness.project.solutions import Candidate
 
 FULL_CASE = "full"
 Cases = tuple[tuple[str, dict[str, Any]], ...]
@@ -142,8 +142,8 @@ def fitting(problem: Problem, is_main: bool) -> Planned:
         problem: The problem.
         is_main: Whether only the smallest is wanted.
     """
-    from harness.judge.fitting import size_of, why_not
-    from harness.memory import available_memory
+    from harness.judge.inputs.memory_fit import size_of, why_not
+    from harness.system.memory import available_memory
 
     kept: list[tuple[float, str]] = []
     notes = []

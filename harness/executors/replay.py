@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.baselines import EAGER
 from harness.errors import ProblemError, SolutionError, UsageError
-from harness.executors.ledger import Ledger
-from harness.executors.once import faults_told
+from harness.executors.result_cache import Ledger
 from harness.executors.session import opened
-from harness.files import source_bytes
-from harness.judge.handle import Limits
-from harness.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
-from harness.records import EvaluationRecord, TensorReport, plain
-from harness.rules import changed_rules
-from harness.scratch import scratch_folder
-from harness.solutions import Candidate, Solution, problem_paths, read_solution
-from harness.store import IDENTIFYING, Store, new_run_name
-from harness.streams import results_alone
-from harness.text import one_line
+from harness.executors.single_run import faults_told
+from harness.judge.process.handle import Limits
+from harness.project.baselines import EAGER
+from harness.project.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
+from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
+from harness.records.record import EvaluationRecord, TensorReport, plain
+from harness.records.rules import changed_rules
+from harness.records.store import IDENTIFYING, Store, new_run_name
+from harness.system.files import source_bytes
+from harness.system.scratch import scratch_folder
+from harness.system.streams import results_alone
+from harness.system.text import one_line
 
 #: What of an environment may change the bits of a result.
 _ENVIRONMENT = (*IDENTIFYING, "driver")
@@ -116,7 +116,7 @@ def repeated(task: Task, store: Store) -> EvaluationRecord:
     with _candidate(original, task.problem, store) as candidate:
         is_timed = bool(original.policy.get("timing", True))
         with opened(task.device, task.home, is_timed=is_timed) as session, results_alone(), faults_told(task.problem):
-            from harness.judge.blanks import TRIALS
+            from harness.judge.blank_records import TRIALS
             from harness.judge.evaluation import CandidateJudge
             from harness.judge.policy import Policy
 

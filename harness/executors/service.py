@@ -14,22 +14,22 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from harness import interrupts
-from harness.devices import several
+from harness.device.devices import several
 from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
 from harness.executors import local
-from harness.executors.ahead import most_builders
-from harness.executors.feed import Asked
 from harness.executors.lanes import Wanted, lanes_on
-from harness.executors.ledger import Ledger
-from harness.executors.link import Failure, Request, Response, Service, Serving
 from harness.executors.plan import Choice, Job, Planner
+from harness.executors.prebuild import most_builders
+from harness.executors.protocol import Failure, Request, Response, Service, Serving
+from harness.executors.result_cache import Ledger
+from harness.executors.scheduler import Asked
 from harness.judge.policy import Policy, new_secret
-from harness.problems import Problem
-from harness.records import EvaluationRecord
-from harness.scratch import scratch_folder
-from harness.solutions import Candidate, find_problem, read_solution, select
-from harness.store import Store, new_run_name
+from harness.project.problems import Problem
+from harness.project.solutions import Candidate, find_problem, read_solution, select
+from harness.records.record import EvaluationRecord
+from harness.records.store import Store, new_run_name
+from harness.system import interrupts
+from harness.system.scratch import scratch_folder
 
 
 class Requests:

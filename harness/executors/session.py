@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from harness.errors import DeviceError, ToolchainError
 from harness.executors.tools import tools_for
-from harness.interrupts import shielded, unwinding
-from harness.memory import available_memory
-from harness.paths import REFERENCES
-from harness.processes import adopt_orphans
-from harness.text import one_line
+from harness.project.paths import REFERENCES
+from harness.system.interrupts import shielded, unwinding
+from harness.system.memory import available_memory
+from harness.system.processes import adopt_orphans
+from harness.system.text import one_line
 
 if TYPE_CHECKING:
-    from harness.judge.baseline import Baseline
     from harness.judge.policy import Surroundings
-    from harness.judge.workers import Workers
+    from harness.judge.process.workers import Workers
+    from harness.judge.timing.rivals import Baseline
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         DeviceError: There is no such GPU.
         ToolchainError: What builds for the device is missing.
     """
-    from harness import devices
+    from harness.device import devices
 
     likely = devices.guess(wanted)
     try:
@@ -94,7 +94,7 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         tools = tools_for(likely, home)
     adopt_orphans()  # of workers that end before what they have started
     with contextlib.ExitStack() as stack, unwinding():
-        from harness.judge.zygote import Zygote
+        from harness.judge.process.zygote import Zygote
 
         zygote = stack.enter_context(contextlib.closing(Zygote()))
         if starts_ahead:
@@ -103,9 +103,9 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         device = str(devices.choose(wanted))
         if device != likely:
             tools = tools_for(device, home)
-        from harness.judge.baseline import Baseline
         from harness.judge.policy import Surroundings
-        from harness.judge.workers import Workers
+        from harness.judge.process.workers import Workers
+        from harness.judge.timing.rivals import Baseline
 
         workers = Workers(device, tools.libraries, available_memory() // 2, zygote=zygote)
         stack.enter_context(contextlib.closing(workers))

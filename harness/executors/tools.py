@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.build.housekeeping import hold
+from harness.compilation.housekeeping import hold
 from harness.errors import ToolchainError
 
 _GPU_PACKAGES = {"cuda-bindings": "cuda.bindings.driver", "numpy": "numpy"}
@@ -52,7 +52,7 @@ def tools_for(device: str, home: Path) -> Tools:
                 f"{device}: the package {package} is missing, which passes tensors between processes on a GPU; "
                 'install what a GPU needs with pip install -e ".[gpu]", or use --device cpu'
             )
-    from harness.build.nvcc import nvcc_version
+    from harness.compilation.nvcc import nvcc_version
 
     return Tools({}, nvcc_version())
 

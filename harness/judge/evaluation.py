@@ -13,42 +13,42 @@ from typing import Any
 
 import torch
 
-from harness import problems
 from harness.errors import HarnessError, ProblemError
-from harness.judge.baseline import Baseline, BaselineError
-from harness.judge.blanks import TRIALS, blank_record
-from harness.judge.builder import IMPORTING, Refused, keep_builds, load_command
-from harness.judge.comparison import TrialResult
-from harness.judge.conditions import Conditions
-from harness.judge.contest import Contest
-from harness.judge.draws import Draw, derive_seed, draw, init_args
-from harness.judge.exchange import Exchange, Form
-from harness.judge.faults import Faults, stop_for
-from harness.judge.fitting import shortage, spare_memory
-from harness.judge.further_draws import Further, Source, further_trials
-from harness.judge.gpu_build import GpuBuild, compiled_for_gpu
-from harness.judge.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.blank_records import TRIALS, blank_record
+from harness.judge.compare.comparison import TrialResult
+from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
+from harness.judge.evidence.tracing import traced
+from harness.judge.exchange.exchange import Exchange, Form
+from harness.judge.inputs.draws import Draw, derive_seed, draw, init_args
+from harness.judge.inputs.matching import MatchError, match_state
+from harness.judge.inputs.memory_fit import shortage, spare_memory
 from harness.judge.integrity import Integrity
-from harness.judge.kinks import Kinks
-from harness.judge.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings, new_secret
-from harness.judge.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
-from harness.judge.repeats import spread
-from harness.judge.robustness import robustness_checks
-from harness.judge.screening import Screen
-from harness.judge.shared import Known, Shape, Shared
-from harness.judge.speed import Timing
-from harness.judge.stages import Stages
-from harness.judge.tracing import traced
-from harness.judge.trial import Setting
-from harness.judge.trials import Plan, budgets, run_trials, summary
-from harness.judge.watching import Watcher, Watching
-from harness.judge.workers import Workers
-from harness.problems import ProblemModule
-from harness.records import ERROR, EvaluationRecord, Finding, Status
+from harness.judge.process.builder import IMPORTING, Refused, keep_builds, load_command
+from harness.judge.process.faults import Faults, stop_for
+from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.workers import Workers
+from harness.judge.reference.kink_modes import Watcher, Watching
+from harness.judge.reference.kinks import Kinks
+from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
+from harness.judge.reference.reference_cache import Known, Shape, Shared
+from harness.judge.timing.device_conditions import Conditions
+from harness.judge.timing.rivals import Baseline, BaselineError
+from harness.judge.timing.speed import Timing
+from harness.judge.timing.stopwatch import Stages
+from harness.judge.timing.timing_target import Contest
+from harness.judge.trials.further_draws import Further, Source, further_trials
+from harness.judge.trials.repeats import spread
+from harness.judge.trials.robustness import robustness_checks
+from harness.judge.trials.trial import Setting
+from harness.judge.trials.trials import Plan, budgets, run_trials, summary
+from harness.judge.validation.screening import Screen
+from harness.project import problems
+from harness.project.problems import ProblemModule
+from harness.project.solutions import Candidate
+from harness.records.record import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
-from harness.solutions import Candidate
-from harness.text import shortened
+from harness.system.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Construct, Constructed, Loaded, StateTensor
 from harness.wire.state import modes_of

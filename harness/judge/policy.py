@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import environment
-from harness.baselines import EAGER
-from harness.build.cache import BuildCache
-from harness.judge.handle import Limits
-from harness.paths import REFERENCES
-from harness.rules import Mode
+from harness.compilation.cache import BuildCache
+from harness.device import environment
+from harness.judge.process.handle import Limits
+from harness.project.baselines import EAGER
+from harness.project.paths import REFERENCES
+from harness.records.rules import Mode
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 
@@ -35,7 +35,7 @@ class Policy:
         limits: Seconds that a candidate may run and build.
         forward_only: Judge outputs alone.
         require_confinement: Judge nothing where a layer of the worker's confinement is missing.
-        baselines: What to time against, by the names of ``harness.baselines``.
+        baselines: What to time against, by the names of ``harness.project.baselines``.
         is_relaxed: Whether errors up to the tolerances of torch's own tests are accepted.
         rules: The integrity rules that have another mode than by default (see ``judge.integrity``).
         check: The architecture under whose limits the emulator checks every access of the kernels; empty for no checks.

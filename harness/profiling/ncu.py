@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import harness
-from harness.build.cache import BuildCache
+from harness import package
+from harness.compilation.cache import BuildCache
 from harness.errors import EXIT_NOT_PASSED, EXIT_USAGE, DeviceError, HarnessError, ProblemError, ToolchainError
-from harness.judge.handle import Limits
+from harness.judge.process.handle import Limits
 from harness.profiling.figures import METRICS, KernelFigures, marked, parsed
-from harness.scratch import scratch_folder
-from harness.solutions import Candidate
-from harness.text import kernel_name, one_line, printable, shortened
+from harness.project.solutions import Candidate
+from harness.system.scratch import scratch_folder
+from harness.system.text import kernel_name, one_line, printable, shortened
 from harness.wire.values import UnsupportedValue, encode_plain
 
 #: Where installers put it besides the path; the newest version counts.
@@ -200,8 +200,7 @@ def _run(arguments: Sequence[str], folder: Path, limit_s: float) -> _Ran:
 
 
 def _environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
-    package = str(Path(harness.__file__).resolve().parent.parent)
-    paths = filter(None, [package, inherited.get("PYTHONPATH")])
+    paths = filter(None, [str(package.FOLDER.parent), inherited.get("PYTHONPATH")])
     return {
         **inherited,
         "PYTHONPATH": os.pathsep.join(paths),

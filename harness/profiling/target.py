@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-from harness import problems
-from harness.build.cuda import CudaLoader
+from harness.compilation.cuda import CudaLoader
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, ProblemError
-from harness.files import read_source, source_text
-from harness.judge.draws import draw_inputs, init_args
-from harness.problems import Problem, function_source
-from harness.text import printable
+from harness.judge.inputs.draws import draw_inputs, init_args
+from harness.project import problems
+from harness.project.problems import Problem, function_source
+from harness.system.files import read_source, source_text
+from harness.system.text import printable
 from harness.wire.structure import tensors_of
 from harness.wire.values import decode_plain
 from harness.worker.candidate import import_solution, own_init_args

@@ -9,12 +9,12 @@ from enum import Enum
 from pathlib import Path
 
 from harness.errors import TemplateError, suggestion
-from harness.files import write_whole
 from harness.rendering.declarations import checked_name, read_declaration
 from harness.rendering.environment import render_body
 from harness.rendering.parameters import Declaration
 from harness.rendering.stamp import parse_stamp, stamped
 from harness.rendering.values import Value
+from harness.system.files import write_whole
 
 PARAMS_FILE = "params.toml"
 

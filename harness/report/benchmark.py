@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from harness.problems import CUSTOM_CASE
-from harness.records import EvaluationRecord, Status, plain
+from harness.project.problems import CUSTOM_CASE
+from harness.records.record import EvaluationRecord, Status, plain
 from harness.report import scores as score_rows
 from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.scores import percent, significant
-from harness.text import one_line, shortened
+from harness.system.text import one_line, shortened
 from harness.timing.scores import MOST, Score, floor_share, interval, mapping, number, ratios, samples, score
 from harness.timing.statistics import measured
 

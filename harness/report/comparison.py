@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import UsageError
-from harness.records import EvaluationRecord, Status, plain
-from harness.rules import rules_text, weakened
-from harness.text import one_line
+from harness.records.record import EvaluationRecord, Status, plain
+from harness.records.rules import rules_text, weakened
+from harness.system.text import one_line
 from harness.timing.statistics import Interval, Verdict, measured, paired_ratios, ratio_of_medians
 
 DIRECTIONS = ("forward", "forward_backward")

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness.records import Compilation, CompiledKernel, EvaluationRecord, Status
-from harness.text import one_line, printable
+from harness.records.record import Compilation, CompiledKernel, EvaluationRecord, Status
+from harness.system.text import one_line, printable
 
 #: Kernels in the line under the table; `show` has all.
 MOST_KERNELS = 4

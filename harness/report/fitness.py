@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.records import EvaluationRecord
-from harness.text import one_line
+from harness.records.record import EvaluationRecord
+from harness.system.text import one_line
 
 
 def unfit_lines(records: Sequence[EvaluationRecord]) -> list[str]:

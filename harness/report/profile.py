@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.profiling.figures import STALLS, KernelFigures
-from harness.records import EvaluationRecord
-from harness.solutions import Candidate
-from harness.text import one_line
+from harness.project.solutions import Candidate
+from harness.records.record import EvaluationRecord
+from harness.system.text import one_line
 
 _PLAIN_WIDTH = 160
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from harness.records import EvaluationRecord
-from harness.text import one_line, printable
+from harness.records.record import EvaluationRecord
+from harness.system.text import one_line, printable
 
 _MOST_DIFFERENCES, _MOST_CHARACTERS = 40, 100
 _GRADIENT = "gradient of "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.records import EvaluationRecord
-from harness.rules import changed_rules, rules_text, weakened
+from harness.records.record import EvaluationRecord
+from harness.records.rules import changed_rules, rules_text, weakened
 
 
 def rule_lines(records: Sequence[EvaluationRecord]) -> list[str]:

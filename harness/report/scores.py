@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.report.comparison import WORDS
-from harness.text import one_line
+from harness.system.text import one_line
 from harness.timing.scores import GRID, Score, Share
 from harness.timing.statistics import Interval
 

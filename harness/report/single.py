@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.problems import CUSTOM_CASE
-from harness.records import EvaluationRecord, TensorReport, own_share_text
+from harness.project.problems import CUSTOM_CASE
+from harness.records.record import EvaluationRecord, TensorReport, own_share_text
+from harness.records.rules import changed_rules, rules_text
 from harness.report.compilation import compilation_lines
 from harness.report.fitness import unfit_lines
 from harness.report.replay import replay_lines
 from harness.report.rules import rule_lines
 from harness.report.speed import speed_lines
-from harness.rules import changed_rules, rules_text
-from harness.text import one_line, printable
+from harness.system.text import one_line, printable
 
 
 def sections(record: EvaluationRecord) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from harness.records import EvaluationRecord
-from harness.text import one_line
+from harness.records.record import EvaluationRecord
+from harness.system.text import one_line
 from harness.timing.scores import interval, mapping, number
 from harness.timing.statistics import Interval
 

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from harness.baselines import EAGER
-from harness.records import (
+from harness.project.baselines import EAGER
+from harness.records.record import (
     ERROR,
     NO_OWN_KERNEL_SUFFIX,
     REPORT,
@@ -23,13 +23,13 @@ from harness.records import (
     TensorReport,
     own_share_text,
 )
+from harness.records.rules import NO_OWN_KERNEL, weakened
 from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.report.compilation import compiled_lines
 from harness.report.fitness import unfit_lines
 from harness.report.rules import rule_lines
-from harness.rules import NO_OWN_KERNEL, weakened
 from harness.scanning.rules import RULES
-from harness.text import one_line, printable
+from harness.system.text import one_line, printable
 
 _PLAIN_WIDTH = 160
 #: The columns of the table of verdicts, and how wide each is at least: rows are printed before the last is known.

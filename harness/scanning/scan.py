@@ -6,13 +6,13 @@ import ast
 import itertools
 from collections.abc import Iterable, Iterator
 
-from harness.records import REPORT, Finding
+from harness.records.record import REPORT, Finding
 from harness.scanning import cuda, python, torch_use
 from harness.scanning.hot_path import HotPath
 from harness.scanning.literals import Literals, Located, is_empty, sources
 from harness.scanning.program import Program, inside, literal, parsed
 from harness.scanning.rules import RULES, Hit
-from harness.text import one_line, shortened
+from harness.system.text import one_line, shortened
 
 #: Longer texts and larger trees are not scanned, so that none takes more than seconds.
 MOST_CHARACTERS, MOST_NODES = 1 << 18, 100_000

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.excerpt import Excerpt, model_excerpt
-from harness.paths import bundled_root
-from harness.problems import Problem
+from harness.project.excerpt import Excerpt, model_excerpt
+from harness.project.paths import bundled_root
+from harness.project.problems import Problem
+from harness.project.solutions import find_problem, problem_paths, solution_paths
 from harness.rendering.catalog import PARAMS_FILE, template_names
 from harness.rendering.declarations import checked_name, read_declaration
 from harness.rendering.environment import ENTRY_FILE
 from harness.skeletons.writing import filled, new_name, write_new
-from harness.solutions import find_problem, problem_paths, solution_paths
 
 COMMON = "common"
 #: Pieces of templates/common that the skeleton includes.

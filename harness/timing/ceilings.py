@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import DeviceError
-from harness.files import read_source, write_whole
-from harness.records import PrecisionClass
-from harness.text import one_line, shortened
+from harness.records.record import PrecisionClass
+from harness.system.files import read_source, write_whole
+from harness.system.text import one_line, shortened
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.records import PrecisionClass
+from harness.records.record import PrecisionClass
 from harness.timing.statistics import Interval, measured
 
 if TYPE_CHECKING:

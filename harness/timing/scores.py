@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.records import EvaluationRecord, Status
+from harness.records.record import EvaluationRecord, Status
 from harness.timing.statistics import PROCESS_SPREAD, RESAMPLES, TAIL, Interval, measured, paired_ratios
 
 #: Where the curve of ``fast_p`` is read.

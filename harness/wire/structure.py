@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.text import shortened
+from harness.system.text import shortened
 from harness.wire.messages import Part
 
 MAX_DEPTH, MAX_PARTS = 16, 4096

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 
-from harness.processes import hide_memory
+from harness.system.processes import hide_memory
 from harness.worker.zygote import Zygote, import_all
 
 

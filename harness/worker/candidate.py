@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness.files import StrangeEncoding, declared_encoding, read_source
+from harness.system.files import StrangeEncoding, declared_encoding, read_source
 from harness.wire.arena import Arena, dtype_name
 from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, Time, Value, input_key
 from harness.wire.structure import tensors_of

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import torch
 
-from harness.build.errors import BuildError, BuildFailed, BuildKilled, Unsupported
-from harness.text import words_of
+from harness.compilation.errors import BuildError, BuildFailed, BuildKilled, Unsupported
+from harness.system.text import words_of
 
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
 _NO_BACKWARD_WORDS = "must implement either the backward or vjp method"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-from harness import problems
+from harness.project import problems
 from harness.wire import channel
 from harness.wire.arena import Arena, region_bytes
 from harness.wire.messages import (

@@ -13,13 +13,13 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from harness.build.cuda import CudaLoader
+from harness.compilation.cuda import CudaLoader
 from harness.emulator.device import emulated_cuda
 from harness.emulator.gpu_build import compile_for_gpu
 from harness.emulator.inline import InlineLoader
 from harness.emulator.session import POISONS, EmulatorSession, ThreadOrder
 from harness.emulator.toolchain import RuntimeLibraries
-from harness.files import read_source, source_text
+from harness.system.files import read_source, source_text
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
 from harness.wire.messages import Compiled, Launched

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from harness.text import kernel_name
+from harness.system.text import kernel_name
 from harness.wire.messages import Launched
 
 _COPIES = ("Memcpy", "Memset")

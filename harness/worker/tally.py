@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harness.operators import HEAVY
+from harness.aten.operators import HEAVY
 from harness.wire.messages import Work
 
 FORWARD, BACKWARD = "forward", "backward"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.processes import (
+from harness.system.processes import (
     adopt_orphans,
     die_with_parent,
     offer_to_out_of_memory_killer,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.files import MAX_SOURCE_BYTES
+from harness.system.files import MAX_SOURCE_BYTES
 from tests.bad_input.conftest import PROBLEM, Place, solution
 
 INPUTS = "return [torch.randn(n, 3)]"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.records import RECORD_VERSION, EvaluationRecord, PrecisionClass, Status
-from harness.store import Store
+from harness.records.record import RECORD_VERSION, EvaluationRecord, PrecisionClass, Status
+from harness.records.store import Store
 from tests.bad_input.conftest import Place
 
 LATENCY = {"samples_ms": [1.0, 1.1], "median_ms": 1.0, "low_ms": 1.0, "high_ms": 1.1, "window_ms": 3.0}

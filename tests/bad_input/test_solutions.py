@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.emulator.toolchain import build_runtime
-from harness.files import StrangeEncoding, declared_encoding, source_text
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Limits
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.workers import Workers
-from harness.solutions import select
+from harness.judge.process.handle import Limits
+from harness.judge.process.workers import Workers
+from harness.project.solutions import select
+from harness.system.files import StrangeEncoding, declared_encoding, source_text
 from tests.bad_input.conftest import Place, solution
 
 LOOP = "while True: time.sleep(0.01)"

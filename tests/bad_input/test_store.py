@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.records import EvaluationRecord
-from harness.store import MIGRATIONS, Store
+from harness.records.record import EvaluationRecord
+from harness.records.store import MIGRATIONS, Store
 from tests.bad_input.conftest import Place, solution
 from tests.bad_input.test_results import GOOD
 

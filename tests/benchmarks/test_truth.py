@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 import torch
 
-from harness import problems
 from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.executors.tools import tools_for
-from harness.judge.baseline import Baseline
 from harness.judge.policy import Surroundings
-from harness.judge.workers import Workers
-from harness.problems import Problem, read_problem
+from harness.judge.process.workers import Workers
+from harness.judge.timing.rivals import Baseline
+from harness.project import problems
+from harness.project.problems import Problem, read_problem
 from harness.timing.statistics import Verdict
 
 REPOSITORY = Path(__file__).resolve().parents[2]

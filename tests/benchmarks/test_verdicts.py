@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.problems import read_problem
+from harness.project.problems import read_problem
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 VARIANTS = (REPOSITORY / "benchmarks" / "variants").glob("*.py.j2")

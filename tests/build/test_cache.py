@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.build import cache as cache_module
-from harness.build.cache import BuildCache
+from harness.compilation import cache as cache_module
+from harness.compilation.cache import BuildCache
 
 KEY = "0123456789abcdef"
 SIZE = 1000
@@ -84,7 +84,7 @@ def test_processes_that_fill_it_at_the_same_time_keep_it_bounded(home: Path, bui
     code = """
 import sys
 from pathlib import Path
-from harness.build.cache import BuildCache
+from harness.compilation.cache import BuildCache
 cache = BuildCache(Path(sys.argv[1]), 5000)
 for number in range(20):
     assert cache.keep(f"{sys.argv[3]}-{number}", "0123456789abcdef", Path(sys.argv[2]))

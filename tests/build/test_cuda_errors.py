@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.build.cuda import in_solution
+from harness.compilation.cuda import in_solution
 
 SOLUTION = '''import torch
 

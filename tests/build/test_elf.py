@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from harness.build.elf import undefined_symbols
-from harness.judge.links import Links, links
+from harness.compilation.elf import undefined_symbols
+from harness.judge.evidence.links import Links, links
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from torch.utils import cpp_extension
 
-from harness.build.cuda import CudaLoader
-from harness.build.errors import BuildFailed
-from harness.build.functions import check_functions, undeclared_functions
+from harness.compilation.cuda import CudaLoader
+from harness.compilation.errors import BuildFailed
+from harness.compilation.functions import check_functions, undeclared_functions
 from harness.emulator.inline import InlineLoader
 
 KERNEL = "__global__ void scale(const float* x, int n) { if (n > 0) { } }\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.build.errors import BuildKilled, failed_build
+from harness.compilation.errors import BuildKilled, failed_build
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch.utils import cpp_extension
 
-from harness.build.cuda import CudaLoader
-from harness.build.errors import BuildFailed
-from harness.build.torch_headers import LEAN, selection
+from harness.compilation.cuda import CudaLoader
+from harness.compilation.errors import BuildFailed
+from harness.compilation.torch_headers import LEAN, selection
 
 CPP = "torch::Tensor twice(torch::Tensor x);"
 CUDA = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.build import nvcc
+from harness.compilation import nvcc
 from harness.errors import ToolchainError
 from harness.executors.tools import tools_for
 

@@ -10,15 +10,15 @@ import pytest
 
 from harness.executors import local
 from harness.executors.lanes import Wanted, lanes_on
-from harness.executors.ledger import Ledger
 from harness.executors.plan import Job
-from harness.judge.blanks import TRIALS
-from harness.judge.handle import Limits
+from harness.executors.result_cache import Ledger
+from harness.judge.blank_records import TRIALS
 from harness.judge.policy import Policy
-from harness.problems import read_problem
-from harness.records import EvaluationRecord
-from harness.solutions import Candidate, read_solution
-from harness.store import Store
+from harness.judge.process.handle import Limits
+from harness.project.problems import read_problem
+from harness.project.solutions import Candidate, read_solution
+from harness.records.record import EvaluationRecord
+from harness.records.store import Store
 
 Harness = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.build.cache import MAX_TOTAL_BYTES
-from harness.build.housekeeping import clear, hold
+from harness.compilation.cache import MAX_TOTAL_BYTES
+from harness.compilation.housekeeping import clear, hold
 from harness.errors import HarnessError
 from harness.executors.tools import tools_for
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.build.nvcc import cuda_home
-from harness.build.ptxas import compiled_kernels, demangled
+from harness.compilation.nvcc import cuda_home
+from harness.compilation.ptxas import compiled_kernels, demangled
 from harness.emulator.gpu_build import MAX_LOG_CHARACTERS
 
 Harness = Callable[..., Any]
@@ -94,7 +94,7 @@ def solution(folder: Path, answer: str, name: str = "", before: str = "", **chan
 
 
 LIE = """
-from harness.records import CompiledKernel
+from harness.records.record import CompiledKernel
 from harness.wire.messages import Compiled, Released
 from harness.worker import platforms
 """

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from benchmarks.kills import BROKEN, PROBLEM, WRONG, Batch, Nodes
-from harness.build.cache import BuildCache
+from harness.compilation.cache import BuildCache
 from harness.executors import cluster
-from harness.executors.ahead import Work
 from harness.executors.plan import Job
-from harness.judge.handle import Limits
+from harness.executors.prebuild import Work
 from harness.judge.policy import Policy
-from harness.problems import read_problem
-from harness.solutions import Candidate, read_solution
+from harness.judge.process.handle import Limits
+from harness.project.problems import read_problem
+from harness.project.solutions import Candidate, read_solution
 from tests.commands.test_many import folder
 
 __all__ = ["folder"]  # a fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.records import EvaluationRecord, PrecisionClass, Status
-from harness.store import Store
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
+from harness.records.store import Store
 from harness.timing.statistics import latency, median_interval, paired_ratios
 
 Harness = Callable[..., Any]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness import devices, environment
 from harness.commands import doctor
-from harness.doctor import Check, check_ceilings, check_nvcc, self_test
+from harness.device import devices, environment
+from harness.doctor.diagnosis import Check, check_ceilings, check_nvcc, self_test
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 

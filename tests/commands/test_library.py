@@ -19,7 +19,7 @@ import harness
 from benchmarks.kills import HONEST, PROBLEM, WRONG
 from harness import Entry, Evaluator
 from harness.errors import HarnessError, UsageError
-from harness.records import Status
+from harness.records.record import Status
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The longest that a process whose parent has gone may take to end on a busy machine.

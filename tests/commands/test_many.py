@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kills import BROKEN, HONEST, KERNEL, PROBLEM, Batch, Killer
-from harness.store import Store
+from harness.records.store import Store
 from tests.conftest import Ran
 
 Harness = Callable[..., Ran]

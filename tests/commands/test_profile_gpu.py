@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.device_state import DeviceWatch, clock_state
+from harness.device.device_state import DeviceWatch, clock_state
 from harness.errors import ToolchainError
 from harness.profiling.ncu import find_ncu
 

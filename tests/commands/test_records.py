@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from harness.emulator.toolchain import build_runtime
-from harness.store import Store
+from harness.records.store import Store
 
 Harness = Callable[..., Any]
 PROBLEM = """

@@ -11,8 +11,8 @@ import pytest
 
 from harness.emulator.toolchain import build_runtime
 from harness.executors.replay import Outcome, compared
-from harness.records import EvaluationRecord
-from harness.store import Store
+from harness.records.record import EvaluationRecord
+from harness.records.store import Store
 
 Harness = Callable[..., Any]
 PROBLEM = """

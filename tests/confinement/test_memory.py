@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.judge import memory, pacing
-from harness.judge.memory import MemoryWatch
-from harness.records import EvaluationRecord
+from harness.judge.process import memory_watch as memory
+from harness.judge.process import pacing
+from harness.judge.process.memory_watch import MemoryWatch
+from harness.records.record import EvaluationRecord
 from tests.confinement.conftest import PROBLEM
 from tests.judge.in_process import judged
 

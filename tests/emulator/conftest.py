@@ -27,7 +27,7 @@ import json, pathlib, runpy, sys, warnings
 warnings.filterwarnings("ignore", "Failed to initialize NumPy")
 import torch, torch.utils.cpp_extension
 from harness.emulator.device import emulated_cuda
-from harness.build.errors import BuildFailed, Unsupported
+from harness.compilation.errors import BuildFailed, Unsupported
 from harness.emulator.inline import InlineLoader
 from harness.emulator.session import EmulatorSession
 from harness.emulator.toolchain import build_runtime

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.build.errors import BuildFailed, BuildKilled, Unsupported
-from harness.build.torch_headers import LEAN
+from harness.compilation.errors import BuildFailed, BuildKilled, Unsupported
+from harness.compilation.torch_headers import LEAN
 from harness.emulator import toolchain
 from harness.emulator.diagnostics import Place, SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags

@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 
 from harness.errors import ProblemError, UsageError
 from harness.executors import lanes as lanes_module
-from harness.executors.ahead import Work
-from harness.executors.feed import Asked, Fault, Feed, Judged, Verdict
 from harness.executors.lanes import MOST_DEATHS, LaneDied, Lanes
-from harness.executors.link import Finished, Opened, Overrun, Timing, Words
 from harness.executors.plan import Job, Planned
-from harness.judge.blanks import blank_record
-from harness.judge.handle import Limits
+from harness.executors.prebuild import Work
+from harness.executors.protocol import Finished, Opened, Overrun, Timing, Words
+from harness.executors.scheduler import Asked, Fault, Feed, Judged, Verdict
+from harness.judge.blank_records import blank_record
 from harness.judge.policy import Policy
-from harness.problems import Problem
-from harness.records import EvaluationRecord, PrecisionClass, Status
-from harness.solutions import Candidate, Solution
+from harness.judge.process.handle import Limits
+from harness.project.problems import Problem
+from harness.project.solutions import Candidate, Solution
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
 
 POLICY = Policy("cpu", "5eed", Limits(1.0, 1.0))
 CASES = {"a": {}, "b": {"n": 2}}
@@ -239,7 +239,7 @@ def test_whatever_happens_each_request_is_answered_once(
 ) -> None:
     world = World(data, lines, is_lockstep)
     monkeypatch.setattr(lanes_module.connection, "wait", world.wait)
-    monkeypatch.setattr("harness.judge.handle.end_adopted", lambda: None)
+    monkeypatch.setattr("harness.judge.process.handle.end_adopted", lambda: None)
 
     def done(job: Job) -> None:
         world.finished[str(job.tag)] += 1

@@ -6,14 +6,14 @@ import threading
 from pathlib import Path
 
 from harness.errors import ProblemError
-from harness.executors.ahead import Work
 from harness.executors.own_time import SHARE, OwnTime
 from harness.executors.plan import Job
-from harness.judge.handle import Limits
+from harness.executors.prebuild import Work
 from harness.judge.policy import Policy
-from harness.problems import Problem
-from harness.records import PrecisionClass
-from harness.solutions import Candidate, Solution
+from harness.judge.process.handle import Limits
+from harness.project.problems import Problem
+from harness.project.solutions import Candidate, Solution
+from harness.records.record import PrecisionClass
 
 PROBLEM = Problem("slow", Path("slow.py"), "", "0", frozenset(), {"a": {}, "b": {}}, PrecisionClass.FP32)
 

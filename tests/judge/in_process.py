@@ -7,16 +7,16 @@ import contextlib
 from pathlib import Path
 
 from harness.executors.tools import tools_for
-from harness.judge.baseline import Baseline
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Limits
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.shared import Shared
-from harness.judge.workers import Workers
-from harness.judge.zygote import Zygote
-from harness.problems import Problem, read_problem
-from harness.records import EvaluationRecord
-from harness.solutions import Candidate, read_solution
+from harness.judge.process.handle import Limits
+from harness.judge.process.workers import Workers
+from harness.judge.process.zygote import Zygote
+from harness.judge.reference.reference_cache import Shared
+from harness.judge.timing.rivals import Baseline
+from harness.project.problems import Problem, read_problem
+from harness.project.solutions import Candidate, read_solution
+from harness.records.record import EvaluationRecord
 
 #: What all workers are forked of: it imports torch once.
 ZYGOTE = Zygote()

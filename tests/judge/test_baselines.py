@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.baselines import BASELINES, chosen
 from harness.errors import UsageError
 from harness.executors.tools import tools_for
-from harness.judge import series, speed
-from harness.judge.baseline import Baseline
-from harness.judge.workers import Workers
-from harness.records import EvaluationRecord
+from harness.judge.process.workers import Workers
+from harness.judge.timing import paired_timing as series
+from harness.judge.timing import speed
+from harness.judge.timing.rivals import Baseline
+from harness.project.baselines import BASELINES, chosen
+from harness.records.record import EvaluationRecord
 from harness.timing.certificate import Certificate
 from tests.judge import in_process
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import problems
-from harness.judge.copying import copied
-from harness.judge.draws import draw
-from harness.judge.reference import Reference
+from harness.judge.inputs.copying import copied
+from harness.judge.inputs.draws import draw
+from harness.judge.reference.reference import Reference
+from harness.project import problems
 from tests.judge.in_process import judged
 
 PROBLEM = '''

@@ -7,9 +7,9 @@ import itertools
 import pytest
 import torch
 
-from harness.judge import digests
-from harness.judge.digests import Digests
-from harness.judge.repeats import difference
+from harness.judge.exchange.digests import Digests
+from harness.judge.exchange.exchange import digests
+from harness.judge.trials.repeats import difference
 
 
 def digest(*tensors: torch.Tensor | str) -> str:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.judge.equivalence import (
+from harness.judge.reference.equivalence import (
     FLOORS,
     NO_ERROR,
     Errors,
@@ -21,7 +21,7 @@ from harness.judge.equivalence import (
     relative,
     sums_fit_float32,
 )
-from harness.records import PrecisionClass
+from harness.records.record import PrecisionClass
 
 FP32 = FLOORS[PrecisionClass.FP32]
 

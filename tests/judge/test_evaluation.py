@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from harness.build.cache import BuildCache
-from harness.judge import reference
-from harness.judge.draws import Draw
+from harness.compilation.cache import BuildCache
 from harness.judge.evaluation import CandidateJudge
-from harness.judge.handle import Limits, WorkerHandle
+from harness.judge.inputs.draws import Draw
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.workers import Workers
-from harness.problems import read_problem
-from harness.records import Status
-from harness.solutions import Candidate, read_solution
+from harness.judge.process.handle import Limits, WorkerHandle
+from harness.judge.process.workers import Workers
+from harness.judge.reference.reference import reference
+from harness.project.problems import read_problem
+from harness.project.solutions import Candidate, read_solution
+from harness.records.record import Status
 from tests.judge import in_process
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness import problems
-from harness.judge.comparison import Answer, Comparison, TrialResult
-from harness.judge.draws import Draw, draw, draw_inputs
-from harness.judge.kinks import Kinks, Settled
-from harness.judge.reference import Reference
-from harness.judge.watching import Bounds, Counter, Mover, Watching
+from harness.judge.compare.comparison import Answer, Comparison, TrialResult
+from harness.judge.inputs.draws import Draw, draw, draw_inputs
+from harness.judge.reference.kink_modes import Bounds, Counter, Mover, Watching
+from harness.judge.reference.kinks import Kinks, Settled
+from harness.judge.reference.reference import Reference
+from harness.project import problems
 
 PROBLEM = """
 import torch

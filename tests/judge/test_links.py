@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.build.elf import undefined_symbols
-from harness.judge.links import Links, links
+from harness.compilation.elf import undefined_symbols
+from harness.judge.evidence.links import Links, links
 
 SOURCE = """
 namespace at { struct Tensor; }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.judge.matching import MatchError, match_state
+from harness.judge.inputs.matching import MatchError, match_state
 from harness.wire.messages import StateTensor
 
 

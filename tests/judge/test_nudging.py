@@ -9,15 +9,15 @@ import torch
 
 from benchmarks.variants import honest
 from benchmarks.variants.kind import MIN, write
-from harness import problems
-from harness.judge.comparison import Answer, Comparison
-from harness.judge.draws import draw
-from harness.judge.equivalence import MAX_FACTOR, NUDGED_FACTOR
-from harness.judge.nudging import nudged
-from harness.judge.reference import Reference
-from harness.paths import project_root
-from harness.problems import read_problem
-from harness.records import Status, TensorReport
+from harness.judge.compare.comparison import Answer, Comparison
+from harness.judge.inputs.draws import draw
+from harness.judge.inputs.nudging import nudged
+from harness.judge.reference.equivalence import MAX_FACTOR, NUDGED_FACTOR
+from harness.judge.reference.reference import Reference
+from harness.project import problems
+from harness.project.paths import project_root
+from harness.project.problems import read_problem
+from harness.records.record import Status, TensorReport
 from tests.judge.in_process import evaluated
 
 #: Secrets under which one draw of five has groups of three in which eager rounds ten times better than others.
@@ -55,7 +55,7 @@ def test_an_honest_kernel_is_refused_for_eagers_luck_only_where_eager_begins_at_
     solution = write(MIN, shifted, tmp_path)["shifted"]
     problem = read_problem(project_root(None) / "problems" / f"{MIN}.py")
     assert [evaluated(problem, solution, own_home, secret, "odd").status for secret in LUCKY] == [Status.PASSED] * 3
-    monkeypatch.setattr("harness.judge.reference.nudged", as_it_is)
+    monkeypatch.setattr("harness.judge.reference.reference.nudged", as_it_is)
     found = [evaluated(problem, solution, own_home, secret, "odd").status for secret in LUCKY]
     assert Status.WRONG_GRADIENT in found
 
@@ -87,9 +87,9 @@ EXACT = {
 
 @pytest.mark.parametrize("what", EXACT)
 def test_ties_do_not_widen_a_budget(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.judge.comparison.NUDGED_FACTOR", torch.inf)
+    monkeypatch.setattr("harness.judge.compare.comparison.NUDGED_FACTOR", torch.inf)
     found = budgets(tmp_path, *EXACT[what])
-    monkeypatch.setattr("harness.judge.reference.nudged", as_it_is)
+    monkeypatch.setattr("harness.judge.reference.reference.nudged", as_it_is)
     for name, before in budgets(tmp_path, *EXACT[what]).items():
         assert found[name].ok
         assert found[name].max_budget == pytest.approx(before.max_budget, rel=0.5), name
@@ -101,7 +101,7 @@ def test_a_branch_that_a_nudge_turns_widens_a_budget_by_the_factor_at_most(
     # A third of the elements is the next float above its neighbour: a nudge turns many of these comparisons.
     case = ("torch.where(x > x.roll(1, 1), 3.3 * x, x)", "x[:, 1::3] = torch.nextafter(x[:, ::3], torch.tensor(9.0))")
     found = budgets(tmp_path, *case)
-    monkeypatch.setattr("harness.judge.reference.nudged", as_it_is)
+    monkeypatch.setattr("harness.judge.reference.reference.nudged", as_it_is)
     for name, before in budgets(tmp_path, *case).items():
         # What eager errs by is less than what the floor allows.
         assert found[name].max_budget <= max(before.max_budget, NUDGED_FACTOR * MAX_FACTOR * 2.0**-22), name

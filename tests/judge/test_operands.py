@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.judge.equivalence import Errors
-from harness.judge.operands import operands_floors
+from harness.judge.reference.equivalence import Errors
+from harness.judge.reference.reduced_precision import operands_floors
 
 PROBLEM = '''
 import torch

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.equivalence import FLOORS, NO_ERROR, allowed, deviation, magnitude
-from harness.judge.pattern import look, summary, worst_index
-from harness.records import EvaluationRecord, PrecisionClass, TensorReport
+from harness.judge.compare.error_pattern import look, summary, worst_index
+from harness.judge.reference.equivalence import FLOORS, NO_ERROR, allowed, deviation, magnitude
+from harness.records.record import EvaluationRecord, PrecisionClass, TensorReport
 from harness.report.single import sections
 from tests.judge import in_process
 

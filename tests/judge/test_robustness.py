@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import EvaluationRecord, Finding, Status
+from harness.records.record import EvaluationRecord, Finding, Status
 from tests.judge.in_process import judged
 
 PROBLEM = """

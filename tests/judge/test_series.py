@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.handle import CandidateStopped
-from harness.judge.series import CANDIDATE, FULL_HEAD_START_US, HEAD_START_US, Refuted, Series, Side, measure
+from harness.judge.process.handle import CandidateStopped
+from harness.judge.timing.paired_timing import (
+    CANDIDATE,
+    FULL_HEAD_START_US,
+    HEAD_START_US,
+    Refuted,
+    Series,
+    Side,
+    measure,
+)
 from harness.wire.messages import Time, Timed
 
 

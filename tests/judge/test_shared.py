@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.blanks import TRIALS
-from harness.judge.draws import Draw, draw
-from harness.judge.equivalence import FLOORS, Slices
-from harness.judge.gauges import Gauge
-from harness.judge.reference import Graph, Reference
-from harness.judge.shared import MOST_DRAWS, Known, Shared
-from harness.problems import load, read_problem
-from harness.records import EvaluationRecord, PrecisionClass, Status
+from harness.judge.blank_records import TRIALS
+from harness.judge.inputs.draws import Draw, draw
+from harness.judge.reference.equivalence import FLOORS, Slices
+from harness.judge.reference.reference import Graph, Reference
+from harness.judge.reference.reference_cache import MOST_DRAWS, Known, Shared
+from harness.judge.reference.reference_errors import Gauge
+from harness.project.problems import load, read_problem
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from tests.judge.in_process import evaluated
 
 SECRET = "5eed" * 8

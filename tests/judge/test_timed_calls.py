@@ -17,18 +17,19 @@ import pytest
 import torch
 
 from harness.executors.tools import tools_for
-from harness.judge import proof, speed
-from harness.judge.baseline import Baseline
-from harness.judge.conditions import Conditions
-from harness.judge.exchange import Exchange, Form
-from harness.judge.handle import CandidateStopped, WorkerHandle
+from harness.judge.exchange.exchange import Exchange, Form
+from harness.judge.exchange.slots import Slots
 from harness.judge.policy import Policy
-from harness.judge.series import HEAD_START_US, Refuted, Series
-from harness.judge.slots import Slots
-from harness.judge.workers import Workers
-from harness.records import EvaluationRecord, Status
+from harness.judge.process.handle import CandidateStopped, WorkerHandle
+from harness.judge.process.workers import Workers
+from harness.judge.timing import certification as proof
+from harness.judge.timing import speed
+from harness.judge.timing.device_conditions import Conditions
+from harness.judge.timing.paired_timing import HEAD_START_US, Refuted, Series
+from harness.judge.timing.rivals import Baseline
+from harness.records.record import EvaluationRecord, Status
+from harness.records.rules import Mode
 from harness.report.comparison import Entry, columns
-from harness.rules import Mode
 from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
 from tests.judge import in_process

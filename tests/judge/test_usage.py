@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.judge.draws import derive_seed, draw, init_args
 from harness.judge.evaluation import TRIALS
-from harness.judge.usage import LOSS_SCALE, bears_scale, usage_of
-from harness.problems import load, read_problem
-from harness.records import EvaluationRecord, Status
+from harness.judge.inputs.draws import derive_seed, draw, init_args
+from harness.judge.inputs.situations import LOSS_SCALE, bears_scale, usage_of
+from harness.project.problems import load, read_problem
+from harness.records.record import EvaluationRecord, Status
 from tests.judge.in_process import evaluated
 
 SECRET = "5eed" * 8

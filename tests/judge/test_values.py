@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.errors import ProblemError
-from harness.records import EvaluationRecord
+from harness.records.record import EvaluationRecord
 from tests.judge import in_process
 
 PROBLEM = """

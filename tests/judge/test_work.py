@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ProblemError
-from harness.judge.work import work_of
-from harness.problems import read_problem
+from harness.judge.timing.minimal_work import work_of
+from harness.project.problems import read_problem
 from harness.timing.floor import Work
 
 PROBLEMS = Path(__file__).resolve().parents[2] / "problems"

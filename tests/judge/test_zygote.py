@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.executors.tools import tools_for
-from harness.judge.handle import WorkerHandle
-from harness.judge.workers import Workers
-from harness.judge.zygote import Zygote
+from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.workers import Workers
+from harness.judge.process.zygote import Zygote
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import problems
 from harness.errors import ProblemError, UsageError
-from harness.judge.draws import draw, init_args
-from harness.judge.fitting import size_of, why_not
-from harness.problems import load, parse_setting, read_problem
+from harness.judge.inputs.draws import draw, init_args
+from harness.judge.inputs.memory_fit import size_of, why_not
+from harness.project import problems
+from harness.project.problems import load, parse_setting, read_problem
 
 KERNELBENCH = '''
 import torch

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.handle import Clock
-from harness.judge.tracing import traced
-from harness.records import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
+from harness.judge.evidence.tracing import traced
+from harness.judge.process.handle import Clock
+from harness.records.record import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
 from harness.report.profile import rows_of
 from harness.wire.messages import REPLIES, Inspected, Launched, Traced, decode, encode
 from harness.worker import profiling

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from harness.errors import DeviceError, ProblemError, ToolchainError
-from harness.judge.handle import Limits
-from harness.problems import read_problem
+from harness.judge.process.handle import Limits
 from harness.profiling import ncu
 from harness.profiling.figures import METRICS, KernelFigures, Stall, parsed
 from harness.profiling.ncu import Target, TargetFailed, find_ncu, measured, refused
+from harness.project.problems import read_problem
+from harness.project.solutions import Candidate, read_solution
 from harness.report.profile import print_figures, size_text
-from harness.solutions import Candidate, read_solution
-from harness.text import kernel_name
+from harness.system.text import kernel_name
 
 COLUMNS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "CC")
 UNITS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import harness_home, project_root
+from harness.project.paths import harness_home, project_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

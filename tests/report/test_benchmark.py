@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records import EvaluationRecord, PrecisionClass, Status
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.report.benchmark import as_json, markdown, markdown_agreement, overlap
 from harness.report.scores import print_scores
 from harness.timing.scores import score

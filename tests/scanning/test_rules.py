@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from harness.records import REPORT
+from harness.records.record import REPORT
 from harness.scanning.rules import RULES
 from harness.scanning.scan import scan
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.executors.ledger import Ledger
-from harness.problems import read_problem
-from harness.records import EvaluationRecord, PrecisionClass, Status
-from harness.solutions import Candidate, read_solution
-from harness.store import Store
+from harness.executors.result_cache import Ledger
+from harness.project.problems import read_problem
+from harness.project.solutions import Candidate, read_solution
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
+from harness.records.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 CANDIDATE = Candidate(

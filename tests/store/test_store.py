@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import StoreError, UsageError
-from harness.records import EvaluationRecord, PrecisionClass, Status, TensorReport
-from harness.store import MIGRATIONS, Kept, Store, identity
+from harness.records.record import EvaluationRecord, PrecisionClass, Status, TensorReport
+from harness.records.store import MIGRATIONS, Kept, Store, identity
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECORD = EvaluationRecord(
@@ -239,7 +239,7 @@ def test_an_older_layout_is_migrated_by_the_next_evaluation_only(
 ) -> None:
     with Store(tmp_path, writable=True) as store:
         store.add(RECORD, "")
-    monkeypatch.setattr("harness.store.MIGRATIONS", (*MIGRATIONS, "CREATE TABLE extra (name TEXT);\n"))
+    monkeypatch.setattr("harness.records.store.MIGRATIONS", (*MIGRATIONS, "CREATE TABLE extra (name TEXT);\n"))
     with pytest.raises(StoreError, match="older"), Store(tmp_path) as store:
         list(store.records())
     with Store(tmp_path, writable=True) as store:
@@ -252,7 +252,7 @@ def test_a_migration_that_fails_half_way_leaves_the_old_layout(tmp_path: Path, m
     with Store(tmp_path, writable=True) as store:
         store.add(RECORD, "")
     steps = (*MIGRATIONS, "CREATE TABLE extra (name TEXT);\nCREATE TABLE records (again TEXT);\n")
-    monkeypatch.setattr("harness.store.MIGRATIONS", steps)
+    monkeypatch.setattr("harness.records.store.MIGRATIONS", steps)
     with pytest.raises(StoreError, match="already exists"):
         Store(tmp_path, writable=True)
     monkeypatch.undo()
@@ -266,7 +266,7 @@ from pathlib import Path
 from dataclasses import replace
 from tests.store.test_store import RECORD
 from harness.errors import StoreError
-from harness.store import Store
+from harness.records.store import Store
 
 with Store(Path(sys.argv[1]), writable=True) as store:
     store.add(RECORD, "")
@@ -306,7 +306,7 @@ def test_records_in_a_log_that_cannot_be_read_are_not_passed_over(
             raise error
         return connect(address, **options)  # type: ignore[call-overload, no-any-return]
 
-    monkeypatch.setattr("harness.store.sqlite3.connect", without_an_index)
+    monkeypatch.setattr("harness.records.store.sqlite3.connect", without_an_index)
     with pytest.raises(StoreError, match="beside it holds records too"):
         Store(tmp_path)
     (tmp_path / "store.db-wal").unlink()
@@ -326,7 +326,7 @@ def test_a_source_may_hold_what_is_no_unicode_text(tmp_path: Path) -> None:
 def test_a_store_in_use_is_waited_for_and_then_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path, writable=True) as store:
         store.add(RECORD, "")
-    monkeypatch.setattr("harness.store.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("harness.records.store.BUSY_TIMEOUT_S", 0.05)
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with Store(tmp_path, writable=True) as store, pytest.raises(StoreError, match="another program"):

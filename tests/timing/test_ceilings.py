@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from harness.errors import DeviceError
-from harness.records import PrecisionClass
+from harness.records.record import PrecisionClass
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings, load, measure, save
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.records import PrecisionClass
+from harness.records.record import PrecisionClass
 from harness.timing.ceilings import Ceilings
 from harness.timing.floor import Floor, Work, flags, floor_fields, floor_of, share
 from harness.timing.statistics import Interval, measured

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.records import EvaluationRecord, PrecisionClass, Status
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.timing.scores import GRID, Share, fast_p, floor_share, geometric_mean, mean_share, ratios, score
 from harness.timing.statistics import PROCESS_SPREAD, Interval, latency, median_interval
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.processes import show_memory
+from harness.system.processes import show_memory
 from harness.worker.confinement.kernel import Missing, checked, gpu_devices, libc
 
 _PR_SET_NO_NEW_PRIVS = 38

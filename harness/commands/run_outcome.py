@@ -1,0 +1,107 @@
+"""What came of a command that judges: its exit code, and whether it is to end now."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tqdm import tqdm
+
+from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, EXIT_USAGE
+from harness.executors.scheduler import Fault
+from harness.records.record import EvaluationRecord, Status
+from harness.report.fitness import unfit_lines
+from harness.system.text import one_line, printable
+
+
+class Found:
+    """What came of a command so far: its exit code, and whether it is to end now.
+
+    Args:
+        fails_fast: Stop at the first that does not pass.
+        max_hours: When to begin nothing more; None for never.
+        fail_below: A speedup that is not enough; None where any is.
+
+    Attributes:
+        statuses: How many records ended so.
+        slow: What to say of passed records whose speedup is not enough.
+        has_bad_problem: Whether a problem did not run, or has no such case.
+    """
+
+    def __init__(self, fails_fast: bool, max_hours: float | None, fail_below: float | None):
+        self.statuses: Counter[Status] = Counter()
+        self.slow: list[str] = []
+        self.has_bad_problem = False
+        self._fails_fast = fails_fast
+        self._max_hours = max_hours
+        self._fail_below = fail_below
+        self._has_bad_line = False
+        self._is_stopped = False
+        self._told: set[str] = set()
+        self._started = time.monotonic()
+
+    def add(self, record: EvaluationRecord) -> None:
+        """Count a record."""
+        self.statuses[record.status] += 1
+        self.slow += _too_slow(record, self._fail_below)
+
+    def add_fault(self, fault: Fault) -> None:
+        """Count a request without a verdict; say the reason once, which several candidates may meet."""
+        if fault.problem is None:
+            self._has_bad_line = True
+        else:
+            self.has_bad_problem = True
+        self._tell(f"error: {fault.error}")
+
+    def tell_unfit(self, record: EvaluationRecord) -> None:
+        """Say once that a record's problem cannot tell a right answer from a wrong one on its case."""
+        for line in unfit_lines([record]):
+            self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            tqdm.write(printable(line), file=sys.stderr)
+        self._told.add(line)
+
+    def why_stop(self) -> str:
+        """Why nothing more is to be judged; empty where there is no reason."""
+        hours = self._max_hours
+        words = ""
+        if self._fails_fast and (set(self.statuses) - {Status.PASSED} or self.has_bad_problem):
+            words = "stopped at the first that did not pass (--fail-fast)"
+        elif hours is not None and time.monotonic() - self._started > hours * 3600:
+            words = f"stopped after {hours:g} hours (--max-hours)"
+        self._is_stopped = bool(words)
+        return words
+
+    @property
+    def code(self) -> int:
+        """The exit code; what is left out has not passed."""
+        code = exit_code(self.statuses, self.has_bad_problem or self._has_bad_line)
+        return code or (EXIT_NOT_PASSED if self.slow or self._is_stopped else EXIT_PASSED)
+
+
+def _too_slow(record: EvaluationRecord, bound: float | None) -> Iterator[str]:
+    """A sentence for each direction of a passed record whose speedup is below the bound; fails closed."""
+    if bound is None or record.status is not Status.PASSED:
+        return
+    for direction in ("forward", "forward_backward") if record.gradients else ("forward",):
+        speedup = (record.speedup or {}).get(direction)
+        if speedup is None or not speedup >= bound:
+            words = "was not measured" if speedup is None else f"is {speedup:.3g}"
+            yield f"{one_line(record.solution)} {record.case}: speedup {direction} {words}, below {bound}"
+
+
+def exit_code(statuses: Iterable[Status], bad_problem: bool) -> int:
+    """The program's exit code: a bad problem before a failed harness before a candidate that did not pass.
+
+    Where nothing was judged nothing has passed: that is wrong usage.
+    """
+    found = set(statuses)
+    if bad_problem or not found:
+        return EXIT_USAGE
+    if Status.HARNESS_ERROR in found:
+        return EXIT_HARNESS
+    return EXIT_PASSED if found == {Status.PASSED} else EXIT_NOT_PASSED

@@ -1,0 +1,242 @@
+"""Building for a GPU through torch's own ``load_inline``, each build in a folder of its own.
+
+torch guards a build folder with a lock file that outlives a killed process. Here no folder is ever shared or met
+again: it lies in the worker's private folder, and only the finished library leaves it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import inspect
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.utils import cpp_extension
+
+from harness import package
+from harness.compilation.errors import BuildFailed, failed_build
+from harness.compilation.functions import check_functions, undeclared_functions
+from harness.compilation.lean_cuda import lean_arguments
+from harness.compilation.nvcc import cuda_home, missing_nvcc
+from harness.compilation.torch_headers import lean_files
+
+#: How torch says that no code of a library has run yet: it was not built, or lacks what the stand-ins do not define.
+_NOT_LOADED = ("Error building extension", "undefined symbol")
+#: Arguments of ``load_inline`` that decide what is bound for Python.
+_BINDING = ("functions", "cpp_sources", "cuda_sources")
+
+
+class CudaLoader:
+    """Takes the place of ``load_inline`` and ``load`` for one solution.
+
+    Args:
+        solution: The solution file, for messages.
+        cached: Libraries that are built already, by build key.
+        out_dir: Where new libraries are put, and built.
+        on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
+        capability: The GPU's compute capability; code is generated for it alone.
+        refused: Message and log of what a compiler has refused already, by build key.
+
+    Attributes:
+        built: The libraries that this loader has built, by build key.
+        plain: Why a library was not built with stand-ins for torch's headers, by build key; empty where it was.
+        loaded: All libraries that the solution loaded, built now or before.
+    """
+
+    def __init__(
+        self,
+        solution: Path,
+        cached: Mapping[str, Path],
+        out_dir: Path,
+        on_build: Callable[[str, str], None],
+        capability: tuple[int, int],
+        refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    ):
+        self.built: dict[str, Path] = {}
+        self.plain: dict[str, str] = {}
+        self.loaded: list[Path] = []
+        self._solution = solution
+        self._cached = cached
+        self._out_dir = out_dir
+        self._on_build = on_build
+        self._capability = capability
+        self._refused = refused
+        self._torch_load_inline = cpp_extension.load_inline
+        self._torch_load = cpp_extension.load
+
+    def load_inline(self, *positional: Any, **options: Any) -> Any:
+        """As torch's; the library comes from the cache where its key is known."""
+        arguments = inspect.signature(self._torch_load_inline).bind(*positional, **options).arguments
+        functions, cpp, cuda = map(arguments.get, _BINDING)
+        flags = tuple(map(arguments.get, ("extra_cflags", "extra_cuda_cflags", "extra_include_paths")))
+        check_functions(arguments["name"], functions, cpp, cuda, flags, arguments.get("extra_ldflags"))
+        return self._load(self._key(arguments), self._torch_load_inline, arguments)
+
+    def load(self, *positional: Any, **options: Any) -> Any:
+        """As torch's; the content of the source files is part of the key."""
+        arguments = inspect.signature(self._torch_load).bind(*positional, **options).arguments
+        sources = arguments["sources"]
+        files = [sources] if isinstance(sources, str) else list(sources)
+        texts = [Path(file).read_text(encoding="utf-8", errors="replace") for file in files]
+        return self._load(self._key({**arguments, "texts": texts}), self._torch_load, arguments)
+
+    def _load(self, key: str, build: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        name = arguments["name"]
+        is_module = arguments.get("is_python_module", True)
+        known = self.built.get(key) or self._cached.get(key)
+        if known is not None and known.is_file():  # the cache may have been emptied meanwhile
+            self.loaded.append(known)
+            return _open(name, known, is_module)
+        if key in self._refused:
+            raise BuildFailed(*self._refused[key], key)
+        folder = self._out_dir / key[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._prepare_environment(name)
+        arguments.update(build_directory=str(folder), verbose=False)
+        lean = folder / "lean"
+        why = undeclared_functions(*map(arguments.get, _BINDING))  # now: torch adds its bindings to a list of sources
+        self._on_build("begin", name)
+        try:
+            result, self.plain[key] = self._built_lean(build, arguments, lean)
+            if self.plain[key]:
+                result = build(**arguments)
+        except (RuntimeError, OSError, ValueError, TypeError) as error:
+            raise self._failed(name, error, folder, why, key) from error
+        finally:
+            self._on_build("end", name)
+        library = next((folder if self.plain[key] else lean).glob("*.so"), None)
+        if library is not None:
+            kept = self._out_dir / f"{key}.so"
+            shutil.copyfile(library, kept)
+            self.built[key] = kept
+            self.loaded.append(kept)
+        return result
+
+    def _built_lean(self, build: Callable[..., Any], arguments: dict[str, Any], folder: Path) -> tuple[Any, str]:
+        """What a build with stand-ins for torch's headers gives, and why it gives nothing.
+
+        Where it fails, torch is left as if it had not been tried: the plain build gets the same name, and its errors
+        are what the author sees.
+        """
+        if build is not self._torch_load_inline:
+            return None, "its files may include others"
+        try:
+            folder.mkdir()
+            chosen, why = lean_arguments(arguments, folder)
+        except OSError as error:
+            return None, str(error)
+        if chosen is None:
+            return None, why
+        versions: dict[str, Any] = cpp_extension.JIT_EXTENSION_VERSIONER.entries
+        before = versions.get(arguments["name"])
+        try:
+            return build(**chosen), ""
+        except (RuntimeError, OSError, ImportError) as error:
+            if not any(words in str(error) for words in _NOT_LOADED):
+                raise
+            versions.pop(arguments["name"], None)
+            if before is not None:
+                versions[arguments["name"]] = before
+            return None, "with stand-ins it does not build"
+
+    def _prepare_environment(self, name: str) -> None:
+        """Point torch at nvcc and at the GPU's own architecture."""
+        home = cuda_home()
+        if home is None:
+            raise BuildFailed(f"{name}: {missing_nvcc()}")
+        os.environ["CUDA_HOME"] = str(home)
+        cpp_extension.CUDA_HOME = str(home)
+        major, minor = self._capability
+        os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # ninja
+        self._link_runtime(home)
+
+    def _link_runtime(self, home: Path) -> None:
+        """Give the linker a ``libcudart.so`` where the toolkit (as on PyPI) has only the versioned one."""
+        folders = [home / "lib64", home / "lib"]
+        if any((folder / "libcudart.so").exists() for folder in folders):
+            return
+        versioned = next((path for folder in folders for path in sorted(folder.glob("libcudart.so.*"))), None)
+        if versioned is None:
+            return
+        links = self._out_dir / "lib"
+        links.mkdir(exist_ok=True)
+        if not (links / "libcudart.so").exists():
+            (links / "libcudart.so").symlink_to(versioned)
+        os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(links), os.environ.get("LIBRARY_PATH")]))
+
+    def _key(self, arguments: Mapping[str, Any]) -> str:
+        """The build key: sources, flags, versions, architecture."""
+        told = {
+            "arguments": {key: repr(value) for key, value in sorted(arguments.items()) if key != "verbose"},
+            "versions": [package.VERSION, torch.__version__, torch.version.cuda, str(cuda_home())],
+            "stand-ins": [hashlib.sha256(file.read_bytes()).hexdigest() for file in lean_files()],
+            "device": list(self._capability),
+            "mode": "cuda",
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    def _failed(self, name: str, error: Exception, folder: Path, why: str, key: str) -> BuildFailed:
+        output = getattr(error.__cause__, "stdout", None)  # of the compiler that torch ran
+        log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
+        lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
+        solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
+        telling = "\n".join(placed) or str(error).strip()[:2000]
+        return failed_build("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
+
+
+def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:
+    """A compiler's error line with the place in the solution instead of in the file that torch wrote.
+
+    Args:
+        line: As ``/folder/cuda.cu(24): error: ...`` or ``/folder/main.cpp:24:3: error: ...``.
+        folder: The build folder.
+        name: The solution's file name.
+        solution: Its lines.
+
+    Returns:
+        The line as it was where it names no file of the folder, or the source line is not in the solution.
+    """
+    match = re.match(rf"{re.escape(str(folder))}/(\S+?)(?:\((\d+)\)|:(\d+)(?::\d+)?)(?=:)", line)
+    if match is None or not (folder / match[1]).is_file():
+        return line
+    written = (folder / match[1]).read_text(encoding="utf-8", errors="replace").splitlines()
+    number = int(match[2] or match[3])
+    if not 0 < number <= len(written):
+        return line
+    same = [at for at, text in enumerate(solution) if text.rstrip() == written[number - 1].rstrip()]
+    if not same:
+        return line
+
+    def likeness(at: int) -> int:
+        """How many lines around agree: the same line may stand in several kernels."""
+        offsets = [offset for offset in range(-5, 6) if 0 <= at + offset < len(solution)]
+        around = [offset for offset in offsets if 0 <= number - 1 + offset < len(written)]
+        return sum(solution[at + offset].rstrip() == written[number - 1 + offset].rstrip() for offset in around)
+
+    place = max(same, key=likeness)
+    return f"{name}:{place + 1}{line[match.end() :]}\n    {solution[place].strip()}"
+
+
+def _open(name: str, library: Path, is_module: bool) -> Any:
+    """Load a finished library as ``load_inline`` would have."""
+    if not is_module:
+        torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+        return str(library)
+    loader = importlib.machinery.ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_file_location(name, library, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

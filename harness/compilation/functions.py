@@ -1,0 +1,203 @@
+"""``load_inline(functions=...)``: finds mistakes in it that fail on every device, and says what to write instead.
+
+``functions`` takes the names of C++ functions that ``cpp_sources`` declares; torch binds each for Python in the C++
+unit. Kernels cannot be bound, and what only ``cuda_sources`` knows is not known there.
+
+``check_functions`` refuses before any compiler runs, so it must be certain. A header of the author's, a macro that
+pastes names, a flag that defines one: each could supply what the text lacks, and then the compiler decides.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from harness.compilation.errors import BuildFailed
+
+#: Comments; raw strings, strings and characters with their prefixes (a digit's separator begins none).
+_NO_CODE = re.compile(
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)"
+    r'|\b(?:u8|[uUL])?R"([^\s()\\]{0,16})\(.*?(?:\)\1"|\Z)|"(?:\\.|[^"\\\n])*"'
+    r"|(?:\b(?:u8|[uUL])|(?<!\w))'(?:\\.|[^'\\\n])+'",
+    re.DOTALL,
+)
+_SPLICE = re.compile(r"\\[ \t]*\r?\n")
+_SIGNATURE = re.compile(r"(\w+)\s*\(")
+_SHOWN_CHARACTERS = 80
+#: How often a source names a function, and how long its arguments are, at most; beyond that the compiler decides.
+_MOST_NAMED, _MOST_ARGUMENTS = 500, 5_000
+#: An ``#include`` of a file that may be the author's.
+_OWN_INCLUDE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|import|embed)\w*[ \t]*(?![ \t])(?!<(?![./]))", re.MULTILINE)
+_CONDITION = re.compile(r"[ \t]*(?:#|%:)[ \t]*(?P<begins>if)?(?P<ends>endif)?")
+_MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(\s*(\w+)")
+#: What follows the name in a declaration that cannot be a variable's: its last parameter, or only one, is a tensor.
+_DECLARED = re.compile(
+    r"\s*\((?:[^(){};=]*,)?\s*(?:const\s+)?(?:(?:torch|at)::)?Tensor\b[\s&]*\w*\s*\)\s*(?:noexcept\s*)?;"
+)
+#: Flags that neither define a name nor bring a file.
+_PLAIN_FLAG = re.compile(
+    r"-(?:O|std=|f(?!plugin)|m|g|pthread|pedantic|W(?![lpa],)|[wv]$|arch|lineinfo|use_fast_math|Xptxas|t\d|rdc=)"
+    r"|--(?:use_fast_math|expt-|extended-lambda|generate-code|gpu-|ptxas-options|maxrregcount|std|threads)"
+    r"|(?:arch|code)=|\d+$"
+)
+
+
+def check_functions(
+    name: str, functions: object, cpp_sources: object, cuda_sources: object, flags: object = (), linked: object = ()
+) -> None:
+    """Refuses what no compiler would build: signatures, kernels, names that no source has, a second module.
+
+    Args:
+        name: The extension's name.
+        functions: As ``load_inline`` takes it; so are the sources.
+        cpp_sources: The C++ sources.
+        cuda_sources: The CUDA sources.
+        flags: Compiler flags and folders of headers; one that is not known to be harmless leaves most to the compiler.
+        linked: Flags for the linker, whose libraries could define a function.
+
+    Raises:
+        BuildFailed: One is there; the message says what to write instead.
+    """
+    _check_signatures(name, functions, cpp_sources, cuda_sources)
+    if functions is None or not all(map(_PLAIN_FLAG.match, _words(flags))):
+        return
+    cpp, cuda = _code(cpp_sources), _code(cuda_sources)
+    if _has_module(name, cpp) or _has_module(name, cuda):
+        raise BuildFailed(
+            f"load_inline({name!r}): functions and PYBIND11_MODULE both define the Python module, so it is defined "
+            "twice. Remove PYBIND11_MODULE from the source, or leave functions out."
+        )
+    certain = [one for one in _names(functions) if one.isascii() and one.isidentifier() and not _is_in_libraries(one)]
+    pasted = any(mark in cpp + cuda for mark in ("##", "%:%:"))
+    why = "" if pasted else undeclared_functions(certain, cpp_sources, cuda_sources)
+    if not why and not pasted and not list(_words(linked)) and not _has_own_include(cpp_sources, cuda_sources):
+        undefined = [one for one in certain if _is_only_declared(one, cpp, cuda)]
+        if undefined:
+            why = f"functions names {undefined[0]!r}, which cpp_sources declares and no source defines: add its body"
+    if why:
+        raise BuildFailed(f"load_inline({name!r}): {why}")
+
+
+def _check_signatures(name: str, functions: object, cpp_sources: object, cuda_sources: object) -> None:
+    cpp, cuda = _code(cpp_sources), _code(cuda_sources)
+    for function in _names(functions):
+        signature = _SIGNATURE.search(function)
+        bare = signature[1] if signature is not None else function.strip()
+        kernel = "__global__" in function or _is_kernel(bare, cpp, cuda)
+        if signature is None and not kernel:
+            continue
+        shown = " ".join(function.split())
+        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
+        what = " and ".join(["is a signature"] * (signature is not None) + ["names a kernel"] * kernel)
+        if kernel:
+            remedy = (
+                "Python cannot launch a kernel: write a C++ function in cuda_sources that takes torch::Tensor and "
+                f"launches {bare}<<<grid, block>>>(...), declare that function in cpp_sources, and give its name here"
+            )
+        else:
+            remedy = f"Put the signature into cpp_sources, with a semicolon, and give the name {bare!r} here"
+        raise BuildFailed(
+            f"load_inline({name!r}): functions must hold names of C++ functions that cpp_sources declares; {shown!r} "
+            f"{what}. {remedy}."
+        )
+
+
+def undeclared_functions(functions: object, cpp_sources: object, cuda_sources: object) -> str:
+    """Why a build failed, where the C++ unit binds a name that it does not know; empty where that is not it."""
+    cpp, cuda = _code(cpp_sources), _code(cuda_sources)
+    if _has_own_include(cpp_sources):
+        return ""  # a header of its own may declare anything
+    lines = []
+    for function in _names(functions):
+        if not function.isidentifier() or re.search(rf"\b{function}\b", cpp):
+            continue
+        heads = [head for head in _heads(function, cuda) if "__global__" not in head]
+        shown = f": {heads[0]};" if heads and len(heads[0]) <= 2 * _SHOWN_CHARACTERS else ""
+        where = f"put the declaration of the one in cuda_sources there{shown}" if heads else "no source defines it"
+        lines.append(f"functions names {function!r}, which cpp_sources does not declare: {where}")
+    return "\n".join(lines)
+
+
+def _names(functions: object) -> list[str]:
+    """The functions' names from any of the forms that torch takes; what is no string is left out."""
+    if isinstance(functions, str):
+        return [functions]
+    if not isinstance(functions, Mapping | Sequence):
+        return []
+    return [one for one in functions if isinstance(one, str)]
+
+
+def _texts(sources: object) -> list[str]:
+    texts = [sources] if isinstance(sources, str) else sources if isinstance(sources, Sequence) else []
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _words(flags: object) -> Iterator[str]:
+    """The words of flags in whatever nesting; what is no text comes as a word that is no flag."""
+    if isinstance(flags, str):
+        yield from flags.split()
+    elif isinstance(flags, Sequence):
+        for one in flags:
+            yield from _words(one)
+    elif flags is not None:
+        yield repr(flags)
+
+
+def _code(sources: object) -> str:
+    """Sources without comments, strings and characters, and with continued lines joined."""
+    return _NO_CODE.sub(" ", _SPLICE.sub("", "\n".join(_texts(sources))))
+
+
+def _is_in_libraries(function: str) -> bool:
+    """Whether the C library, or Python, has a function of that name, which an included header may declare."""
+    return hasattr(ctypes.CDLL(None), function)
+
+
+def _has_own_include(*sources: object) -> bool:
+    return any(_OWN_INCLUDE.search(_SPLICE.sub("", text)) for given in sources for text in _texts(given))
+
+
+def _has_module(name: str, code: str) -> bool:
+    """Whether a source defines the extension's Python module for certain: under no condition, by pybind's own macro."""
+    found, depth = False, 0
+    for line in code.splitlines():
+        condition = _CONDITION.match(line)
+        if condition is None:
+            found |= depth == 0 and any(one in ("TORCH_EXTENSION_NAME", name) for one in _MODULE.findall(line))
+            continue
+        depth += (condition["begins"] is not None) - (condition["ends"] is not None)
+        if "PYBIND11_MODULE" in line or "TORCH_EXTENSION_NAME" in line:
+            return False
+    return found
+
+
+def _is_only_declared(function: str, cpp: str, cuda: str) -> bool:
+    """Whether sources have a function's declarations with tensors among the parameters, and nothing else of it."""
+    if re.search(rf"\b{function}\b", cuda):
+        return False
+    named = list(re.finditer(rf"\b{function}\b", cpp))
+    return bool(named) and all(_DECLARED.match(cpp, match.end()) for match in named)
+
+
+def _is_kernel(function: str, cpp: str, cuda: str) -> bool:
+    """Whether a name is that of a kernel and of no function of the host."""
+    heads = [*_heads(function, cuda), *_heads(function, cpp)]
+    return bool(heads) and all("__global__" in head for head in heads)
+
+
+def _heads(function: str, code: str) -> Iterator[str]:
+    """What precedes the body of each definition of a function: its attributes, type, name and arguments."""
+    if not function.isidentifier():
+        return
+    named = list(re.finditer(rf"\b{function}\s*\(", code))
+    for match in named if len(named) <= _MOST_NAMED else ():
+        depth, stop = 1, match.end()
+        while stop < min(len(code), match.end() + _MOST_ARGUMENTS) and depth:
+            depth += (code[stop] == "(") - (code[stop] == ")")
+            stop += 1
+        if re.match(r"[^;{}()]*\{", code[stop:]) is None:
+            continue
+        start = max(code.rfind(one, 0, match.start()) for one in ";{}") + 1
+        lines = code[start:stop].splitlines()
+        yield " ".join(" ".join(line for line in lines if not line.lstrip().startswith("#")).split())

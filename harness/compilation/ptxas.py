@@ -1,0 +1,117 @@
+"""What ``ptxas -v`` prints about kernels, read; and the names of kernels as a person writes them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import struct
+from collections.abc import Callable
+
+from harness.records.record import CompiledKernel
+from harness.system.text import kernel_name
+
+_ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<name>[^']+)' for '(?P<arch>\w+)'")
+_FRAME = re.compile(r"\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"ptxas info\s*: Used (?P<registers>\d+) registers(?P<rest>.*)")
+#: Older versions write a kernel's own and the system's apart: ``4096+16 bytes smem``.
+_SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
+#: With those of functions that a kernel calls.
+_WHOLE_STACK = re.compile(r"(\d+) bytes cumulative stack size")
+#: Bank 3 holds what a source declares as ``__constant__``.
+_CONSTANT_SECTION = b".nv.constant3"
+
+
+def compiled_kernels(output: str, constant_bytes: int | None) -> tuple[CompiledKernel, ...]:
+    """The kernels that ``ptxas -v`` tells of.
+
+    Args:
+        output: What nvcc printed for one source; other lines may stand between.
+        constant_bytes: What the source declares as constant memory, for all of them.
+
+    Returns:
+        One entry for each kernel with its registers, in their order.
+    """
+    found: list[CompiledKernel] = []
+    entry: re.Match[str] | None = None
+    frame: re.Match[str] | None = None
+    for line in output.splitlines():
+        if started := _ENTRY.match(line):
+            entry, frame = started, None
+        elif told := _FRAME.match(line):
+            frame = told
+        elif entry is not None and (used := _USED.match(line)):
+            stack, stores, loads = (int(number) for number in frame.groups()) if frame else (0, 0, 0)
+            found.append(
+                CompiledKernel(
+                    name=kernel_name(demangled(entry["name"])),
+                    arch=entry["arch"],
+                    registers=int(used["registers"]),
+                    shared_bytes=sum(int(own) + int(more or 0) for own, more in _SHARED.findall(used["rest"])),
+                    stack_bytes=max([stack, *map(int, _WHOLE_STACK.findall(used["rest"]))]),
+                    spill_store_bytes=stores,
+                    spill_load_bytes=loads,
+                    constant_bytes=constant_bytes,
+                )
+            )
+            entry = None
+    return tuple(found)
+
+
+def declared_constants(cubin: bytes) -> int | None:
+    """Bytes of constant memory that an object file for a GPU declares, kernels' arguments not counted.
+
+    Newer ptxas does not print them. The file is ELF: the header tells where the table of sections lies, and which
+    section has their names.
+
+    Args:
+        cubin: The file's content.
+
+    Returns:
+        None where it is no such file.
+    """
+    try:
+        if cubin[:5] != b"\x7fELF\x02":
+            return None
+        (table,) = struct.unpack_from("<Q", cubin, 40)
+        size, count, names_at = struct.unpack_from("<HHH", cubin, 58)
+        sections: list[tuple[int, ...]] = [
+            struct.unpack_from("<IIQQQQ", cubin, table + index * size) for index in range(count)
+        ]
+        names, wanted = sections[names_at][4], _CONSTANT_SECTION + b"\0"
+        return sum(section[5] for section in sections if cubin.startswith(wanted, names + section[0]))
+    except (struct.error, IndexError):
+        return None
+
+
+def demangled(name: str) -> str:
+    """A C++ name as it is written; the name itself where it is no mangled one."""
+    demangle = _demangler()
+    if demangle is None or not name.startswith("_Z"):
+        return name
+    return demangle(name) or name
+
+
+@functools.cache
+def _demangler() -> Callable[[str], str | None] | None:
+    """The C++ library's own function, which is there wherever torch is; None where it is not."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        demangle, free = library.__cxa_demangle, library.free
+    except (OSError, AttributeError):
+        return None
+    demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    demangle.restype = ctypes.c_void_p
+    free.argtypes, free.restype = [ctypes.c_void_p], None
+
+    def call(name: str) -> str | None:
+        status = ctypes.c_int()
+        address = demangle(name.encode(errors="replace"), None, None, ctypes.byref(status))
+        if not address:
+            return None
+        try:
+            return ctypes.string_at(address).decode(errors="replace")
+        finally:
+            free(address)
+
+    return call

@@ -1,0 +1,374 @@
+"""What a GPU's clocks, power and temperature were while something was timed on it, and what of that is unstable.
+
+NVML says it (package ``nvidia-ml-py``); nothing here needs it, and nothing here changes a setting of the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import statistics
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import DeviceError
+from harness.system.processes import descends_from
+
+#: Readings during a series are at least this far apart, in seconds; one takes about a millisecond.
+INTERVAL_S = 0.05
+#: So many processes on the GPU are named.
+MOST_NAMED = 8
+#: The SM clocks of busy readings may differ by this share of the highest.
+CLOCK_SPREAD = 0.05
+#: Below this share of its maximum throughout, an SM clock is held down.
+LOW_CLOCK = 0.9
+#: This near to the temperature at which the GPU slows down, in degrees.
+MARGIN_C = 5
+#: Bits of ``nvmlDeviceGetCurrentClocksEventReasons``, from nvml.h.
+IDLE = 0x1
+REASONS = {
+    0x2: "applications clocks setting",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+_POWER = (REASONS[0x4], REASONS[0x80], REASONS[0x200])
+_HEAT = (REASONS[0x20], REASONS[0x40])
+_EITHER = (REASONS[0x8],)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The state of a GPU at a moment; None for what the driver does not say, as in many virtual machines.
+
+    Attributes:
+        sm_mhz: Clock of the multiprocessors.
+        memory_mhz: Clock of the memory.
+        max_sm_mhz: The highest clock of the multiprocessors.
+        power_w: Power drawn, in watts.
+        power_limit_w: The limit on it that is enforced, in watts.
+        temperature_c: Temperature, in degrees Celsius.
+        slowdown_margin_c: Degrees to the temperature at which the GPU slows down.
+        throttle: What keeps the clocks down, as words of ``REASONS``; that the GPU has nothing to do is none of them.
+        is_idle: Whether the GPU has nothing to do, and lets its clocks sink.
+        other_pids: Processes that compute on the GPU and are not ours; None where they cannot be told.
+        strangers: How many they are, at least: more than we could be, where they cannot be told.
+        utilisation_percent: Share of the last fraction of a second in which a kernel ran.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    max_sm_mhz: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: int | None = None
+    slowdown_margin_c: int | None = None
+    throttle: tuple[str, ...] | None = None
+    is_idle: bool | None = None
+    other_pids: tuple[int, ...] | None = None
+    strangers: int = 0
+    utilisation_percent: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether nothing says that the GPU had nothing to do."""
+        return self.is_idle is not True and self.utilisation_percent != 0
+
+
+class DeviceWatch:
+    """Reads the state of one GPU: when it is opened, between timed calls, and at the end.
+
+    NVML stays initialised until the process ends: starting it takes tens of milliseconds, and others may use it.
+
+    Args:
+        nvml: The module ``pynvml``.
+        handle: NVML's handle of the GPU.
+        own_pids: Processes that are no strangers on the GPU; this one never is. The collection is looked at anew for
+            each reading, so that workers that start later may be added to it.
+    """
+
+    def __init__(self, nvml: Any, handle: Any, own_pids: Collection[int] = ()):
+        self._nvml = nvml
+        self._handle = handle
+        self._own_pids = own_pids
+        self._due_s = 0.0
+        self._during: list[Reading] = []
+        self._recent: list[Reading] = []
+        self._before = self.read()
+
+    @classmethod
+    def open(cls, index: int, own_pids: Collection[int] = ()) -> DeviceWatch | None:
+        """Watch a GPU from now on.
+
+        Args:
+            index: Its index among those that torch sees.
+            own_pids: Processes that are no strangers on it.
+
+        Returns:
+            None where NVML is not there or does not know the GPU; ``why_not`` has the reason.
+        """
+        try:
+            return cls(*_connected(index), own_pids)
+        except DeviceError:
+            return None
+
+    @staticmethod
+    def why_not(index: int) -> str:
+        """Why a GPU cannot be watched, and what to do about it; empty where it can."""
+        try:
+            _connected(index)
+        except DeviceError as error:
+            return str(error)
+        return ""
+
+    def read(self) -> Reading:
+        """The state now; about a millisecond."""
+        nvml = self._nvml
+        others, strangers = self._others()
+        power, limit = self._ask("nvmlDeviceGetPowerUsage"), self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        temperature = self._ask(
+            "nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV", arguments=(nvml.NVML_TEMPERATURE_GPU,)
+        )
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        utilisation = self._ask("nvmlDeviceGetUtilizationRates")
+        return Reading(
+            sm_mhz=self._ask("nvmlDeviceGetClockInfo", arguments=(nvml.NVML_CLOCK_SM,)),
+            memory_mhz=self._ask("nvmlDeviceGetClockInfo", arguments=(nvml.NVML_CLOCK_MEM,)),
+            max_sm_mhz=self._ask("nvmlDeviceGetMaxClockInfo", arguments=(nvml.NVML_CLOCK_SM,)),
+            power_w=None if power is None else power / 1e3,
+            power_limit_w=None if limit is None else limit / 1e3,
+            temperature_c=temperature,
+            slowdown_margin_c=self._margin_c(temperature),
+            throttle=None if reasons is None else throttle_words(reasons),
+            is_idle=None if reasons is None else bool(reasons & IDLE),
+            other_pids=others,
+            strangers=strangers,
+            utilisation_percent=None if utilisation is None else utilisation.gpu,
+        )
+
+    def sample(self) -> None:
+        """Take a reading for the series, at most one every ``INTERVAL_S``; to be called between timed calls."""
+        if time.monotonic() >= self._due_s:
+            self._during.append(self.read())
+            self._recent.append(self._during[-1])
+            self._due_s = time.monotonic() + INTERVAL_S
+
+    def begin(self) -> None:
+        """Take a reading, with which a series begins; ``strangers`` looks back to it."""
+        self._recent = [self.read()]
+
+    def strangers(self) -> str:
+        """Who else computes on the GPU now, or did since ``begin``, in words; empty where nobody is known."""
+        return _strangers_of([*self._recent, self.read()])
+
+    def summary(self) -> dict[str, Any]:
+        """What a record says of the device (``EvaluationRecord.device_state``); reads it once more.
+
+        Returns:
+            ``before`` and ``after``, the values of a ``Reading`` each; ``during``, see ``during_of``; and ``flags``,
+            see ``flags_of``.
+        """
+        after = self.read()
+        return {
+            "before": dataclasses.asdict(self._before),
+            "during": during_of(self._during),
+            "after": dataclasses.asdict(after),
+            "flags": flags_of(self._before, self._during, after),
+        }
+
+    def _ask(self, *names: str, arguments: tuple[Any, ...] = ()) -> Any:
+        """What the first of these functions says that this NVML and this driver have; None where none of them does."""
+        for name in names:
+            function = getattr(self._nvml, name, None)
+            if function is None:
+                continue
+            try:
+                return function(self._handle, *arguments)
+            except self._nvml.NVMLError:
+                continue
+        return None
+
+    def _margin_c(self, temperature: int | None) -> int | None:
+        margin: int | None = self._ask("nvmlDeviceGetMarginTemperature")
+        if margin is not None or temperature is None:
+            return margin
+        # Before the architecture Ada: there the threshold itself is known.
+        slowdown = self._nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+        threshold: int | None = self._ask("nvmlDeviceGetTemperatureThreshold", arguments=(slowdown,))
+        return None if threshold is None else threshold - temperature
+
+    def _others(self) -> tuple[tuple[int, ...] | None, int]:
+        """The strangers, None where they cannot be told, and how many they are at least.
+
+        Whatever this process or a worker has started is ours. In a container NVML may count processes as the host does:
+        then none of ours is among them, although this process holds memory of the GPU, and only their number speaks.
+        """
+        listed = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        if listed is None:
+            return None, 0
+        pids = {process.pid for process in listed}
+        own = {os.getpid(), *self._own_pids}
+        if pids and not pids & own:
+            return None, max(0, len(pids) - len(own))
+        others = tuple(sorted(pid for pid in pids - own if not descends_from(pid, own)))
+        return others, len(others)
+
+
+def throttle_words(bits: int) -> tuple[str, ...]:
+    """The words of clock event reasons, in the order of their bits; an idle GPU is not throttled."""
+    known = [word for bit, word in REASONS.items() if bits & bit]
+    unknown = bits & ~(IDLE | sum(REASONS))
+    return (*known, *([f"reason {unknown:#x}"] if unknown else []))
+
+
+def during_of(readings: Sequence[Reading]) -> dict[str, Any]:
+    """The readings of a series in a few figures.
+
+    Returns:
+        ``readings``, how many there are; ``sm_mhz`` with ``min``, ``median`` and ``max``, None where no clock is known;
+        ``max_power_w`` and ``max_temperature_c``, None where unknown; ``throttle``, all words that came up.
+    """
+    clocks = [reading.sm_mhz for reading in readings if reading.sm_mhz is not None]
+    powers = [reading.power_w for reading in readings if reading.power_w is not None]
+    temperatures = [reading.temperature_c for reading in readings if reading.temperature_c is not None]
+    return {
+        "readings": len(readings),
+        "sm_mhz": {"min": min(clocks), "median": statistics.median(clocks), "max": max(clocks)} if clocks else None,
+        "max_power_w": max(powers, default=None),
+        "max_temperature_c": max(temperatures, default=None),
+        "throttle": _words(readings),
+    }
+
+
+def flags_of(before: Reading, during: Sequence[Reading], after: Reading) -> list[str]:
+    """What is unstable about a series, a sentence each, with what to do about it.
+
+    Args:
+        before: The state before it.
+        during: The states between its calls; clocks and throttling are judged by these alone.
+        after: The state after it.
+    """
+    around = (before, *during, after)
+    return [*_throttle_flags(during), *_clock_flags(during), *_neighbour_flags(around), *_margin_flags(around)]
+
+
+def clock_state(summary: dict[str, Any]) -> str:
+    """A coarse word for the state of the clocks, as ``sm1980,power700W``: times under another one do not compare.
+
+    Args:
+        summary: As ``DeviceWatch.summary`` gives it; empty where NVML is not there.
+
+    Returns:
+        The highest SM clock, rounded to 10 MHz, and the power limit, rounded to 1 W; ``unknown`` for what is not known.
+    """
+    before = summary.get("before", {})
+    clock, limit = before.get("max_sm_mhz"), before.get("power_limit_w")
+    words = "sm" + ("unknown" if clock is None else f"{round(clock, -1)}")
+    return f"{words},power" + ("unknown" if limit is None else f"{limit:.0f}W")
+
+
+def _words(readings: Iterable[Reading]) -> list[str]:
+    return list(dict.fromkeys(word for reading in readings for word in reading.throttle or ()))
+
+
+def _throttle_flags(during: Sequence[Reading]) -> list[str]:
+    words = _words(during)
+    limit = next((reading.power_limit_w for reading in during if reading.power_limit_w is not None), None)
+    at = "" if limit is None else f" of {limit:.0f} W"
+    remedies = (
+        (_POWER, "power", f"compare only with times under the same power limit{at}, or raise it (nvidia-smi -pl)"),
+        (_HEAT, "heat", "let the GPU cool down, see to its cooling, and measure again"),
+        (_EITHER, "its hardware, for heat or power", "see to cooling and power supply, and measure again"),
+    )
+    flags = []
+    for kinds, cause, remedy in remedies:
+        found = [word for word in words if word in kinds]
+        if found:
+            flags.append(f"the GPU was throttled by {cause} ({', '.join(found)}): {remedy}")
+    return flags
+
+
+def _clock_flags(during: Sequence[Reading]) -> list[str]:
+    busy = [reading for reading in during if reading.is_busy and reading.sm_mhz is not None]
+    clocks = [reading.sm_mhz for reading in busy if reading.sm_mhz is not None]
+    if not clocks:
+        return []
+    low, high = min(clocks), max(clocks)
+    flags = []
+    if high - low > CLOCK_SPREAD * high:
+        flags.append(
+            f"the SM clock varied between {low} and {high} MHz while the GPU was busy: measure again, with a locked "
+            "clock where you may (nvidia-smi -lgc)"
+        )
+    most = max((reading.max_sm_mhz for reading in busy if reading.max_sm_mhz is not None), default=None)
+    if most is not None and high < LOW_CLOCK * most:
+        flags.append(
+            f"the SM clock never exceeded {high} MHz, of {most} that it could have: see what holds it down "
+            "(nvidia-smi -q -d CLOCK,PERFORMANCE), and undo a lock (nvidia-smi -rgc)"
+        )
+    return flags
+
+
+def _neighbour_flags(around: Sequence[Reading]) -> list[str]:
+    who = _strangers_of(around)
+    return [f"{who}: end what else computes there, or choose another GPU with --device"] if who else []
+
+
+def _strangers_of(readings: Sequence[Reading]) -> str:
+    """Who was on the GPU in these readings that is not ours."""
+    others = sorted({pid for reading in readings for pid in reading.other_pids or ()})
+    if not others:
+        count = max((reading.strangers for reading in readings), default=0)
+        return f"{count} more processes than ours, as the host counts them, were on the GPU too" if count else ""
+    some = ", ".join(map(str, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
+    return f"process {some} was on the GPU too" if len(others) == 1 else f"processes {some} were on the GPU too"
+
+
+def _margin_flags(around: Sequence[Reading]) -> list[str]:
+    margins = [reading.slowdown_margin_c for reading in around if reading.slowdown_margin_c is not None]
+    if not margins or min(margins) >= MARGIN_C:
+        return []
+    return [
+        f"the GPU came within {max(0, min(margins))} C of the temperature at which it slows down: let it cool down, "
+        "see to its cooling, and measure again"
+    ]
+
+
+def _connected(index: int) -> tuple[Any, Any]:
+    """The module ``pynvml``, initialised, and its handle of the GPU that torch numbers so.
+
+    Raises:
+        DeviceError: There is no NVML, or it does not know the GPU.
+    """
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        raise DeviceError(
+            "the state of the GPU is not watched: the package nvidia-ml-py is missing; "
+            'install what a GPU needs with pip install -e ".[gpu]"'
+        ) from None
+    import torch
+
+    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        raise DeviceError(f"the state of cuda:{index} is not watched: torch finds no such GPU")
+    # CUDA_VISIBLE_DEVICES renumbers for torch alone, so the number says nothing to NVML.
+    name = nvml_uuid(str(torch.cuda.get_device_properties(index).uuid))
+    try:
+        nvml.nvmlInit()
+        return nvml, nvml.nvmlDeviceGetHandleByUUID(name)
+    except nvml.NVMLError as error:
+        raise DeviceError(f"the state of cuda:{index} is not watched: NVML says of {name}: {error}") from None
+
+
+def nvml_uuid(uuid: str) -> str:
+    """A UUID as NVML wants it, ``GPU-`` and 36 characters; torch leaves the prefix out."""
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"

@@ -1,0 +1,225 @@
+"""A look at a tensor that fails: its worst element, how many are wrong, and the pattern that they make.
+
+An element is wrong where its error is beyond what the maximum norm's budget leaves one element. Where no element is,
+and the tensor fails by its L2 norm, the pattern is that of the elements beyond the L2 budget. It is told for the
+person who has to find the bug, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.judge.compare.error_content import FEWEST_FOR_A_NUMBER, Sample, resemblance
+from harness.judge.compare.error_location import CHUNK, DENSE, Place, joined_place, place_of, told
+from harness.judge.reference.equivalence import Allowance, Slices
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element.
+
+    Attributes:
+        index: Where it is in the whole tensor.
+        received: What the candidate returned.
+        expected: The float64 reference.
+        eager: What eager PyTorch returned; None where that was not kept.
+        allowed: How far it may be off.
+    """
+
+    index: tuple[int, ...]
+    received: float
+    expected: float
+    eager: float | None
+    allowed: float
+
+    @property
+    def share(self) -> float:
+        """Its error over what it may be off; infinite where that says nothing."""
+        error = abs(self.received - self.expected)
+        if not math.isfinite(error):
+            return math.inf
+        return error / self.allowed if self.allowed > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of a failing tensor, or of a piece of it along dimension 0.
+
+    Attributes:
+        worst: The element with the largest error over what it may be off.
+        wrong: Wrong elements.
+        place: Where they are, or where those beyond the L2 budget are; None where there are none.
+        unset: How many of them are NaN.
+        infinite: How many are infinite.
+        holds: What they hold, in words, or empty.
+    """
+
+    worst: Element
+    wrong: int
+    place: Place | None
+    unset: int
+    infinite: int
+    holds: str
+
+
+def worst_index(received: torch.Tensor, exact: torch.Tensor, error: Slices, unit: torch.Tensor) -> tuple[int, ...]:
+    """Where the largest error is, in units that differ from slice to slice.
+
+    Args:
+        received: The tensor, or a piece of it.
+        exact: The float64 reference of the same shape, at least one element.
+        error: What ``equivalence.deviation`` gave for them.
+        unit: The unit of each slice's errors, shape (n,).
+    """
+    row: tuple[int, ...] = ()
+    if error.by_slice:
+        row = (int(torch.where(error.maximum > 0, error.maximum / unit, 0.0).argmax()),)
+    received, exact = received[row], exact[row]
+    if not exact.dim():
+        return row
+    largest, flat, seen = -1.0, 0, 0
+    for _, mine, theirs in _parts(received, exact):
+        off = (mine - theirs).abs_()
+        off.masked_fill_(off.isnan(), math.inf)
+        off.masked_fill_((mine == theirs) | (mine.isnan() & theirs.isnan()), 0.0)
+        if float(off.max()) > largest:
+            largest, flat = float(off.max()), seen + int(off.argmax())
+        seen += off.numel()
+    return (*row, *(int(at) for at in torch.unravel_index(torch.tensor(flat), exact.shape)))
+
+
+def look(
+    received: torch.Tensor,
+    exact: torch.Tensor,
+    allowance: Allowance,
+    worst: tuple[int, ...],
+    eager: float | None = None,
+    first_row: int | None = None,
+) -> Look:
+    """Look at a tensor, or a piece of it. Beside the two it takes a byte an element, and half the tensor for a while.
+
+    Args:
+        received: The tensor, floating.
+        exact: The float64 reference of the same shape.
+        allowance: What an element may be off, by slice of dimension 0.
+        worst: Index of the worst element.
+        eager: Eager's value there.
+        first_row: Index along dimension 0 that the piece begins at; None where it is the whole tensor.
+    """
+    first = first_row or 0
+    allowance = Allowance(*(limit.to(exact.device) for limit in allowance))
+    limit = allowance.maximum
+    slice_of_worst = worst[0] if limit.numel() > 1 else 0
+    element = Element(
+        (worst[0] + first, *worst[1:]) if worst else (),
+        float(received[worst]),
+        float(exact[worst]),
+        eager,
+        float(limit[slice_of_worst]),
+    )
+    if not exact.dim():
+        received, exact = received.reshape(1), exact.reshape(1)
+    found = place_of(_beyond(received, exact, limit), first)
+    wrong = found[0].count if found is not None else 0
+    if found is None:
+        limit = allowance.l2
+        found = place_of(_beyond(received, exact, limit), first)
+    if found is None:
+        return Look(element, 0, None, 0, 0, "")
+    place, flat = found
+    unset, infinite = _not_finite(received, exact)
+    if wrong < FEWEST_FOR_A_NUMBER and limit is not allowance.l2:  # more may be wrong in the same way, but less so
+        limit = allowance.l2
+        found = place_of(_beyond(received, exact, limit), first)
+        flat = flat if found is None else found[1]
+    index = torch.unravel_index(flat, exact.shape)
+    each = limit[index[0]] if limit.numel() > 1 else limit.expand(flat.numel())
+    holds = resemblance(Sample(received, exact, flat, each, first_row is None, first))
+    return Look(element, wrong, place, unset, infinite, holds)
+
+
+def summary(looks: Sequence[Look], shape: tuple[int, ...]) -> dict[str, Any]:
+    """The fields of a ``records.TensorReport`` that looks at a tensor's pieces, in order, fill.
+
+    Args:
+        looks: At the pieces that may be wrong; none is no summary.
+        shape: Shape of the whole tensor.
+    """
+    if not looks:
+        return {}
+    worst = max((one.worst for one in looks), key=lambda element: element.share)
+    wrong = sum(one.wrong for one in looks)
+    return {
+        "worst_index": worst.index,
+        "received": worst.received,
+        "expected": worst.expected,
+        "eager": worst.eager,
+        "allowed": worst.allowed,
+        "wrong": wrong,
+        "pattern": _pattern([one for one in looks if one.wrong or not wrong], shape),
+    }
+
+
+def _pattern(looks: Sequence[Look], shape: tuple[int, ...]) -> str:
+    """The pattern of pieces that are counted alike, in words."""
+    seen = [(one, one.place) for one in looks if one.place is not None]
+    if not seen:
+        return ""
+    place = joined_place([place for _, place in seen], shape[0] if shape else 1)
+    holds = {one.holds for one, _ in seen}
+    is_told = len(holds) == 1 and "" not in holds
+    # What nearly all elements hold matters, and not which few of them are right by chance.
+    words = [] if is_told and place.count >= DENSE * math.prod(place.shape) else [told(place)]
+    if not any(one.wrong for one, _ in seen):
+        words.insert(0, f"small errors in {place.count} of them")
+    for count, name in ((sum(one.unset for one, _ in seen), "NaN"), (sum(one.infinite for one, _ in seen), "infinite")):
+        hint = ", as where nothing was written" if name == "NaN" else ""
+        if count == place.count > 1:
+            words.append(f"all of them {name}{hint}")
+        elif 0 < count < place.count:
+            words.append(f"{count} of them {name}")
+    if is_told:
+        words.extend(holds)
+    return "; ".join(filter(None, words))
+
+
+def _beyond(received: torch.Tensor, exact: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    """True where an element is off by more than its slice's limit, or is not finite as the reference is."""
+    mask = torch.empty(exact.shape, dtype=torch.bool, device=exact.device)
+    for rows, mine, theirs in _parts(received, exact):
+        most = limit.view(-1, *[1] * (theirs.dim() - 1))
+        fits = (mine - theirs).abs_() <= (most[rows] if limit.numel() > 1 else most)
+        fits |= mine == theirs
+        fits |= mine.isnan() & theirs.isnan()
+        _without_leading_ones(mask)[rows] = fits.logical_not_()
+    return mask
+
+
+def _not_finite(received: torch.Tensor, exact: torch.Tensor) -> tuple[int, int]:
+    """How many elements are NaN, and how many infinite, where the reference is not."""
+    unset = infinite = 0
+    for _, mine, theirs in _parts(received, exact):
+        unset += int((mine.isnan() & ~theirs.isnan()).sum(dtype=torch.int64))
+        infinite += int((mine.isinf() & (mine != theirs)).sum(dtype=torch.int64))
+    return unset, infinite
+
+
+def _parts(received: torch.Tensor, exact: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+    """Rows of both, few enough that what is computed of them takes little memory."""
+    received, exact = _without_leading_ones(received), _without_leading_ones(exact)
+    count = exact.shape[0]
+    step = max(1, CHUNK * count // max(exact.numel(), 1))
+    for start in range(0, count, step):
+        rows = slice(start, start + step)
+        yield rows, received[rows], exact[rows]
+
+
+def _without_leading_ones(tensor: torch.Tensor) -> torch.Tensor:
+    while tensor.dim() > 1 and tensor.shape[0] == 1:
+        tensor = tensor[0]
+    return tensor

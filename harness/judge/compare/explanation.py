@@ -1,0 +1,59 @@
+"""From trials to what a record says: the worst report of each tensor, its line in the message, sums over trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from harness.judge.compare.comparison import TrialResult, badness
+from harness.records.record import TensorReport
+
+
+def summed_kinks(results: Sequence[TrialResult]) -> dict[str, int]:
+    """Sums over the trials; empty where the reference has no kinks."""
+    total: dict[str, int] = {}
+    for result in results:
+        for name, count in result.kinks.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def worst_reports(reports: Iterable[TensorReport]) -> tuple[TensorReport, ...]:
+    """For each tensor the report with the largest share of its budget, a failing one before all others."""
+    by_name: dict[str, list[TensorReport]] = {}
+    for report in reports:
+        by_name.setdefault(report.name, []).append(report)
+    return tuple(max(same, key=badness) for same in by_name.values())
+
+
+def explained(report: TensorReport, result: TrialResult) -> str:
+    """A failing tensor's lines of the message."""
+    where = f" under the {report.cotangent!r} cotangent" if report.cotangent else ""
+    kind = "gradient of " if report.cotangent else ""
+    lower = result.lower_class.get(report.name)
+    more = ""
+    if report.share is None:
+        first = report.note
+    else:
+        first = (
+            f"relative L2 error {report.l2_error:.2e} (budget {report.l2_budget:.2e}), "
+            f"maximum error {report.max_error:.2e} (budget {report.max_budget:.2e})"
+        )
+        if lower:
+            more = f"; its precision is of class {lower}, which this problem does not allow"
+        elif report.rounding is not None:
+            more = (
+                f"; rounding the operands of products to the problem's class changes {report.rounding:.1e} of it: "
+                "the error has another cause"
+            )
+    return "\n".join([f"{kind}{report.name}{where}: {first}{more}", *(f"  {line}" for line in _found(report))])
+
+
+def _found(report: TensorReport) -> Iterator[str]:
+    """Lines about the worst element and the wrong ones, where they were looked at."""
+    if report.received is None or report.expected is None:
+        return
+    at = f" at {list(report.worst_index)}" if report.worst_index else ""
+    eager = "" if report.eager is None else f", eager {report.eager:.6g}"
+    values = f"received {report.received:.6g}, expected {report.expected:.6g}{eager}"
+    yield f"worst{at}: {values} (may be off by {report.allowed:.2g})"
+    yield report.counted + (f": {report.pattern}" if report.pattern else "")

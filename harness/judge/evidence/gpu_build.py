@@ -1,0 +1,99 @@
+"""Whether a candidate that ran on the emulator would build for a GPU. Its process's word: evidence, and no proof.
+
+An error of the compiler's own at the candidate's lines counts all the same: a process that makes one up has lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from harness.compilation.nvcc import nvcc_release
+from harness.judge.process.faults import Faults, stop_for
+from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.records.record import ERROR, REPORT, Compilation, CompiledKernel, Finding, Status
+from harness.system.text import MAX_NAME_CHARACTERS, shortened
+from harness.wire.messages import Compile, Compiled
+
+KIND = "build"
+#: An honest worker tells of no more, and says no more.
+MAX_KERNELS, MAX_ERROR_CHARACTERS, MAX_LOG_CHARACTERS = 1000, 4000, 500_000
+#: No GPU has more of anything; what is larger, or negative, no compiler said.
+MAX_FIGURE = 1 << 40
+
+
+@dataclass(frozen=True)
+class GpuBuild:
+    """What came of compiling a candidate's sources for a GPU.
+
+    Attributes:
+        compilation: For the record.
+        finding: What is to be told beside the verdict, or against it.
+        log: All that the compiler printed about what failed.
+        is_over: Whether the worker is of no use any more.
+    """
+
+    compilation: Compilation
+    finding: Finding | None = None
+    log: str = ""
+    is_over: bool = False
+
+
+def compiled_for_gpu(worker: WorkerHandle, arch: str, clock: Clock) -> GpuBuild:
+    """Have the worker compile what it was given, confined as it is.
+
+    Args:
+        worker: It has run the candidate.
+        arch: For which architecture.
+        clock: The seconds that compilers have.
+
+    Raises:
+        CandidateStopped: The worker broke the protocol.
+    """
+    version, why_not = nvcc_release()
+    blank = Compilation(arch, version, error=why_not)
+    if why_not:
+        return GpuBuild(blank)
+    try:
+        reply = worker.request(Compile(arch), clock, "compiling for a GPU")
+    except CandidateStopped as stop:
+        if stop.status is Status.CHEATED:
+            raise
+        spent = replace(blank, error=stop.message, seconds=clock.build_s)
+        return GpuBuild(spent, _finding(stop.message, None, None, REPORT), is_over=True)
+    if not isinstance(reply, Compiled):
+        end = stop_for(reply, Faults(is_checked=True))
+        if end.status is Status.CHEATED:
+            raise end
+        return GpuBuild(replace(blank, error=end.message), _finding(end.message, None, None, REPORT))
+    return _told(reply, blank)
+
+
+def _told(reply: Compiled, blank: Compilation) -> GpuBuild:
+    """What the worker says; it may say anything."""
+    error = shortened(reply.error, MAX_ERROR_CHARACTERS)
+    kernels = tuple(kernel for kernel in map(_bounded, reply.kernels[:MAX_KERNELS]) if kernel is not None)
+    compilation = replace(blank, kernels=kernels, error=error, seconds=min(max(0.0, reply.seconds), 1e6))
+    if not reply.fault and not error:
+        return GpuBuild(compilation)
+    line = reply.line if reply.line is not None and 0 < reply.line <= MAX_FIGURE else None
+    kernel = None if reply.kernel is None else shortened(reply.kernel, MAX_NAME_CHARACTERS)
+    level = ERROR if reply.fault == "source" else REPORT
+    return GpuBuild(compilation, _finding(error, kernel, line, level), reply.log[:MAX_LOG_CHARACTERS])
+
+
+def _bounded(kernel: CompiledKernel) -> CompiledKernel | None:
+    figures = [value for value in vars(kernel).values() if isinstance(value, int)]
+    if not all(0 <= value <= MAX_FIGURE for value in figures):
+        return None
+    return replace(kernel, name=shortened(kernel.name, MAX_NAME_CHARACTERS), arch=shortened(kernel.arch, 20))
+
+
+def _finding(words: str, kernel: str | None, line: int | None, level: str) -> Finding:
+    first = words.splitlines()[0] if words.strip() else "no reason is told"
+    if level == ERROR:
+        remedy = "correct what nvcc refuses; the emulator's compiler takes more than a GPU's"
+        return Finding(KIND, kernel, line, (), remedy, f"nvcc does not compile this: {first}", ERROR)
+    remedy = (
+        "nothing is said against the solution: see `doctor` for what this machine lacks, or build it on another one"
+    )
+    return Finding(KIND, kernel, line, (), remedy, f"nvcc has not compiled this here: {first}", REPORT)

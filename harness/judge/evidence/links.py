@@ -1,0 +1,104 @@
+"""What a candidate's libraries take from torch, as their symbol tables say; the judge reads its own copies.
+
+Operators that torch's dispatcher calls are counted when they run. A library can call the functions behind them
+directly, and then nothing counts them; but it has to name them, or the functions that look names up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.aten.operators import HEAVY, IDLE
+from harness.compilation.elf import undefined_symbols
+
+#: Namespaces of the functions behind operators, past the dispatcher.
+_DIRECT = (
+    ("at", "native"),
+    ("at", "cpu"),
+    ("at", "cuda", "blas"),
+    ("at", "compositeexplicitautograd"),
+    ("at", "compositeexplicitautogradnonfunctional"),
+    ("at", "compositeimplicitautograd"),
+)
+#: Namespaces and functions that find operators or functions by name, or keep operators from being counted.
+_HIDDEN = (
+    ("dlsym",),
+    ("dlvsym",),
+    ("dlopen",),
+    ("dlmopen",),
+    ("c10", "Dispatcher", "findSchema"),
+    ("c10", "Dispatcher", "findSchemaOrThrow"),
+    ("c10", "Dispatcher", "findOp"),
+    ("at", "set_record_function_tls_"),
+    ("at", "enableRecordFunction"),
+    ("at", "clearCallbacks"),
+    ("at", "clearGlobalCallbacks"),
+    ("at", "removeCallback"),
+    ("at", "disableCallback"),
+)
+#: The length of a name; no honest one has more digits.
+_DIGITS = re.compile(r"\d{1,6}")
+
+
+@dataclass(frozen=True)
+class Links:
+    """What of torch a candidate's libraries name.
+
+    Attributes:
+        direct: Functions behind operators that compute something, as ``at::native::native_group_norm``.
+        heavy: Heavy operators called through the dispatcher, as ``native_group_norm``.
+        hidden: Functions that look others up or keep operators from being counted, and libraries that say nothing.
+    """
+
+    direct: tuple[str, ...] = ()
+    heavy: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+def links(libraries: Iterable[Path]) -> Links:
+    """What some libraries name of torch.
+
+    Args:
+        libraries: The files; one that cannot be read is told under ``hidden``.
+    """
+    direct, heavy, hidden = set[str](), set[str](), set[str]()
+    for library in libraries:
+        symbols = undefined_symbols(library)
+        if symbols is None:
+            hidden.add("a library without a readable symbol table")
+            continue
+        for path in map(_path, symbols):
+            name = "::".join(path)
+            if path in _HIDDEN:
+                hidden.add(name)
+            elif path[:2] == ("at", "_ops") and len(path) == 4:
+                operator = next((one for one in (path[2], path[2].partition("_out")[0]) if one in HEAVY), None)
+                if path[3] == "redispatch" and path[2] not in IDLE:
+                    direct.add(name)
+                elif operator is not None:
+                    heavy.add(operator)
+            elif any(path[: len(one)] == one for one in _DIRECT) and path[-1] not in IDLE:
+                direct.add(name)
+    return Links(*(tuple(sorted(found)) for found in (direct, heavy, hidden)))
+
+
+def _path(symbol: str) -> tuple[str, ...]:
+    """A symbol's namespaces and name: ``_ZN2at6native5gluttERKNS_6TensorE`` as ``("at", "native", "glutt")``."""
+    if not symbol.startswith("_Z"):
+        return (symbol,)
+    position = 2
+    if symbol.startswith("N", position):
+        position += 1
+        while symbol[position : position + 1] in ("K", "V", "r", "R", "O"):
+            position += 1
+    parts = []
+    while match := _DIGITS.match(symbol, position):
+        start = match.end()
+        position = start + int(match[0])
+        parts.append(symbol[start:position])
+        if not symbol.startswith("_ZN"):
+            break
+    return tuple(parts)

@@ -1,0 +1,204 @@
+"""What a candidate that passed does: which kernels it launches, what it leaves in its process. Evidence, and no proof.
+
+What no honest kernel does is an integrity rule all the same (docs/integrity.md); a candidate that knows how it is
+looked at can hide it, and is left with what the judge measures by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from harness.judge.evidence.links import Links, links
+from harness.judge.evidence.ownership import LOW_SHARE, disagreement, own_share
+from harness.judge.process.faults import stop_for
+from harness.judge.process.handle import Clock, WorkerHandle
+from harness.judge.trials.trial import Setting, backward_command
+from harness.records.record import REPORT, CopyUse, Finding, KernelUse, own_share_text
+from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
+from harness.system.text import shortened
+from harness.wire.messages import Inspect, Inspected, Launched, Trace, Traced
+
+#: An honest worker tells of no more, and of no longer names.
+MAX_KERNELS, MAX_NAME_CHARACTERS = 1000, 200
+#: How many names a sentence has.
+TOLD = 3
+#: A line of a compiler's that is passed on.
+MAX_LINE_CHARACTERS = 300
+_TORCHS_WORK = "what they compute is torch's work, and no kernel's of the solution"
+
+
+def traced(
+    setting: Setting,
+    worker: WorkerHandle,
+    clock: Clock,
+    libraries: Iterable[Path] = (),
+    latencies: Mapping[str, float | None] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Have the candidate run once more, and look at its process; the record's fields that this fills.
+
+    Args:
+        setting: The case's setting.
+        worker: The candidate's.
+        clock: The seconds that it may use for this.
+        libraries: The judge's copies of what the candidate built.
+        latencies: Median latency in milliseconds by direction, of what was timed.
+
+    Raises:
+        CandidateStopped: It did not run this time, or has replaced what no kernel replaces.
+    """
+    backward = backward_command(setting) if setting.leaves else None
+    reply = worker.request(Trace(backward), clock, "running under the profiler")
+    if not isinstance(reply, Traced):
+        raise stop_for(reply, setting.faults)
+    told = {"forward": reply.forward} | ({"backward": reply.backward} if backward is not None else {})
+    operators = _operators(reply, list(told))
+    named = links(libraries)
+    findings = [_heavy(operators)] if operators else []
+    findings += _unseen(named, operators)
+    share = own_share(reply, named, _largest(setting))
+    fields: dict[str, Any] = {"operators": operators, "own_share": share}
+    if reply.seen:
+        kernels = {direction: _uses(launched) for direction, launched in told.items()}
+        fields["kernels"] = kernels
+        fields["copies"] = {direction: found for direction, launched in told.items() if (found := _copies(launched))}
+        without = [direction for direction, uses in kernels.items() if not any(use.own for use in uses)]
+        if without:
+            findings.insert(0, _none_of_its_own(reply, {one: kernels[one] for one in without}, kernels))
+        elif share is not None and share < LOW_SHARE:
+            message = own_share_text(share, "cpu" if reply.work is not None else "cuda")
+            findings.insert(0, _reported(NO_OWN_KERNEL, message + _refused(reply), "have own kernels do the work"))
+        if words := disagreement(reply, latencies):
+            remedy = f"{own_share_text(share or 0.0, 'cuda')} in traced calls says nothing of timed ones"
+            findings.append(_reported(NO_OWN_KERNEL, words, remedy))
+        findings += _on_other_streams(told)
+    return {**fields, "findings": (*findings, *_inspected(setting, worker, clock))}
+
+
+def launches_own_kernels(setting: Setting, worker: WorkerHandle, clock: Clock) -> bool:
+    """Whether a kernel of the candidate's own runs in forward or backward; so too where none can be seen.
+
+    Raises:
+        CandidateStopped: It did not run this time.
+    """
+    reply = worker.request(Trace(backward_command(setting) if setting.leaves else None), clock, "running once more")
+    if not isinstance(reply, Traced):
+        raise stop_for(reply, setting.faults)
+    return not reply.seen or any(one.own for one in (*reply.forward, *reply.backward))
+
+
+def _inspected(setting: Setting, worker: WorkerHandle, clock: Clock) -> list[Finding]:
+    """What the candidate has left in its process.
+
+    Raises:
+        CandidateStopped: It has replaced what no kernel replaces.
+    """
+    reply = worker.request(Inspect(), clock, "being inspected")
+    if not isinstance(reply, Inspected):
+        raise stop_for(reply, setting.faults)
+    if reply.replaced:
+        message = f"replaced {_names(reply.replaced)}: what tells time, waits, compares or passes results on"
+        setting.exchange.integrity.broken(REPLACED_FUNCTIONS, message)
+    findings = []
+    if reply.threads:
+        message = f"Python threads live on between calls: {_names(reply.threads)}"
+        findings.append(
+            _reported(THREADS, message, "take their results before a call returns, as it must, or end them")
+        )
+    if reply.flags:
+        message = f"settings of torch are left changed: {_names(reply.flags)}"
+        findings.append(_reported(FLAGS, message, "change them under a context that puts them back"))
+    return findings
+
+
+def _uses(launched: tuple[Launched, ...]) -> tuple[KernelUse, ...]:
+    """What the worker says of its kernels; it may say anything."""
+    return tuple(
+        KernelUse(shortened(one.name, MAX_NAME_CHARACTERS), max(0, one.calls), one.own, one.device_ms)
+        for one in [one for one in launched if not one.is_copy][:MAX_KERNELS]
+    )
+
+
+def _copies(launched: tuple[Launched, ...]) -> tuple[CopyUse, ...]:
+    """What the worker says of copies and fills; it may say anything."""
+    return tuple(
+        CopyUse(
+            shortened(one.name, MAX_NAME_CHARACTERS),
+            max(0, one.calls),
+            one.device_ms,
+            None if one.bytes is None else max(0, one.bytes),
+        )
+        for one in [one for one in launched if one.is_copy][:MAX_KERNELS]
+    )
+
+
+def _operators(reply: Traced, directions: Sequence[str]) -> dict[str, dict[str, int]]:
+    """What the worker says of torch's operators; it may say anything."""
+    return {
+        direction: {
+            shortened(name, MAX_NAME_CHARACTERS): max(0, count) for name, count in list(counts.items())[:MAX_KERNELS]
+        }
+        for direction in directions
+        if (counts := reply.operators.get(direction))
+    }
+
+
+def _heavy(operators: dict[str, dict[str, int]]) -> Finding:
+    words = [f"{direction}: {_names(list(found))}" for direction, found in operators.items()]
+    message = f"heavy operators of torch run: {'; '.join(words)}"
+    return _reported(LIBRARY_OPERATORS, message, _TORCHS_WORK)
+
+
+def _on_other_streams(told: dict[str, tuple[Launched, ...]]) -> list[Finding]:
+    aside = {one.name: None for launched in told.values() for one in launched if one.aside > 0}
+    if not aside:
+        return []
+    message = f"work runs on other streams than the one that a call is made on: {_names(list(aside))}"
+    return [_reported(OTHER_STREAMS, message, "have the current stream wait for it before the call returns")]
+
+
+def _largest(setting: Setting) -> int:
+    """Elements of the largest output or gradient."""
+    regions = (*setting.exchange.outputs, *(setting.exchange.gradients[name] for name in setting.leaves))
+    return max((math.prod(region.shape) for region in regions), default=0)
+
+
+def _unseen(named: Links, operators: dict[str, dict[str, int]]) -> list[Finding]:
+    """What the candidate's libraries name of torch, where nothing counts or nothing counted it."""
+    ran = {name for counts in operators.values() for name in counts}
+    idle = [name for name in named.heavy if name not in ran]
+    told = (
+        ("call torch's functions past its dispatcher, where nothing counts them", named.direct),
+        ("name functions that find or hide others at run time", named.hidden),
+        ("call heavy operators of torch that did not run in the calls looked at", idle),
+    )
+    return [
+        _reported(LIBRARY_OPERATORS, f"its libraries {words}: {_names(list(names))}", _TORCHS_WORK)
+        for words, names in told
+        if names
+    ]
+
+
+def _refused(reply: Traced) -> str:
+    """What compilers said of the candidate's failed builds, which it may have swallowed: the first of it."""
+    return f"; its build failed: {shortened(reply.refused[0], MAX_LINE_CHARACTERS)}" if reply.refused else ""
+
+
+def _none_of_its_own(reply: Traced, without: dict[str, tuple[KernelUse, ...]], kernels: Collection[str]) -> Finding:
+    names = list(dict.fromkeys(use.name for uses in without.values() for use in uses))
+    where = "" if len(without) == len(kernels) else f" in {' or '.join(without)}"
+    others = f": only {_names(names)}" if names else ""
+    remedy = "call the operators that load_inline built, in forward and backward; whatever is fast here is torch's"
+    return _reported(NO_OWN_KERNEL, f"no kernel of the solution's own ran{where}{others}{_refused(reply)}", remedy)
+
+
+def _reported(kind: str, message: str, remedy: str) -> Finding:
+    return Finding(kind, None, None, (), remedy, message, REPORT)
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = [shortened(name, MAX_NAME_CHARACTERS) for name in names[:TOLD]]
+    return f"{', '.join(shown)}{', ...' if len(names) > TOLD else ''}"

@@ -1,0 +1,270 @@
+"""The judge's side of the arena: what lies where, what was written, and whether it was left alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.integrity import Integrity
+from harness.judge.process.handle import CandidateStopped
+from harness.records.record import Finding, Status
+from harness.records.rules import INPUT_MUTATION
+from harness.wire import cuda_memory
+from harness.wire.arena import Arena, Layout, create_shared_file, map_file, order_of, region_bytes
+from harness.wire.messages import Region, StateTensor, Value
+from harness.wire.values import UnsupportedValue, encode_plain
+
+
+class Form(NamedTuple):
+    """Shape and dtype of a tensor that does not exist yet."""
+
+    shape: Sequence[int]
+    dtype: torch.dtype
+
+
+class SharedArena:
+    """An arena of the judge's own making, on a device, with a descriptor for a worker.
+
+    Args:
+        total_bytes: How much is needed.
+        device: Where it is to lie.
+
+    Attributes:
+        descriptor: What a worker maps it by.
+        total_bytes: How much there is.
+
+    Raises:
+        DeviceMemoryError: The device has not as much left.
+    """
+
+    def __init__(self, total_bytes: int, device: torch.device):
+        self._device = device
+        self._memory: cuda_memory.SharedDeviceMemory | None = None
+        if device.type == "cuda":
+            self._memory, self.descriptor = cuda_memory.create(device.index, total_bytes)
+            self.total_bytes = self._memory.mapped_bytes
+            self.arena = Arena(self._memory.tensor())
+        else:
+            self.total_bytes = total_bytes
+            self.descriptor = create_shared_file(total_bytes)
+            self.arena = Arena(map_file(self.descriptor, total_bytes))
+
+    def settle(self) -> None:
+        """Wait until everything written lies in the arena, before a worker is told to read it."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def close(self) -> None:
+        """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
+        os.close(self.descriptor)
+        if self._memory is not None:
+            del self.arena
+            self._memory.close()
+
+
+def out_of_bounds(place: str) -> CandidateStopped:
+    """The end of a candidate that wrote beside its tensors."""
+    message = f"a kernel wrote outside its tensors, {place}"
+    remedy = "check the index of every store against the tensor's size"
+    finding = Finding("out-of-bounds", None, None, (), remedy, message)
+    return CandidateStopped(Status.UNSAFE, f"{message}; {remedy}", findings=(finding,))
+
+
+class Exchange:
+    """Regions for everything that crosses in one case, in one arena.
+
+    Args:
+        args: The constructor's arguments.
+        inputs: A draw of the inputs; later draws must have the same shapes and dtypes.
+        state: The reference's state.
+        outputs: The outputs' shapes and dtypes.
+        leaves: Differentiable leaves of the reference by name; their gradients cross.
+        input_names: Names of the differentiable inputs by position.
+        device: Where the arena is to lie.
+        integrity: What comes of broken rules; None where all are enforced.
+
+    Raises:
+        ProblemError: An argument cannot cross.
+        DeviceMemoryError: The device has not enough memory left for the arena.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[Any],
+        inputs: Sequence[Any],
+        state: Sequence[StateTensor],
+        outputs: Sequence[Form],
+        leaves: dict[str, torch.Tensor],
+        input_names: dict[int, str],
+        device: torch.device,
+        integrity: Integrity | None = None,
+    ):
+        self.integrity = Integrity() if integrity is None else integrity
+        layout = Layout()
+        self._named: dict[int, str] = {}
+        try:
+            self.args = tuple(self._value(layout, value, "a constructor argument") for value in args)
+            self.inputs = tuple(
+                self._value(layout, value, f"input {position}") for position, value in enumerate(inputs)
+            )
+        except UnsupportedValue as error:
+            raise ProblemError(f"get_inputs() or get_init_inputs(): {error}") from None
+        self.state = {
+            tensor.name: self._name(layout.add(tensor.shape, getattr(torch, tensor.dtype)), tensor.name)
+            for tensor in state
+        }
+        self.outputs = tuple(
+            self._name(layout.add(tensor.shape, tensor.dtype), f"output {index}")
+            for index, tensor in enumerate(outputs)
+        )
+        self.buffers = {
+            tensor.name: self._name(
+                layout.add(tensor.shape, getattr(torch, tensor.dtype)), f"buffer {tensor.name} after a forward"
+            )
+            for tensor in state
+            if not tensor.is_parameter
+        }
+        # A cotangent replaces the output it belongs to, of which the judge has its copy by then.
+        self.cotangents = self.outputs
+        self.gradients = {
+            name: self._name(layout.add(leaf.shape, leaf.dtype), f"the gradient of {name}")
+            for name, leaf in leaves.items()
+        }
+        self.input_names = input_names
+        self._guards = layout.guards()
+        self._shared = SharedArena(layout.total_bytes, device)
+        self._arena = self._shared.arena
+        self.descriptor, self.total_bytes = self._shared.descriptor, self._shared.total_bytes
+        for start, end in self._guards:
+            self._arena.fill(start, end)
+        for value, region in zip(args, self.args, strict=True):
+            if region.region is not None:
+                self._arena.tensor(region.region).copy_(value)
+
+    @property
+    def arena(self) -> Arena:
+        """The judge's mapping."""
+        return self._arena
+
+    @property
+    def tensor_inputs(self) -> tuple[tuple[int, Region], ...]:
+        """Positions and regions of the inputs that are tensors."""
+        return tuple((position, value.region) for position, value in enumerate(self.inputs) if value.region is not None)
+
+    def close(self) -> None:
+        """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
+        del self._arena
+        self._shared.close()
+
+    def settle(self) -> None:
+        """Wait until everything written lies in the arena, before the worker is told to read it."""
+        self._shared.settle()
+
+    def write_inputs(self, inputs: Sequence[Any]) -> tuple[Value, ...]:
+        """Write a draw's inputs into their regions.
+
+        Returns:
+            The inputs as wire values.
+
+        Raises:
+            ProblemError: A tensor's shape or dtype differs from the first draw's.
+        """
+        for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if place.region is None:
+                continue
+            target = self._arena.tensor(place.region)
+            if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
+                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+            target.copy_(value.detach())
+        return tuple(
+            place if place.region is not None else Value(None, encode_plain(value))
+            for value, place in zip(inputs, self.inputs, strict=True)
+        )
+
+    def write(self, region: Region, tensor: torch.Tensor) -> None:
+        """Write a tensor into its region."""
+        self._arena.tensor(region).copy_(tensor.detach())
+
+    def write_first(self, region: Region, tensor: torch.Tensor, factor: float) -> None:
+        """Write the first element of a tensor, times a factor, into its region, and NaN everywhere else."""
+        self.poison([region])
+        if tensor.numel():
+            first = (0,) * tensor.dim()
+            self._arena.tensor(region)[first] = tensor[first] * factor
+
+    def holds(self, region: Region, tensor: torch.Tensor, factor: float | None) -> bool:
+        """Whether a region still holds what ``write``, or with a factor ``write_first``, wrote."""
+        held = self._arena.tensor(region)
+        if factor is None or not tensor.numel():
+            return same_bytes(held, tensor)
+        first = (0,) * tensor.dim()
+        return bool(held[first] == tensor[first] * factor)
+
+    def poison(self, regions: Sequence[Region]) -> None:
+        """Fill regions with NaN, so that what the candidate leaves unwritten cannot pass."""
+        for region in regions:
+            self._arena.fill(region.offset, region.offset + region_bytes(region.shape, region.dtype))
+
+    def take(self, region: Region) -> torch.Tensor:
+        """A private copy of what lies in a region, made once; only the copy is ever judged."""
+        return self._arena.tensor(region).clone()
+
+    def check_untouched(self, inputs: Sequence[Any]) -> None:
+        """Verify guard bands and inputs.
+
+        Raises:
+            CandidateStopped: A guard band was written (``UNSAFE``), or an input (``CHEATED``, where that is enforced).
+        """
+        self.check_guards()
+        if self.integrity.is_off(INPUT_MUTATION):
+            return
+        for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if place.region is not None and not same_bytes(self._arena.tensor(place.region), value):
+                message = f"the candidate changed its input {position} in place; the reference does not"
+                self.integrity.broken(INPUT_MUTATION, message)
+
+    def check_guards(self) -> None:
+        """Verify the bands between the tensors.
+
+        Raises:
+            CandidateStopped: One was written (``UNSAFE``).
+        """
+        for start, end in self._guards:
+            damaged = self._arena.first_damage(start, end)
+            if damaged is not None:
+                raise self._out_of_bounds(damaged)
+
+    def _out_of_bounds(self, damaged: int) -> CandidateStopped:
+        before = [offset for offset in self._named if offset <= damaged]
+        after = [offset for offset in self._named if offset > damaged]
+        place = f"after {self._named[max(before)]}" if before else f"before {self._named[min(after)]}"
+        return out_of_bounds(place)
+
+    def _value(self, layout: Layout, value: Any, name: str) -> Value:
+        if isinstance(value, torch.Tensor):
+            # What no order tells (gaps, an expanded tensor) arrives row-major.
+            return Value(self._name(layout.add(value.shape, value.dtype, order_of(value) or ()), name), None)
+        return Value(None, encode_plain(value))
+
+    def _name(self, region: Region, name: str) -> Region:
+        self._named[region.offset] = name
+        return region
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's elements as a vector of bytes that begins at a multiple of eight."""
+    if not tensor.is_contiguous() or tensor.storage_offset() * tensor.element_size() % 8:
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.view(-1).view(torch.uint8)
+
+
+def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Bit for bit, so that NaN equals itself and -0 differs from 0."""
+    mine, theirs = (as_bytes(tensor.detach()) for tensor in (first, second))
+    whole = mine.numel() // 8 * 8  # compared as words: an eighth of the elements
+    words = torch.equal(mine[:whole].view(torch.int64), theirs[:whole].view(torch.int64))
+    return words and torch.equal(mine[whole:], theirs[whole:])

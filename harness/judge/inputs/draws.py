@@ -1,0 +1,208 @@
+"""What a trial is made of: seeds from a secret, a model with parameters that matter, and inputs.
+
+Seeds derive from a secret drawn per batch and recorded with the result: a run can be repeated, not anticipated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.errors import ProblemError
+from harness.project.problems import Problem, ProblemModule, failure
+from harness.wire.messages import StateTensor
+from harness.wire.state import describe_state
+
+AFFINE_SPREAD = 0.5
+CPU = torch.device("cpu")
+#: Of each tensor so many elements tell a draw from another: get_inputs draws others everywhere or nowhere.
+MARKED_ELEMENTS = 1 << 8
+
+
+def derive_seed(secret: str, *parts: object) -> int:
+    """A 63-bit seed for a purpose: sha256 of the secret and the parts that name the purpose."""
+    text = "\0".join([secret, *(str(part) for part in parts)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One trial's material, in the problem's own dtypes.
+
+    Attributes:
+        model: The reference, its constant parameters re-drawn.
+        inputs: The arguments of ``forward``; tensors and plain values.
+        state: The model's parameters and buffers as constructed, before the re-draw.
+        bits: Mantissa bits that inputs and parameters were cut to; None where they are as drawn.
+    """
+
+    model: torch.nn.Module
+    inputs: list[Any]
+    state: list[StateTensor]
+    bits: int | None = None
+
+    def differentiable_inputs(self) -> list[int]:
+        """Positions of the floating tensors among the inputs."""
+        return [
+            position
+            for position, value in enumerate(self.inputs)
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+        ]
+
+    def mark(self) -> bytes:
+        """A digest that two draws share only where they are one: of some elements of every tensor, and all else."""
+        digest = hashlib.sha256()
+        for value in (*self.inputs, *self.model.parameters(), *self.model.buffers()):
+            if isinstance(value, torch.Tensor):
+                flat = value.detach().reshape(-1)
+                some = flat[:: max(1, flat.numel() // MARKED_ELEMENTS)].contiguous()
+                digest.update(f"{tuple(value.shape)}{value.dtype}".encode())
+                digest.update(bytes(some.view(torch.uint8).tolist()))
+            else:
+                digest.update(repr(value).encode())
+        return digest.digest()
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run a block under this seed of torch's and Python's generators, and put their states back."""
+    python_state = random.getstate()
+    used = generators()
+    states = [generator.get_state() for generator in used]
+    for generator in used:
+        generator.manual_seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        for generator, state in zip(used, states, strict=True):
+            generator.set_state(state)
+
+
+def generators() -> list[torch.Generator]:
+    """The default generators of the CPU and, where one is in use, of the GPU.
+
+    ``torch.manual_seed`` would also queue a call for every backend that is not there, at a millisecond each.
+    """
+    found = [torch.default_generator]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        found.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    return found
+
+
+def init_args(problem: Problem, module: ProblemModule, seed: int) -> list[Any]:
+    """The constructor's arguments, as ``get_init_inputs`` gives them.
+
+    Raises:
+        ProblemError: It raised, or returned something else than a list or tuple.
+    """
+    with seeded(seed):
+        try:
+            args = module.get_init_inputs()
+        except Exception as error:
+            raise failure(problem, "get_init_inputs()", error) from error
+    if not isinstance(args, list | tuple):
+        raise ProblemError(f"{problem.path}: get_init_inputs() returned {type(args).__name__}, not a list")
+    return list(args)
+
+
+def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, device: torch.device = CPU) -> Draw:
+    """Draw a trial on a device.
+
+    Args:
+        problem: The problem, for messages.
+        module: Its body, run under the case.
+        args: The constructor's arguments.
+        seed: The trial's seed.
+        device: Where the model and the inputs are to lie; inputs are drawn there.
+
+    Raises:
+        ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
+    """
+    with seeded(seed):
+        try:
+            model = module.model(*copy.deepcopy(args))
+        except Exception as error:
+            raise failure(problem, "Model(*get_init_inputs())", error) from error
+        if not isinstance(model, torch.nn.Module):
+            raise ProblemError(f"{problem.path}: Model is no torch.nn.Module")
+        if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+            raise ProblemError(f"{problem.path}: Model has lazy parameters, whose shapes are unknown before a forward")
+        state = describe_state(model)
+        model = model.to(device)
+        redraw_constant_parameters(model)
+    return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
+
+
+def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torch.device = CPU) -> list[Any]:
+    """The inputs of one call, drawn on the device they are for.
+
+    Raises:
+        ProblemError: ``get_inputs`` raised, or returned something else than a list or tuple.
+    """
+    with seeded(seed), device if device.type == "cuda" else contextlib.nullcontext():
+        try:
+            inputs = module.get_inputs()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise failure(problem, "get_inputs()", error) from error
+    if not isinstance(inputs, list | tuple):
+        raise ProblemError(f"{problem.path}: get_inputs() returned {type(inputs).__name__}, not a list")
+    return [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """The cotangents that gradients are judged under: standard normal, ones, and the outputs where they are finite.
+
+    Args:
+        outputs: The outputs that backward begins at.
+        seed: Seed of the normal ones.
+
+    Yields:
+        Name and one tensor per output, in its shape, dtype and place.
+    """
+    generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in outputs}}
+    yield (
+        "normal",
+        [torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs],
+    )
+    yield "ones", [one.new_ones(()).expand_as(one) for one in outputs]
+    if all(map(_is_finite, outputs)):
+        yield "output", [one.detach() for one in outputs]
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all elements are; in one pass, and without a tensor of its size."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    return bool(torch.linalg.vector_norm(tensor, ord=math.inf).isfinite())
+
+
+def redraw_constant_parameters(model: torch.nn.Module) -> None:
+    """Replace, in place, every floating parameter whose elements are all equal (an affine's ones and zeros).
+
+    A candidate that ignores such a parameter, or indexes it wrongly, would otherwise pass. The new values are the
+    old one plus a normal draw of spread 0.5; a single number (a temperature, a slope) keeps its sign instead and
+    changes by up to a half.
+    """
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if (
+                parameter.is_floating_point()
+                and parameter.numel()
+                and bool((parameter == parameter.flatten()[0]).all())
+            ):
+                if parameter.numel() == 1 and bool(parameter != 0):
+                    parameter.mul_(1 + AFFINE_SPREAD * (2 * torch.rand_like(parameter) - 1))
+                else:
+                    parameter.add_(torch.randn_like(parameter), alpha=AFFINE_SPREAD)

@@ -1,0 +1,134 @@
+"""Which cases fit a machine without a GPU: sizes are read off a run on torch's meta device, which allocates nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.inputs.draws import seeded
+from harness.project import problems
+from harness.project.problems import Problem
+from harness.system.memory import available_memory, size_text
+from harness.wire.structure import tensors_of
+
+#: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
+MAX_ELEMENTS = 1 << 22
+#: Bytes a judged element costs at the peak: float64 and float32 references, gradients, and the arena (8 + 4 bytes
+#: each for value, gradient, cotangent and saved tensors, with the candidate's copies beside them).
+PEAK_BYTES_PER_ELEMENT = 160
+#: Seconds that judging takes on the emulator for each million elements, for kernels with few operations an element, as
+#: group norm's. A product or convolution takes up to fifty times as long.
+SECONDS_PER_MILLION = 3.0
+#: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate and baseline.
+DEVICE_BYTES_PER_ELEMENT = 26
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a case needs.
+
+    Attributes:
+        elements: Elements of inputs, outputs and parameters.
+    """
+
+    elements: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Estimated peak of judging the case on the CPU, in bytes."""
+        return self.elements * PEAK_BYTES_PER_ELEMENT
+
+    @property
+    def device_bytes(self) -> int:
+        """Estimated peak of judging the case on a GPU, in bytes."""
+        return self.elements * DEVICE_BYTES_PER_ELEMENT
+
+
+def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
+    """Size of a case without allocating it; None where the reference does not run on the meta device.
+
+    Raises:
+        ProblemError: The problem's body raised.
+    """
+    module = problems.load(problem, constants)
+    try:
+        with torch.device("meta"), seeded(0), torch.no_grad():
+            model = module.model(*module.get_init_inputs())
+            inputs = module.get_inputs()
+            result = model(*inputs)
+    except Exception:  # a problem may do what meta tensors cannot; then its size is unknown, not an error
+        return None
+    tensors = [*(value for value in inputs if isinstance(value, torch.Tensor)), *tensors_of(result)]
+    count = sum(tensor.numel() for tensor in tensors)
+    return Size(count + sum(parameter.numel() for parameter in model.parameters()))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of memory that are free for use where a device's tensors lie."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
+
+
+def spare_memory(device: torch.device) -> int:
+    """Bytes that this process may still allocate by torch: free memory, and what torch keeps of tensors given back."""
+    kept = 0
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free_memory(device) + kept
+
+
+def why_not(size: Size | None, available: int) -> str | None:
+    """Why a case is left out by default on the CPU, None where it is not."""
+    if size is None:
+        return None
+    if size.elements > MAX_ELEMENTS:
+        return f"{size.elements:,} elements, more than the emulator handles in seconds ({MAX_ELEMENTS:,})"
+    if size.peak_bytes > available // 2:
+        return f"about {size.peak_bytes / 2**30:.1f} GiB at its peak, more than half of the free memory"
+    return None
+
+
+def check_room(problem: Problem, case: str, constants: dict[str, Any]) -> str | None:
+    """Estimates what judging a case on the CPU takes, before anything of its size is allocated.
+
+    Args:
+        problem: The problem.
+        case: The case's name, for the message.
+        constants: The constants that it replaces.
+
+    Returns:
+        A warning for a case beyond what the emulator handles in seconds, or beyond half of the free memory; None for
+        other cases, and for one whose size is unknown.
+
+    Raises:
+        ProblemError: There is no room for the case, or the problem's body raised.
+    """
+    size, available = size_of(problem, constants), available_memory()
+    if size is None or why_not(size, available) is None:
+        return None
+    words = f"{problem.name}: case {case!r} has {size.elements:,} elements; judging one candidate needs about"
+    free = f"of which {size_text(available)} are free"
+    if size.device_bytes > available:  # what remains where the reference is evaluated in small pieces
+        raise ProblemError(
+            f"{words} {size_text(size.peak_bytes)} of memory, {free}, and at least {size_text(size.device_bytes)}: set "
+            "smaller constants with --set, or judge on a GPU with --device cuda"
+        )
+    seconds = SECONDS_PER_MILLION * size.elements / 1e6
+    time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    return (
+        f"{words} {size_text(size.peak_bytes)} of memory, {free}, and at least {time} on the emulator: set "
+        "smaller constants with --set, raise --timeout, or judge on a GPU with --device cuda"
+    )
+
+
+def shortage(problem: Problem, case: str, constants: dict[str, Any], device: torch.device, error: Exception) -> str:
+    """What a case would have needed of a GPU's memory, and what there is."""
+    size = size_of(problem, constants)
+    free, total = torch.cuda.mem_get_info(device)
+    needed = f"about {size.device_bytes / 2**30:.0f} GiB" if size is not None else "more than there is"
+    return (
+        f"case {case!r} needs {needed} of device memory for inputs, outputs, gradients and references; "
+        f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
+    )

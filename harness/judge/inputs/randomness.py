@@ -1,0 +1,143 @@
+"""Random numbers in a reference's forward: whether anything depends on them, and the same ones in float64.
+
+A candidate cannot draw the numbers that the reference draws, unless the problem says that it is to: then both run under
+the same state of torch's generator. A dropout in float64 draws another mask than one in float32, though. So what the
+eager forward draws is kept, and given again, cast, where the exact one draws.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from harness.aten.dispatching import DispatchMode
+from harness.errors import ProblemError
+from harness.judge.inputs.draws import generators
+
+#: So many times what two runs under one seed differ by is no longer the order of sums.
+BEYOND_ROUNDING = 8
+#: Operators whose results are drawn and nothing else: no gradient goes through them, and they may be cast.
+_DRAWS = frozenset(
+    (
+        *("bernoulli", "binomial", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal"),
+        *("poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm"),
+        "uniform",
+    )
+)
+_DROPOUT = "native_dropout"
+REMEDY = (
+    "put the model into evaluation mode (TRAINING = False), give it its random numbers as an input, or declare "
+    "RANDOMNESS = 'same-generator', where a candidate is to draw the same numbers by the same calls of torch"
+)
+
+
+class States(NamedTuple):
+    """The states of all generators that a forward may draw from."""
+
+    torch: list[torch.Tensor]
+    python: object
+
+
+class Drawn(NamedTuple):
+    """What an operator drew: its name, and the numbers (the mask of a dropout)."""
+
+    operator: str
+    numbers: torch.Tensor
+
+
+def states() -> States:
+    """The states as they are now."""
+    return States([generator.get_state() for generator in generators()], random.getstate())
+
+
+def drawn_since(before: States) -> frozenset[str]:
+    """From which generators something was drawn: ``torch``, Python's ``random``."""
+    now = states()
+    found = set()
+    if len(before.torch) != len(now.torch) or not all(map(torch.equal, before.torch, now.torch)):
+        found.add("torch")
+    if before.python != now.python:
+        found.add("random")
+    return frozenset(found)
+
+
+def distance(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
+    """The largest difference of elements of two runs' tensors; infinite where their shapes differ."""
+    largest = 0.0
+    for one, other in zip(first, second, strict=True):
+        if one.shape != other.shape:
+            return float("inf")
+        mine, theirs = one.detach().to(torch.float64), other.detach().to(torch.float64)
+        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+        apart = torch.where(same, 0.0, (mine - theirs).abs()).nan_to_num(float("inf"))
+        largest = max(largest, float(apart.max()) if apart.numel() else 0.0)
+    return largest
+
+
+class Recording(DispatchMode):  # type: ignore[no-untyped-call]
+    """A block whose random numbers are kept.
+
+    Attributes:
+        kept: Them, in order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Drawn] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = _random_operator(func)
+        if name:
+            numbers = result[1] if name == _DROPOUT else result
+            if name != _DROPOUT and not (name.removesuffix("_") in _DRAWS and isinstance(numbers, torch.Tensor)):
+                raise ProblemError(
+                    f"the reference draws random numbers inside of torch's operator {name}, from which they cannot be "
+                    f"had for the evaluation in float64: {REMEDY}"
+                )
+            self.kept.append(Drawn(name, numbers.detach().clone()))
+        return result
+
+
+class Replaying(DispatchMode):  # type: ignore[no-untyped-call]
+    """A block that gets random numbers that were kept; floating ones in another dtype.
+
+    Args:
+        kept: What ``Recording`` kept of the same forward.
+        dtype: The dtype.
+    """
+
+    def __init__(self, kept: Sequence[Drawn], dtype: torch.dtype):
+        super().__init__()
+        self._left = list(reversed(kept))
+        self._dtype = dtype
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = _random_operator(func)
+        if not name:
+            return func(*args, **(kwargs or {}))
+        drawn = self._left.pop() if self._left else None
+        if drawn is None or drawn.operator != name:
+            raise ProblemError(f"the reference draws other random numbers in float64 than as it is written ({name})")
+        if name == _DROPOUT:
+            values, share = args[0], args[1]
+            kept_share = 1 - share if args[2] in (None, True) else 1.0
+            return values * drawn.numbers * (1 / kept_share if kept_share else 0.0), drawn.numbers.clone()
+        if name.endswith("_"):
+            return args[0].copy_(drawn.numbers)
+        return drawn.numbers.to(self._dtype) if drawn.numbers.is_floating_point() else drawn.numbers.clone()
+
+
+def _random_operator(func: Any) -> str:
+    """The name of an operator that draws from a generator, empty for all others."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return ""
+    name: str = func._schema.name.partition("::")[2]
+    return name

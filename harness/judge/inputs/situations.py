@@ -1,0 +1,126 @@
+"""Ways in which the trials call a candidate: the situations that a training loop or a server puts a module into.
+
+Each is a use that the problem's own model supports, so a candidate that is wrong in one of them fails the trial. They
+cost no trial of their own. What lies outside the problem's own inputs is looked at in ``judge.robustness``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from harness.judge.inputs.draws import derive_seed
+from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE
+
+#: GradScaler of ``torch.amp`` begins with this factor. A power of two changes no rounding.
+LOSS_SCALE = 2.0**16
+#: Dtypes of outputs that bear the factor and its inverse: those of float32's exponent range or more.
+_WIDE = (torch.float32, torch.float64, torch.bfloat16)
+#: RMS of a gradient that bears them, with room for what is computed on the way to it.
+_SIZES = (2.0**-80, 2.0**80)
+#: The cotangent whose elements are all the same; ``out.sum().backward()`` gives it expanded, with stride 0.
+CONSTANT = "ones"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How one trial calls the candidate.
+
+    Attributes:
+        frozen: Leaves of the reference that need no gradient, by name.
+        scale: Factor of the constant cotangent. What comes back is divided by it before it is compared.
+        aside: Which instance is called on other values before the result is read (see ``Forward.aside``).
+        aside_calls: How many times.
+        calls: How many times the candidate is called before a result is read.
+        without_gradients: Whether the calls run under ``torch.no_grad()``.
+    """
+
+    frozen: tuple[str, ...] = ()
+    scale: float = 1.0
+    aside: str = ""
+    aside_calls: int = 1
+    calls: int = 1
+    without_gradients: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the message of a candidate that fails in such a trial."""
+        told = []
+        if self.frozen:
+            told.append(
+                f"in this trial {', '.join(self.frozen)} had requires_grad=False, as a first layer's input or a frozen "
+                "parameter has"
+            )
+        if self.aside == SAME_INSTANCE:
+            told.append(
+                f"in this trial forward ran {_more(self.aside_calls)}, on other values, before its result was read: if "
+                "only this trial fails, a result or what backward needs lies in memory that calls share"
+            )
+        if self.aside == ANOTHER_INSTANCE:
+            told.append(
+                "in this trial a second instance of ModelNew ran before the first one's result was read: if only this "
+                "trial fails, instances share memory that belongs to one of them"
+            )
+        if self.without_gradients:
+            told.append("in this trial forward ran under torch.no_grad()")
+        if self.calls > 1:
+            told.append(f"this is the result of the last of {self.calls} calls in a row")
+        return tuple(told)
+
+    def notes_on(self, cotangents: Collection[str]) -> tuple[str, ...]:
+        """``notes``, and sentences on the cotangents under which gradients are wrong."""
+        if CONSTANT not in cotangents:
+            return self.notes
+        factor = "" if self.scale == 1 else f", times {self.scale:g} as loss scaling makes it"
+        return (
+            *self.notes,
+            f"the cotangent {CONSTANT!r} is one element expanded to the output's shape (stride 0), as "
+            f"out.sum().backward() gives it{factor}: call .contiguous() before a kernel reads it by its pointer",
+        )
+
+
+def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears_scale: bool, secret: str) -> Usage:
+    """How an ordinary trial calls the candidate.
+
+    Args:
+        trial: The trial's number.
+        inputs: The inputs that the reference differentiates, by name.
+        parameters: The parameters that it differentiates.
+        bears_scale: Whether the constant cotangent may be scaled (see ``bears_scale``).
+        secret: What the choice of frozen leaves derives from.
+    """
+    match trial:
+        case 1:
+            frozen = tuple(inputs) if parameters else _some(inputs, secret)
+            return Usage(frozen, LOSS_SCALE if bears_scale else 1.0)
+        case 2:
+            return Usage((), 1 / LOSS_SCALE if bears_scale else 1.0, SAME_INSTANCE)
+        case 3:
+            frozen = tuple(parameters) if inputs and len(parameters) == 1 else _some(parameters, secret)
+            return Usage(frozen, aside=ANOTHER_INSTANCE)
+        case _:
+            return Usage()
+
+
+def bears_scale(dtypes: Collection[torch.dtype], sizes: Collection[float]) -> bool:
+    """Whether a cotangent may be multiplied by ``LOSS_SCALE`` and its inverse without a loss of digits.
+
+    Args:
+        dtypes: The outputs' dtypes.
+        sizes: The RMS of each gradient under that cotangent.
+    """
+    least, most = _SIZES
+    return all(dtype in _WIDE for dtype in dtypes) and all(not size or least <= size <= most for size in sizes)
+
+
+def _more(count: int) -> str:
+    return "once more" if count == 1 else f"{count} times more"
+
+
+def _some(names: Sequence[str], secret: str) -> tuple[str, ...]:
+    """Half of the names, rounded down, at random."""
+    chosen = set(random.Random(derive_seed(secret, "frozen", *names)).sample(list(names), len(names) // 2))
+    return tuple(name for name in names if name in chosen)

@@ -1,0 +1,99 @@
+"""The disk while a candidate runs: what lies in its folder, and what is left for others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.judge.process.pacing import Paced
+from harness.system.memory import size_text
+
+#: An honest build takes some hundred MB and a few hundred files.
+MAX_FOLDER_BYTES = 4 << 30
+MAX_FOLDER_ENTRIES = 100_000
+MAX_FOLDER_DEPTH = 64
+MIN_FREE_BYTES = 64 << 20
+#: Seconds between two looks.
+_INTERVAL_S = 1.0
+
+
+class DiskWatch:
+    """Looks after a worker's folder and the disk that it lies on.
+
+    Sizes are apparent ones. What is open and has no name any more is not seen, nor what is locked away from the judge's
+    user: these show in the free space alone.
+
+    Args:
+        folder: The worker's folder.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._paced = Paced(self._look, _INTERVAL_S)
+
+    def fault(self) -> str:
+        """What is wrong, and what to do; empty where nothing is, or where the last look was a moment ago."""
+        return self._paced.fault()
+
+    def shortage(self) -> str:
+        """Why nothing can be judged on this disk, empty where there is room."""
+        free = _free_bytes(self._folder)
+        if free is None or free >= MIN_FREE_BYTES:
+            return ""
+        place = self._folder.parent
+        return f"the disk of {place} is full ({size_text(free)} free): make room, or set TMPDIR to another folder"
+
+    def _look(self) -> str:
+        free = _free_bytes(self._folder)
+        if free is not None and free < MIN_FREE_BYTES:
+            return (
+                f"the disk of {self._folder.parent} is full: less than {size_text(MIN_FREE_BYTES)} were left while the "
+                "candidate ran; let it write less, or make room where others filled it"
+            )
+        total_bytes = 0
+        for number, size in enumerate(_sizes(str(self._folder)), 1):
+            if size is None:
+                return f"its folder has grown deeper than {MAX_FOLDER_DEPTH} folders; nest less"
+            total_bytes += size
+            if number > MAX_FOLDER_ENTRIES:
+                return f"its folder has grown beyond {MAX_FOLDER_ENTRIES} files; write fewer, and remove what is used"
+            if total_bytes > MAX_FOLDER_BYTES:
+                bound = size_text(MAX_FOLDER_BYTES)
+                return f"its folder has grown beyond {bound}; write less, and remove what is used"
+        return ""
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """Bytes that a user may still write on a folder's disk; None where that cannot be told."""
+    try:
+        system = os.statvfs(folder)
+    except OSError:
+        return None
+    return system.f_bavail * system.f_frsize if system.f_blocks else None
+
+
+def _sizes(folder: str, parent: int | None = None, depth: int = 0) -> Iterator[int | None]:
+    """The size of everything in a folder, in bytes; None for a folder that lies too deep to look into.
+
+    Goes by descriptors and follows no link. What vanishes meanwhile, or is locked away, is left out.
+    """
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError:
+        return
+    try:
+        with os.scandir(opened) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    yield status.st_size
+                    if not stat.S_ISDIR(status.st_mode):
+                        continue
+                    if depth == MAX_FOLDER_DEPTH:
+                        yield None
+                    yield from _sizes(entry.name, opened, depth + 1)
+    finally:
+        os.close(opened)

@@ -1,0 +1,148 @@
+"""What the emulator reports of a candidate's kernels, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.judge.process.handle import CandidateStopped
+from harness.records.record import Finding, Status
+from harness.records.rules import PROTOCOL
+from harness.system.text import shortened
+from harness.wire.messages import Failed, Reply, Report
+
+#: A worker cuts its messages itself; a candidate may speak in its place.
+MAX_MESSAGE_CHARACTERS = 10_000
+#: The most faults of a candidate that are told, and characters of each part of one.
+MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
+#: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
+_ERROR_KINDS = frozenset({"launch", "assert", "trap"})
+#: Faults behind which a checked launch goes on, so that the outputs are judged as well.
+_LASTING_KINDS = frozenset({"race", "out-of-bounds", "uninitialised", "overflow"})
+_FAILED_STATUS = {
+    "build": Status.BUILD_ERROR,
+    "unsupported": Status.UNSUPPORTED,
+    "load": Status.LOAD_ERROR,
+    "runtime": Status.RUNTIME_ERROR,
+    "memory": Status.OUT_OF_MEMORY,
+    "no_gradient": Status.NO_GRADIENT,
+}
+
+
+@dataclass
+class Faults:
+    """The faults that were reported while a case is judged.
+
+    In the fast mode the first one ends the candidate. In the checking mode those that let a launch go on are kept
+    while its outputs are judged, and decide at the end.
+
+    Attributes:
+        is_checked: Whether this is the checking mode.
+        kept: What was found.
+        suspicions: What is a fault only if the result depends on it.
+    """
+
+    is_checked: bool = False
+    kept: list[Finding] = field(default_factory=list)
+    suspicions: list[Finding] = field(default_factory=list)
+
+    def take(self, reports: Sequence[Report]) -> None:
+        """Take in what a reply reports.
+
+        Raises:
+            CandidateStopped: ``UNSAFE`` for a fault, ``RUNTIME_ERROR`` for a CUDA error that the candidate ignored.
+        """
+        reports = reports[:MAX_REPORTS]
+        if self.is_checked:
+            self._keep(self.suspicions, [report for report in reports if report.is_suspicion])
+            reports = [report for report in reports if not report.is_suspicion]
+            self._keep(self.kept, [report for report in reports if report.kind in _LASTING_KINDS])
+            reports = [report for report in reports if report.kind not in _LASTING_KINDS]
+        if not reports:
+            return
+        faults = [report for report in reports if self.is_checked or report.kind not in _ERROR_KINDS]
+        first = findings((faults or reports)[:1])[0]
+        status = Status.UNSAFE if faults else Status.RUNTIME_ERROR
+        message = first.words if faults else first.words.removeprefix(f"{first.kind}: ")
+        raise CandidateStopped(status, message, findings=findings(reports))
+
+    def confirm(self) -> None:
+        """The result depends on what was suspected; behind a known fault that may be a consequence."""
+        if not self.kept:
+            self._add(self.kept, self.suspicions)
+        self.suspicions.clear()
+
+    def verdict(self, status: Status, message: str) -> tuple[Status, str]:
+        """Status and message of an evaluation that came to these, with what was kept.
+
+        Args:
+            status: What outputs and gradients came to.
+            message: What was said of them.
+        """
+        if not self.kept:
+            return status, message
+        first, more = self.kept[0], len(self.kept) - 1
+        told = [first.words + (f" (and {more} more, see the findings)" if more else "")]
+        told.append("outputs and gradients are right all the same" if status is Status.PASSED else f"also {status}:")
+        return Status.UNSAFE, "\n".join(filter(None, (*told, message)))
+
+    def _keep(self, where: list[Finding], reports: Sequence[Report]) -> None:
+        self._add(where, findings(reports))
+
+    @staticmethod
+    def _add(where: list[Finding], found: Sequence[Finding]) -> None:
+        known = {_place(finding) for finding in where}
+        for finding in found:
+            if len(where) < MAX_REPORTS and _place(finding) not in known:
+                known.add(_place(finding))
+                where.append(finding)
+
+
+def _place(finding: Finding) -> tuple[Any, ...]:
+    """What tells a fault from another one: not the values at hand in the trial that showed it."""
+    lines = sorted(str(access.get("line")) for access in finding.accesses)
+    return (finding.kind, finding.kernel, finding.line, *lines) if finding.line else (finding.kind, finding.message)
+
+
+def stop_for(reply: Reply, faults: Faults) -> CandidateStopped:
+    """The end that a reply means which is not the one that was asked for.
+
+    Raises:
+        CandidateStopped: What the reply reports has ended the candidate.
+    """
+    if isinstance(reply, Failed):
+        faults.take(reply.reports)
+        status = _FAILED_STATUS.get(reply.kind, Status.RUNTIME_ERROR)
+        told = shortened(reply.message, MAX_MESSAGE_CHARACTERS)
+        message = told if reply.kind in ("build", "unsupported") else f"{shortened(reply.stage, 100)}: {told}"
+        return CandidateStopped(status, message, build_log=reply.log)
+    return CandidateStopped(
+        Status.CHEATED, f"the worker answered with {type(reply).__name__} out of turn", rule=PROTOCOL
+    )
+
+
+def findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
+    """The worker's reports as findings of a record, cut where no honest one would be longer."""
+    result = []
+    for report in reports[:MAX_REPORTS]:
+        try:
+            accesses = json.loads(report.accesses) if len(report.accesses) <= MAX_REPORT_CHARACTERS else []
+        except (ValueError, RecursionError):
+            accesses = []
+        kept = tuple(item for item in accesses if _is_access(item)) if isinstance(accesses, list) else ()
+        kind, kernel, remedy, message = (
+            shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
+            for text in (report.kind, report.kernel, report.remedy, report.message)
+        )
+        result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
+    return tuple(result)
+
+
+def _is_access(item: Any) -> bool:
+    """Whether this has the form of an access: an object of plain values and flat lists of such."""
+    if not isinstance(item, dict):
+        return False
+    inner = [one for value in item.values() for one in (value if isinstance(value, list) else [value])]
+    return not any(isinstance(one, list | dict) for one in inner)

@@ -1,0 +1,528 @@
+"""The judge's hold on a worker: start it, ask it, bound its time, end it with everything it started.
+
+The worker runs untrusted code and can only lose: whatever it does but answer in time with a message of the schema
+ends as a ``CandidateStopped`` with the status it deserves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from harness.errors import HarnessError
+from harness.judge.process.confining import copy_readable, readable_places
+from harness.judge.process.cut_log import CutLog
+from harness.judge.process.disk import DiskWatch
+from harness.judge.process.leftovers import (
+    adopted,
+    children_of,
+    descendants,
+    is_stopped,
+    processes_of,
+    processor_seconds,
+    sweep,
+)
+from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
+from harness.judge.process.zygote import Zygote, worker_environment
+from harness.records.record import Finding, Status
+from harness.records.rules import PROTOCOL
+from harness.system.interrupts import shielded
+from harness.system.processes import adopts_orphans, hide_memory
+from harness.system.scratch import ScratchFolder
+from harness.wire import channel
+from harness.wire.messages import (
+    REPLIES,
+    Building,
+    Command,
+    Go,
+    Load,
+    LoadReference,
+    Ready,
+    Reply,
+    SchemaError,
+    Time,
+    decode,
+    encode,
+)
+
+START_LIMIT_S = 120.0
+DRAIN_READS = 64
+SEND_LIMIT_S = 10
+#: Longest that a stopped process is waited for until it stands still.
+STOP_LIMIT_S = 0.05
+#: Longest that a killed process is waited for; one that a driver holds may take for ever.
+END_LIMIT_S = 30
+
+
+class CandidateStopped(Exception):
+    """The candidate's run is over and did not pass.
+
+    Attributes:
+        status: How it ended.
+        message: What to tell the user.
+        rule: The integrity rule, for ``CHEATED``.
+        findings: Faults with their places.
+        build_log: The compiler's full output.
+    """
+
+    def __init__(
+        self,
+        status: Status,
+        message: str,
+        *,
+        rule: str | None = None,
+        findings: tuple[Finding, ...] = (),
+        build_log: str = "",
+    ):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.rule = rule
+        self.findings = findings
+        self.build_log = build_log
+
+
+class Limits(NamedTuple):
+    """Seconds that a candidate may run on one case, and that all its builds may take."""
+
+    run_s: float
+    build_s: float
+
+
+def end_adopted() -> None:
+    """End what workers and lanes that have ended have left to this process."""
+    with Zygote.births:
+        sweep(lambda: adopted(Zygote.living))
+
+
+@dataclass
+class Clock:
+    """Seconds a candidate may still use, build and run apart.
+
+    Attributes:
+        run_limit_s: Limit of running on one case.
+        build_limit_s: Limit of all builds of the candidate.
+        run_s: Used for running so far.
+        build_s: Used for building so far.
+    """
+
+    run_limit_s: float
+    build_limit_s: float
+    run_s: float = 0.0
+    build_s: float = 0.0
+
+    def left(self, building: bool) -> float:
+        """Seconds left on one of the two."""
+        return self.build_limit_s - self.build_s if building else self.run_limit_s - self.run_s
+
+    def spend(self, building: bool, seconds: float) -> None:
+        """Book seconds on one of the two."""
+        if building:
+            self.build_s += seconds
+        else:
+            self.run_s += seconds
+
+
+class Waited:
+    """Counts the seconds that this process's main thread spends on waiting for workers; used as a context."""
+
+    def __init__(self) -> None:
+        self._passed_s = 0.0
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._passed_s, self._since = self.seconds(), None
+
+    def seconds(self) -> float:
+        """The seconds so far, those of a wait that goes on included."""
+        since = self._since
+        return self._passed_s + (time.monotonic() - since if since is not None else 0.0)
+
+
+class WorkerHandle:
+    """A worker process for one candidate.
+
+    Args:
+        device: ``cpu`` or ``cuda:N``.
+        libraries: The emulator's runtime libraries, by name.
+        memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
+        confined: Whether it is to be confined; a trusted one need not be.
+        environment: Variables that it gets beside those that every worker gets.
+        zygote: What it is forked of.
+        builds_for: The compute capability of the GPU that it only builds for; None where it runs what it builds.
+
+    Attributes:
+        confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
+        living: As of ``Zygote``.
+        waited: The time that this process waits for all its workers.
+    """
+
+    living: ClassVar[set[int]] = Zygote.living
+    waited: ClassVar[Waited] = Waited()
+
+    def __init__(
+        self,
+        device: str,
+        libraries: dict[str, str],
+        memory_bytes: int | None,
+        confined: bool,
+        environment: Mapping[str, str],
+        zygote: Zygote,
+        builds_for: tuple[int, int] | None = None,
+    ):
+        self.is_closed = False
+        self.confinement: dict[str, str] = {}
+        self._judge_memory = hide_memory() if confined else ""
+        self._scratch = ScratchFolder("harness-worker-")
+        self.folder = self._scratch.path
+        self._disk = DiskWatch(self.folder) if confined else None
+        self._memory: MemoryWatch | None = None
+        self._memory_bytes = memory_bytes if confined and sys.platform == "linux" else None
+        self.build_folder = self.folder / "build"
+        self.build_folder.mkdir()
+        own_libraries = self._copied(libraries)
+        self.log = CutLog()
+        self.built: dict[str, str] = {}
+        self._used_s = 0.0
+        self._stood_s, self._stands_since = 0.0, 0.0
+        self._children: list[int] = []
+        self._channel, theirs = socket.socketpair()
+        limit = struct.pack("@ll", SEND_LIMIT_S, 0)  # a worker that stops reading must not stop the judge
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        log_read, log_write = os.pipe()
+        os.set_blocking(log_read, False)
+        self._log_fd: int | None = log_read
+        try:
+            self._process = zygote.fork(theirs, log_write)
+        except HarnessError:
+            self._channel.close()
+            os.close(log_read)
+            self._scratch.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(log_write)
+        self.living.add(self._process.pid)
+        settings = {
+            "device": device,
+            "libraries": own_libraries,
+            "memory_bytes": memory_bytes,
+            "folder": str(self.folder),
+            "build_folder": str(self.build_folder),
+            "parent": os.getpid(),
+            "zygote": zygote.pid or os.getpid(),
+            "readable": readable_places() if confined else None,
+            "builds_for": builds_for,
+            "environment": {**worker_environment(self.folder), **environment},
+        }
+        with contextlib.suppress(channel.ChannelClosed):  # that shows when it is to be ready
+            channel.send(self._channel, json.dumps(settings).encode())
+        self._reader = channel.FrameReader(self._channel)
+
+    def _copied(self, libraries: dict[str, str]) -> dict[str, str]:
+        """The emulator's libraries where the worker may read.
+
+        Raises:
+            HarnessError: One cannot be copied; the folder is gone then.
+        """
+        own = {}
+        for name, library in libraries.items():
+            own[name] = str(self.folder / Path(library).name)
+            try:
+                copy_readable(Path(library), Path(own[name]))
+            except OSError as error:
+                self._scratch.close()
+                raise HarnessError(f"cannot start a worker process: {library}: {error.strerror}") from None
+        return own
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process has."""
+        return self._process.poll() is not None
+
+    def start(self) -> None:
+        """Wait until the worker is ready; nothing where it has been waited for.
+
+        Raises:
+            HarnessError: It does not start, or has no room on the disk.
+        """
+        if self.confinement:
+            return
+        shortage = self._disk.shortage() if self._disk is not None else ""
+        if shortage:
+            raise HarnessError(shortage)
+        try:
+            with self.waited:
+                reply = self._next(Clock(START_LIMIT_S, 0.0), "starting")
+        except CandidateStopped as error:
+            raise HarnessError(f"the worker process did not start: {error.message}\n{self.log.text()}") from None
+        if not isinstance(reply, Ready):
+            raise HarnessError(f"the worker process did not start: it sent {type(reply).__name__}")
+        self.confinement = {**dict(reply.confined), "judge_memory": self._judge_memory}
+        if self._memory_bytes is not None:
+            self._memory = MemoryWatch(self._process.pid, self._memory_bytes)
+
+    def check_confined(self) -> None:
+        """Verify that every layer of the confinement holds.
+
+        Raises:
+            HarnessError: One is missing; the message says which, and why.
+        """
+        missing = "; ".join(f"{layer}: {why}" for layer, why in self.confinement.items() if why)
+        if missing:
+            raise HarnessError(f"--require-confinement: the candidate was not run, not all layers hold: {missing}")
+
+    def request(self, command: Command, clock: Clock, stage: str, descriptor: int | None = None) -> Reply:
+        """Send a command and wait for its reply.
+
+        Args:
+            command: What to do.
+            clock: The seconds left; what is used is booked on it.
+            stage: What the candidate is doing, for messages: ``forward``.
+            descriptor: A file descriptor to send along.
+
+        Raises:
+            CandidateStopped: The worker died, ran out of time, filled the disk, or sent something else than a message.
+        """
+        if isinstance(command, Load):
+            command = self._brought_in(command)
+        elif isinstance(command, LoadReference):
+            command = replace(command, problem=self._speakable(command.problem))
+        if not isinstance(command, Time | Go):  # a look takes a moment, and these the judge's clock times
+            self._check_resources()
+        self._check_unasked()
+        with self.waited:
+            started = time.monotonic()
+            try:
+                # A worker that died, or does not read, shows when its reply is awaited.
+                with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
+                    channel.send(self._channel, encode(command), descriptor, SEND_LIMIT_S)
+            except channel.FrameError as error:
+                words = f"the names of its parameters and buffers are too long for a command: {error}"
+                raise CandidateStopped(Status.LOAD_ERROR, words) from None
+            clock.spend(False, time.monotonic() - started)
+            return self._next(clock, stage)
+
+    def pause(self) -> None:
+        """Stop the worker's process group, and what it has started elsewhere, where they stand, until ``resume``."""
+        self._children = children_of(self._process.pid)
+        self._stands_since = time.monotonic()
+        self._signal(signal.SIGSTOP)
+        patience = time.monotonic() + STOP_LIMIT_S
+        while not is_stopped(self._process.pid) and time.monotonic() < patience:
+            time.sleep(STOP_LIMIT_S / 200)  # a signal arrives when its thread is next scheduled
+        self._used_s = processor_seconds(self._process.pid)
+
+    def used_since_pause_s(self) -> float:
+        """Seconds of processors that the worker used since it was stopped; 0 where the kernel does not say."""
+        return processor_seconds(self._process.pid) - self._used_s
+
+    def resume(self) -> None:
+        """Let it go on; nothing where it does already, or has ended."""
+        self._signal(signal.SIGCONT)
+        self._stood_s, self._stands_since = self._stood_still_s(), 0.0
+
+    def _stood_still_s(self) -> float:
+        """Seconds that it has been stopped for so far, which are on no clock of its."""
+        since = self._stands_since
+        return self._stood_s + (time.monotonic() - since if since else 0.0)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_closed:
+            return
+        for process in self._children:  # first: one of them might wake the others
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, number)
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):  # it has ended, or has no group yet
+            self._process.send_signal(number)
+
+    def said(self) -> str:
+        """What it has printed so far, cut in the middle when long."""
+        self._drain()
+        return self.log.text()
+
+    def stop(self) -> None:
+        """End the worker's processes now; what waits for it in another thread sees that, and closes it."""
+        self._signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the worker and everything it started, and remove its folder."""
+        with shielded():
+            if self.is_closed:
+                return
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGSTOP)
+                sweep(lambda: descendants(self._process.pid))
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.send_signal(signal.SIGKILL)  # where it has no group yet
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_LIMIT_S)
+            self.living.discard(self._process.pid)
+            if adopts_orphans():  # a program that judges, and has no daemons of its own
+                end_adopted()
+            sweep(lambda: processes_of(self.folder))
+            self._drain()
+            self._channel.close()
+            if self._log_fd is not None:
+                os.close(self._log_fd)
+                self._log_fd = None
+            self._scratch.close()
+            self.is_closed = True
+
+    def _brought_in(self, command: Load) -> Load:
+        """The command with copies in the worker's own folder: it can read neither the solution's folder nor the cache.
+
+        Raises:
+            HarnessError: They cannot be made.
+        """
+        solution = Path(command.solution)
+        own = self.folder / "solution" / (solution.name if solution.name.isprintable() else "solution.py")
+        libraries = {key: self.folder / "cached" / f"{key}.so" for key in command.cached}
+        try:
+            copy_readable(solution, own)
+            for key, path in libraries.items():
+                with contextlib.suppress(FileNotFoundError):  # the cache was cleared: it is built again
+                    copy_readable(Path(command.cached[key]), path)
+        except OSError as error:
+            raise HarnessError(f"cannot copy {solution} for the worker: {error.strerror}") from None
+        return replace(command, solution=str(own), cached={key: str(path) for key, path in libraries.items()})
+
+    def _speakable(self, path: str) -> str:
+        """A path as it can be told in a message: for a name that is no UTF-8, that of a link to it."""
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            link = self.folder / "named.py"
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
+            return str(link)
+        return path
+
+    def _next(self, clock: Clock, stage: str) -> Reply:
+        building = False
+        while True:
+            if clock.left(building) <= 0:
+                limit = clock.build_limit_s if building else clock.run_limit_s
+                doing, option = ("building", "--build-timeout") if building else (stage, "--timeout")
+                raise CandidateStopped(Status.TIMEOUT, f"still {doing} after {limit:g} s ({option}); it was stopped")
+            started, stood_s = time.monotonic(), self._stood_still_s()
+            message = self._wait(clock.left(building))
+            clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
+            if isinstance(message, Building):
+                building = message.event == "begin"
+                self._check_resources()  # who sends without a pause would not be looked after else
+            elif message is not None:
+                self.built.update(getattr(message, "built", {}))
+                return message
+
+    def _wait(self, seconds: float) -> Reply | None:
+        """The next message; None when the time is up or only output has arrived."""
+        try:
+            frame = self._reader.take()
+            if frame is None:
+                watched: list[int | socket.socket] = [self._channel]
+                if self._log_fd is not None:
+                    watched.append(self._log_fd)
+                ready, _, _ = select.select(watched, [], [], max(0.0, min(seconds, INTERVAL_S)))
+                if self._log_fd in ready:
+                    self._drain()
+                if self._channel in ready:
+                    self._reader.feed()
+                elif self._process.poll() is not None:  # a child of its may hold the channel open
+                    raise channel.ChannelClosed("exited")
+                frame = self._reader.take()
+            if frame is None:
+                self._check_resources()
+                return None
+            reply: Reply = decode(frame, REPLIES)
+            if self._process.poll() is not None:  # somebody else answers in its place, whom nothing here gets hold of
+                raise channel.ChannelClosed("exited")
+            return reply
+        except channel.ChannelClosed:
+            raise self._death() from None
+        except (channel.FrameError, SchemaError) as error:
+            raise self._unknown(error) from None
+
+    def _check_unasked(self) -> None:
+        """Verify that no reply is there yet: one that comes before its command would end a timed call before its work.
+
+        Raises:
+            CandidateStopped: One is, or something that is no message.
+        """
+        try:
+            with contextlib.suppress(channel.ChannelClosed):  # that shows when a reply is awaited
+                self._reader.feed()
+            while (frame := self._reader.take()) is not None:
+                message = decode(frame, REPLIES)
+                if not isinstance(message, Building):  # a thread of the candidate's may build at any time
+                    words = f"the worker answered with {type(message).__name__} before it was asked"
+                    raise CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
+        except (channel.FrameError, SchemaError) as error:
+            raise self._unknown(error) from None
+
+    @staticmethod
+    def _unknown(error: Exception) -> CandidateStopped:
+        words = f"the worker sent what the protocol does not know: {error}"
+        return CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
+
+    def _check_resources(self) -> None:
+        """Verifies that the candidate leaves room on the disk and in memory for others.
+
+        Raises:
+            CandidateStopped: It does not.
+        """
+        for watch, status in ((self._disk, Status.RUNTIME_ERROR), (self._memory, Status.OUT_OF_MEMORY)):
+            if fault := watch.fault() if watch is not None else "":
+                self.stop()
+                raise CandidateStopped(status, f"{fault}; it was stopped")
+
+    def _death(self) -> CandidateStopped:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return CandidateStopped(Status.CHEATED, "the candidate closed the worker's channel", rule=PROTOCOL)
+        self._drain()
+        if code < 0:
+            known = {number.value: number.name for number in signal.Signals}
+            name = known.get(-code, str(-code))
+            hint = " (the system may have run out of memory)" if name == "SIGKILL" else ""
+            return CandidateStopped(Status.CRASHED, f"the process was ended by signal {name}{hint}")
+        return CandidateStopped(
+            Status.CRASHED, f"the process ended itself with exit code {code} while the candidate ran"
+        )
+
+    def _drain(self) -> None:
+        """Take in what was printed; a bounded amount, so that an endless printer cannot outrun the clock."""
+        for _ in range(DRAIN_READS):
+            if self._log_fd is None:
+                return
+            try:
+                data = os.read(self._log_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                os.close(self._log_fd)
+                self._log_fd = None
+                return
+            self.log.add(data)

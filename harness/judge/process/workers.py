@@ -1,0 +1,120 @@
+"""Workers of one kind: whatever needs a fresh one takes it here."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from harness.errors import HarnessError
+from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.zygote import Zygote
+from harness.system.interrupts import shielded
+from harness.system.memory import available_memory
+
+
+class Workers:
+    """Starts workers of one kind, each in a moment once there is a process that has imported torch.
+
+    Args:
+        device: ``cpu`` or ``cuda:N``.
+        libraries: The emulator's runtime libraries, by name.
+        memory_bytes: How much memory a candidate may allocate.
+        confined: Whether the workers are to be confined.
+        environment: Variables that they get beside those that every worker gets.
+        zygote: What they are forked of, and which is closed by whoever made it; one of their own by default.
+        builds_for: The compute capability of the GPU that they only build for; None where they run what they build.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        libraries: dict[str, str],
+        memory_bytes: int | None,
+        confined: bool = True,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        zygote: Zygote | None = None,
+        builds_for: tuple[int, int] | None = None,
+    ):
+        self.device = device
+        self._environment = environment
+        self._confined = confined
+        self._libraries = libraries
+        self._memory_bytes = memory_bytes
+        self._zygote = zygote or Zygote()
+        self.builds_for = builds_for
+        self._owns_zygote = zygote is None
+        self._lock = threading.Lock()
+        self._open: list[WorkerHandle] = []
+        self._next: WorkerHandle | None = None
+
+    @classmethod
+    def that_build(
+        cls, device: str, libraries: dict[str, str], capability: tuple[int, int] | None, zygote: Zygote | None = None
+    ) -> Workers:
+        """Workers that only build, and see no GPU.
+
+        Args:
+            device: What they build for: ``cpu`` or ``cuda:N``.
+            libraries: The emulator's runtime libraries, by name.
+            capability: The GPU's compute capability; None for the CPU.
+            zygote: What they are forked of; one of their own by default.
+        """
+        hidden = {"CUDA_VISIBLE_DEVICES": ""}
+        memory = available_memory() // 2
+        return cls(device, libraries, memory, environment=hidden, zygote=zygote, builds_for=capability)
+
+    def are_ready(self) -> bool:
+        """Whether ``take`` will not wait."""
+        return self._zygote.is_ready()
+
+    def take(self) -> WorkerHandle:
+        """A fresh worker, which the caller closes; it may still be starting.
+
+        Raises:
+            HarnessError: None can be started.
+        """
+        self._zygote.wait()  # seconds, in which an interrupt may come
+        with shielded(), self._lock:
+            worker, self._next = self._next, None
+            if worker is not None and worker.has_ended:
+                worker.close()
+            return self._start() if worker is None or worker.is_closed else worker
+
+    def start_next(self) -> None:
+        """Start the worker that the next ``take`` hands out, unless there is one; of a failure ``take`` will tell."""
+        if self.are_ready():
+            with contextlib.suppress(HarnessError), shielded(), self._lock:
+                if self._next is None:
+                    self._next = self._start()
+
+    def settle_next(self) -> None:
+        """Wait until the worker that ``start_next`` has started does nothing but wait; one that fails is ended."""
+        if self._next is not None:
+            try:
+                self._next.start()
+            except HarnessError:
+                self._next.close()
+
+    def _start(self) -> WorkerHandle:
+        self._open = [worker for worker in self._open if not worker.is_closed]
+        worker = WorkerHandle(
+            self.device,
+            self._libraries,
+            self._memory_bytes,
+            self._confined,
+            self._environment,
+            self._zygote,
+            self.builds_for,
+        )
+        self._open.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """End the workers whose takers did not come to closing them."""
+        for worker in self._open:
+            worker.close()
+        self._open, self._next = [], None
+        if self._owns_zygote:
+            self._zygote.close()

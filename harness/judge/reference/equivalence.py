@@ -1,0 +1,331 @@
+"""When is a tensor equivalent to its float64 reference?
+
+Errors are measured against ``exact`` in two norms, relative L2 and maximum over the RMS, over the whole tensor and
+over each slice of dimension 0. The budget follows eager PyTorch's own error, with a floor from the rounding unit of
+the precision class. docs/numerics.md derives the factors. Everything fails closed: a NaN never passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from harness.records.record import PrecisionClass
+
+L2_FACTOR = 8.0
+MAX_FACTOR = 16.0
+#: Eager runs on nudged inputs count at most so many times what the one on the inputs themselves errs by: there a nudge
+#: may have turned a branch, or a number that the model means exactly.
+NUDGED_FACTOR = 4.0
+
+
+class Floor(NamedTuple):
+    """The least budget of a class, in both norms; no unit."""
+
+    l2: float
+    maximum: float
+
+
+#: Budget floors. fp32 rounds at 2^-23; the lower classes at 2^-10 and 2^-7, where their own floor is one rounding.
+FLOORS = {
+    PrecisionClass.FP32: Floor(32 * 2.0**-23, 256 * 2.0**-23),
+    PrecisionClass.TEN_BIT: Floor(2.0**-10, 16 * 2.0**-10),
+    PrecisionClass.SEVEN_BIT: Floor(2.0**-7, 16 * 2.0**-7),
+}
+
+
+#: What ``--precision relaxed`` accepts instead, whatever eager errs by: the tolerances that torch's own tests have for
+#: float32 and for half precision, 1e-4 and 1e-2, in L2; sixteen times that in the maximum norm, as the floors above.
+RELAXED = {
+    PrecisionClass.FP32: Floor(1e-4, 16e-4),
+    PrecisionClass.TEN_BIT: Floor(1e-2, 16e-2),
+    PrecisionClass.SEVEN_BIT: Floor(1e-2, 16e-2),
+}
+
+
+class Errors(NamedTuple):
+    """Errors of one tensor: over all of it, and the worst slice's. NaN and infinity mean that it is wrong."""
+
+    l2: float
+    maximum: float
+    slice_l2: float
+    slice_maximum: float
+
+    def worst(self, other: Errors) -> Errors:
+        """The larger of each, NaN if either is NaN."""
+        return Errors(*(_larger(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
+
+    def at_most(self, factor: float, other: Errors) -> Errors:
+        """Each, but no more than so many times the other's."""
+        return Errors(*(min(mine, factor * theirs) for mine, theirs in zip(self, other, strict=True)))
+
+
+NO_ERROR = Errors(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Sums over each slice of dimension 0, on the CPU, so that a tensor may also be judged in pieces.
+
+    A tensor of fewer than two dimensions, or of slices of one element, is one slice: an element that cancellation left
+    small has no norm to be relative to, and is covered by the maximum norm.
+
+    Attributes:
+        squares: Sum of squares over each slice, float64 of shape (n,).
+        maximum: Largest magnitude in each slice, float64 of shape (n,); not finite where an element is not. Of a
+            reference's own magnitude nobody asks for it: NaN there.
+        elements: Elements in one slice.
+        by_slice: Whether slices are judged beside the whole.
+    """
+
+    squares: torch.Tensor
+    maximum: torch.Tensor
+    elements: int
+    by_slice: bool
+
+    @property
+    def rms(self) -> float:
+        """Root mean square over the whole tensor."""
+        total = self.elements * self.squares.numel()
+        return math.sqrt(float(self.squares.sum()) / total) if total else 0.0
+
+    @property
+    def slice_rms(self) -> torch.Tensor:
+        """Root mean square over each slice, shape (n,)."""
+        return (self.squares / max(self.elements, 1)).sqrt()
+
+    def rows(self, first: int, count: int) -> Slices:
+        """The sums of ``count`` slices from ``first`` on, or of all where it is one slice."""
+        piece = slice(first, first + count) if self.by_slice else slice(None)
+        return Slices(self.squares[piece], self.maximum[piece], self.elements, self.by_slice)
+
+    def larger(self, other: Slices) -> Slices:
+        """The larger sums of the two, slice by slice: a gradient is scaled by its largest RMS over cotangents."""
+        return Slices(
+            torch.maximum(self.squares, other.squares),
+            torch.maximum(self.maximum, other.maximum),
+            self.elements,
+            self.by_slice,
+        )
+
+
+def joined(parts: Sequence[Slices]) -> Slices:
+    """One tensor's sums from those of its pieces along dimension 0, in order."""
+    if not parts[0].by_slice:
+        squares = torch.stack([part.squares.sum() for part in parts]).sum().reshape(1)
+        maximum = torch.stack([part.maximum.max() for part in parts]).max().reshape(1)
+        return Slices(squares, maximum, sum(part.elements for part in parts), False)
+    return Slices(
+        torch.cat([part.squares for part in parts]),
+        torch.cat([part.maximum for part in parts]),
+        parts[0].elements,
+        parts[0].by_slice,
+    )
+
+
+def magnitude(exact: torch.Tensor) -> Slices:
+    """Sums over a float64 reference: the scale of errors. Its non-finite elements count as zero."""
+    rows, by_slice = _rows(exact)
+    squares = _squares(rows)
+    if not bool(torch.isfinite(squares).all()):
+        squares = _squares(_rows(torch.where(torch.isfinite(exact), exact, 0.0))[0])
+    return Slices(squares, torch.full_like(squares, math.nan), rows.shape[1], by_slice)
+
+
+def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
+    """Sums over ``received - exact``.
+
+    Args:
+        received: The tensor to judge, of the reference's shape, any floating dtype.
+        exact: The float64 reference.
+
+    Returns:
+        The sums; infinite in a slice where a non-finite element is not the reference's own.
+    """
+    # The difference is computed in float64; where float32 was judged, float32 holds it well enough, in half the room.
+    difference = torch.empty_like(exact, dtype=torch.promote_types(received.dtype, torch.float32))
+    sums = _slices(torch.sub(received, exact, out=difference))
+    if bool(torch.isfinite(sums.maximum).all()):
+        return sums
+    # Something is not finite, in the reference or in the tensor: the reference's own do not count as errors.
+    received = received.to(torch.float64)
+    same = torch.where(torch.isnan(exact), torch.isnan(received), received == exact)
+    error = torch.where(torch.isfinite(exact), received - exact, torch.where(same, 0.0, math.inf))
+    return _slices(torch.where(torch.isnan(error), math.inf, error))
+
+
+def beyond(error: Slices, explained: Slices) -> Slices:
+    """What is left of an error, slice by slice, when so much of it is explained; a non-finite part explains nothing."""
+
+    def less(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        return (whole - torch.where(part.isfinite(), part, 0.0)).clamp(min=0)
+
+    squares = less(error.squares.sqrt(), explained.squares.sqrt()).square()
+    return Slices(squares, less(error.maximum, explained.maximum), error.elements, error.by_slice)
+
+
+def _slices(tensor: torch.Tensor) -> Slices:
+    rows, by_slice = _rows(tensor)
+    if rows.shape[1] == 0:
+        zero = torch.zeros(rows.shape[0], dtype=torch.float64)
+        return Slices(zero, zero, 0, by_slice)
+    maximum = torch.linalg.vector_norm(rows, ord=math.inf, dim=1).to(torch.float64).cpu()
+    in_float32 = tensor.is_cuda and tensor.dtype is torch.float32 and sums_fit_float32(maximum, rows.shape[1])
+    return Slices(_squares(rows, in_float32), maximum, rows.shape[1], by_slice)
+
+
+def _rows(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """The slices as rows of a matrix, and whether there is more than one by the rule."""
+    by_slice = tensor.dim() >= 2 and tensor.numel() > tensor.shape[0]
+    return tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1), by_slice
+
+
+def _squares(rows: torch.Tensor, in_float32: bool = False) -> torch.Tensor:
+    """The sum of squares over each row, on the CPU."""
+    dtype = torch.float32 if in_float32 else torch.float64
+    norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=dtype)
+    return norms.to(torch.float64).square().cpu()
+
+
+def sums_fit_float32(maximum: torch.Tensor, elements: int) -> bool:
+    """Whether float32 holds sums of squares well: a GPU adds them up in a tree, so that only their range matters.
+
+    float64 would cost a copy of the whole tensor in it. Squares below 1e-38 are lost: all of them together are less
+    than 1e-6 of the largest one where that is at least ``elements`` * 1e-32.
+
+    Args:
+        maximum: Largest magnitude in each slice.
+        elements: Elements in a slice.
+    """
+    least, most = 1e-16 * math.sqrt(elements), 1e18 / math.sqrt(elements)
+    return bool(((maximum == 0) | ((maximum >= least) & (maximum <= most))).all())
+
+
+def relative(error: Slices, scale: Slices) -> Errors:
+    """Errors over their scale; infinite where the scale is zero and the error is not."""
+    whole_l2 = _ratio(error.rms, scale.rms)
+    whole_maximum = _ratio(float(error.maximum.max()), scale.rms)
+    if not error.by_slice:
+        return Errors(whole_l2, whole_maximum, 0.0, 0.0)
+    # A slice that the reference leaves at zero has no scale of its own: it is measured by the whole tensor's.
+    slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
+    return Errors(
+        whole_l2,
+        whole_maximum,
+        _worst_ratio(error.slice_rms, slice_rms),
+        _worst_ratio(error.maximum, slice_rms),
+    )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One tensor's errors against its budgets.
+
+    Attributes:
+        ok: All four errors within their budgets.
+        share: The largest error over its budget; above 1 fails.
+        l2_error, l2_budget: The L2 pair (whole or slice) with the larger share.
+        max_error, max_budget: The same for the maximum norm.
+    """
+
+    ok: bool
+    share: float
+    l2_error: float
+    l2_budget: float
+    max_error: float
+    max_budget: float
+
+
+def judge(errors: Errors, eager: Errors, floor: Floor, slice_floor: Floor | None = None) -> Verdict:
+    """Compare errors with ``max(factor * eager's error, floor)`` in each norm, whole and by slice.
+
+    Args:
+        errors: What is judged.
+        eager: Eager's errors.
+        floor: The least budget.
+        slice_floor: That of slices, where it is another.
+    """
+    of_slices = slice_floor or floor
+    l2 = _tightest((errors.l2, eager.l2), (errors.slice_l2, eager.slice_l2), L2_FACTOR, (floor.l2, of_slices.l2))
+    maximum = _tightest(
+        (errors.maximum, eager.maximum),
+        (errors.slice_maximum, eager.slice_maximum),
+        MAX_FACTOR,
+        (floor.maximum, of_slices.maximum),
+    )
+    ok = l2.error <= l2.budget and maximum.error <= maximum.budget
+    return Verdict(ok, _larger(l2.share, maximum.share), l2.error, l2.budget, maximum.error, maximum.budget)
+
+
+class _Pair(NamedTuple):
+    error: float
+    budget: float
+    share: float
+
+
+def _tightest(
+    whole: tuple[float, float], by_slice: tuple[float, float], factor: float, floors: tuple[float, float]
+) -> _Pair:
+    pairs = []
+    for (error, eager_error), floor in zip((whole, by_slice), floors, strict=True):
+        budget = _budget(factor, eager_error, floor)
+        pairs.append(_Pair(error, budget, error / budget if math.isfinite(error) else math.inf))
+    return pairs[0] if pairs[0].share >= pairs[1].share else pairs[1]
+
+
+class Allowance(NamedTuple):
+    """What the budgets leave one element, by slice: absolute, in the tensor's own unit, float64 of shape (n,).
+
+    Attributes:
+        maximum: The largest error that the maximum norm allows.
+        l2: The error that the L2 norm would allow if all of a slice's elements had it.
+    """
+
+    maximum: torch.Tensor
+    l2: torch.Tensor
+
+
+def allowed(scale: Slices, eager: Errors, floor: Floor, slice_floor: Floor | None = None) -> Allowance:
+    """What ``judge`` leaves one element under the same budgets.
+
+    Args:
+        scale: The reference's own sums.
+        eager: Eager's errors.
+        floor: The least budget.
+        slice_floor: That of slices, where it is another.
+    """
+    of_slices = slice_floor or floor
+    slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
+
+    def one(factor: float, whole: tuple[float, float], by_slice: tuple[float, float]) -> torch.Tensor:
+        limit = torch.full_like(slice_rms, _budget(factor, *whole) * scale.rms)
+        return torch.minimum(limit, _budget(factor, *by_slice) * slice_rms) if scale.by_slice else limit
+
+    return Allowance(
+        one(MAX_FACTOR, (eager.maximum, floor.maximum), (eager.slice_maximum, of_slices.maximum)),
+        one(L2_FACTOR, (eager.l2, floor.l2), (eager.slice_l2, of_slices.l2)),
+    )
+
+
+def _budget(factor: float, eager_error: float, floor: float) -> float:
+    # An eager run that is itself not finite gives no yardstick: the floor stays.
+    return max(factor * eager_error, floor) if math.isfinite(eager_error) else floor
+
+
+def _ratio(error: float, scale: float) -> float:
+    if error == 0:
+        return 0.0
+    return error / scale if scale > 0 else math.inf
+
+
+def _worst_ratio(errors: torch.Tensor, scales: torch.Tensor) -> float:
+    ratios = torch.where(errors > 0, errors / scales, torch.zeros_like(errors))
+    return float(ratios.max())
+
+
+def _larger(first: float, second: float) -> float:
+    return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)

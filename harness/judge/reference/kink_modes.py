@@ -1,0 +1,267 @@
+"""What is done at the kinks of a forward: look which there are, keep eager's operands, count, move.
+
+A watcher sits in a dispatch mode, and meets every operator that has a kink just before it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from harness.aten.dispatching import DispatchMode
+from harness.judge.inputs.draws import derive_seed
+from harness.judge.reference.branch_operators import Edge, edges_of
+from harness.judge.reference.equivalence import MAX_FACTOR
+
+#: How far past the edge an element is moved, as a part of its distance.
+OVERSHOOT = 2.0**-20
+
+
+class Bounds:
+    """How far rounding may take the operands of each kink, in the order in which the forward meets them.
+
+    Args:
+        floor: The least error to expect, over the RMS of a tensor.
+    """
+
+    def __init__(self, floor: float):
+        self._floor = floor
+        self._known: list[tuple[str, list[float]]] = []
+
+    def learn(self, name: str, edges: Sequence[Edge], eager: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Take the bounds of the next operator from what eager had in its place (nothing where it had another)."""
+        of_tensor: dict[int, float] = {}
+        for position, edge in enumerate(edges):
+            for number, exact in enumerate(edge.compared):
+                if id(exact) not in of_tensor:
+                    of_tensor[id(exact)] = self._bound(exact, eager[position][number] if eager else None)
+        self._known.append((name, [sum(of_tensor[id(exact)] for exact in edge.compared) for edge in edges]))
+
+    def of(self, place: int, name: str, edges: Sequence[Edge]) -> list[float]:
+        """The bound of each edge of the operator at a place; from the floor alone where another was there before."""
+        if place < len(self._known):
+            before, values = self._known[place]
+            if before == name and len(values) == len(edges):
+                return values
+        return [sum(self._bound(exact, None) for exact in edge.compared) for edge in edges]
+
+    def _bound(self, exact: torch.Tensor, eager: torch.Tensor | None) -> float:
+        if not exact.is_floating_point() or not exact.numel():
+            return 0.0
+        finite = exact.isfinite()
+        values = torch.where(finite, exact, 0.0)
+        floor = self._floor * float(torch.linalg.vector_norm(values)) / math.sqrt(exact.numel())
+        if eager is None:
+            return floor
+        error = torch.where(finite & eager.isfinite(), eager.to(exact.dtype) - values, 0.0)
+        largest = float(torch.linalg.vector_norm(error, ord=math.inf))
+        # What eager has to the bit was not computed: nobody rounds it.
+        return max(MAX_FACTOR * largest, floor) if largest else 0.0
+
+
+class Watcher:
+    """Meets the operators with a kink; this one only notices them.
+
+    Attributes:
+        found: Whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+        self._place = 0
+
+    def before(self, name: str, edges: list[Edge]) -> None:
+        """An operator with a kink is about to run."""
+        self.found = True
+        self.meet(self._place, name, edges)
+        self._place += 1
+
+    def meet(self, place: int, name: str, edges: list[Edge]) -> None:
+        """Do what there is to do at this operator, the ``place``-th of its forward."""
+
+    def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
+        """A tensor was cloned."""
+
+
+class Watching(DispatchMode):  # type: ignore[no-untyped-call]
+    """A block in which a watcher meets the operators with a kink.
+
+    Args:
+        watcher: The watcher.
+    """
+
+    def __init__(self, watcher: Watcher):
+        super().__init__()
+        self._watcher = watcher
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name, edges = edges_of(func, args, kwargs or {})
+        if edges:
+            self._watcher.before(name, edges)
+        result = func(*args, **(kwargs or {}))
+        if name == "clone":
+            self._watcher.copied(args[0], result)
+        return result
+
+
+class EagerOperands(Watcher):
+    """Keeps what eager compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[tuple[str, list[list[torch.Tensor]]]] = []
+
+    def meet(self, place: int, name: str, edges: list[Edge]) -> None:
+        """See the class."""
+        copies: dict[int, torch.Tensor] = {}
+        for edge in edges:
+            for tensor in edge.compared:
+                copies.setdefault(id(tensor), tensor.clone())
+        self.kept.append((name, [[copies[id(tensor)] for tensor in edge.compared] for edge in edges]))
+
+    def at(self, place: int, name: str, edges: Sequence[Edge]) -> list[list[torch.Tensor]]:
+        """What eager compared in this place; nothing where it did something else there."""
+        if place >= len(self.kept):
+            return []
+        before, kept = self.kept[place]
+        forms = [[tensor.shape for tensor in edge.compared] for edge in edges]
+        same = before == name and [[tensor.shape for tensor in tensors] for tensors in kept] == forms
+        return kept if same else []
+
+
+class Counter(Watcher):
+    """Counts the elements within rounding of a branch, by sample.
+
+    Args:
+        bounds: How far rounding reaches.
+        samples: Samples in this evaluation.
+        eager: Where given, the bounds are learned from it on the way.
+    """
+
+    def __init__(self, bounds: Bounds, samples: int, eager: EagerOperands | None = None):
+        super().__init__()
+        self._bounds = bounds
+        self._eager = eager
+        self._samples = samples
+        self._counts: list[torch.Tensor] = []
+        self._others: list[torch.Tensor] = []
+
+    def meet(self, place: int, name: str, edges: list[Edge]) -> None:
+        """See the class."""
+        if self._eager is not None:
+            self._bounds.learn(name, edges, self._eager.at(place, name, edges))
+        for edge, bound in zip(edges, self._bounds.of(place, name, edges), strict=True):
+            if bound == 0:
+                continue
+            near = _near(edge.distance(), bound)
+            rows = _by_sample(near, self._samples)
+            if rows is None:
+                self._others.append(near.sum())
+            else:
+                self._counts.append(rows.sum(1))
+
+    def by_sample(self) -> torch.Tensor:
+        """Near elements in each sample, int64 of shape (samples,), on the CPU."""
+        if not self._counts:
+            return torch.zeros(self._samples, dtype=torch.int64)
+        return torch.stack(self._counts).sum(0).cpu()
+
+    def of_no_sample(self) -> int:
+        """Near elements of tensors that do not carry the batch."""
+        return sum(int(count) for count in self._others)
+
+
+class Mover(Watcher):
+    """Moves near elements just past their edge, or just as far away from it.
+
+    Every element has a random sign and one of ``runs - 1`` columns of a Hadamard matrix, of which this run takes its
+    row: no two columns agree in more than half of the runs. Over the runs the mean square of what changes is then at
+    least a quarter of the sum of squares of what each element changes, and of what all together change; nothing
+    cancels, but between elements that share a column.
+
+    Moving happens in the storage, which autograd's saved tensors share: gradients see it too.
+
+    Args:
+        bounds: How far rounding reaches.
+        seed: Seed of the signs, the same in all runs.
+        run: Which of the runs this is, from 0.
+        runs: A power of two, at least 2.
+    """
+
+    def __init__(self, bounds: Bounds, seed: int, run: int, runs: int):
+        super().__init__()
+        self._bounds = bounds
+        self._seed = seed
+        self._row = [(-1) ** (run & column).bit_count() for column in range(1, runs)]
+        self._clone: tuple[Any, torch.Tensor] | None = None
+        self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
+        """Before an in-place operator autograd saves a clone of its input: that must move as well."""
+        self._clone = (source, result)
+
+    def meet(self, place: int, name: str, edges: list[Edge]) -> None:
+        """See the class."""
+        for number, (edge, bound) in enumerate(zip(edges, self._bounds.of(place, name, edges), strict=True)):
+            x = edge.moved
+            if bound == 0 or (x.is_leaf and x.requires_grad):
+                continue
+            distance = edge.distance()
+            near = _near(distance, bound)
+            for before, mask in self._moved:
+                if _same_memory(before, x):
+                    near &= ~mask
+            if not bool(near.any()):
+                continue
+            signs = self._signs(near, derive_seed(str(self._seed), place, number))
+            step = distance * (1 + OVERSHOOT) + 4 * torch.finfo(x.dtype).eps * x.abs()
+            delta = torch.where(near, step * signs, 0.0)
+            _add_in_place(x, delta)
+            if self._clone is not None and self._clone[0] is x:
+                _add_in_place(self._clone[1], delta)
+            self._moved.append((x, near))
+
+    def _signs(self, near: torch.Tensor, seed: int) -> torch.Tensor:
+        """Of every near element; they take the columns in turn, so that neighbours have different ones."""
+        generator = torch.Generator(near.device).manual_seed(seed)
+        signs = torch.randint(0, 2, near.shape, generator=generator, device=near.device, dtype=torch.int8) * 2 - 1
+        columns = near.flatten().cumsum(0).view(near.shape) % len(self._row)
+        return signs * torch.tensor(self._row, dtype=torch.int8, device=near.device)[columns]
+
+
+def _near(distance: torch.Tensor, bound: float) -> torch.Tensor:
+    """Elements within the bound; those exactly on the edge are there by construction, and no rounding moves them."""
+    return (distance > 0) & (distance <= bound)
+
+
+def _by_sample(near: torch.Tensor, samples: int) -> torch.Tensor | None:
+    """Put the batch first: it is dimension 0, or another of its length, or joined with others in dimension 0."""
+    carrying = [dim for dim, extent in enumerate(near.shape) if extent == samples]
+    if carrying:
+        near = near.movedim(carrying[0], 0)
+    elif not near.dim() or near.shape[0] % samples:
+        return None
+    return near.reshape(samples, -1)
+
+
+def _same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return (
+        first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+        and first.storage_offset() == second.storage_offset()
+        and first.shape == second.shape
+        and first.stride() == second.stride()
+    )
+
+
+def _add_in_place(x: torch.Tensor, delta: torch.Tensor) -> None:
+    """Add to a tensor's storage behind autograd's back; along an expanded dimension once."""
+    target = x.data
+    for dim, extent in enumerate(x.shape):
+        if extent > 1 and target.stride(dim) == 0:
+            target, delta = target.narrow(dim, 0, 1), delta.narrow(dim, 0, 1)
+    target.add_(delta)

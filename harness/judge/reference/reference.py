@@ -1,0 +1,466 @@
+"""The reference's evaluations: exact (float64, in pieces where memory is short), and eager, several times over.
+
+Eager's error is the yardstick of the budget. So that its luck is not, it runs three times: as it is, and twice more on
+inputs and parameters moved by one rounding, with the batch in another order, and on the CPU with another number of
+threads. Whether a model treats its samples independently, so that the batch may be permuted or cut, is tried in
+float64, not assumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.inputs.buffers import buffers_of, changed_buffers, same_form
+from harness.judge.inputs.copying import copied
+from harness.judge.inputs.draws import CPU, Draw, derive_seed, seeded
+from harness.judge.inputs.memory_fit import spare_memory
+from harness.judge.inputs.nudging import nudged
+from harness.judge.inputs.randomness import (
+    BEYOND_ROUNDING,
+    REMEDY,
+    Drawn,
+    Recording,
+    Replaying,
+    distance,
+    drawn_since,
+    states,
+)
+from harness.project.problems import Problem, failure
+from harness.wire.messages import Part
+from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
+
+#: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.
+INDEPENDENCE_TOLERANCE = 1e-9
+#: Bytes of float64 evaluation per element of input: value, gradient and saved tensors of inputs and outputs.
+EXACT_BYTES_PER_ELEMENT = 64
+#: The part of the free memory that a float64 evaluation may take: one in so many.
+EXACT_SHARE = 8
+#: What is kept for a comparison leaves so many times the memory of a float64 evaluation.
+ROOM = 2
+
+
+@dataclass
+class Graph:
+    """One evaluation of the reference, its autograd graph kept.
+
+    Attributes:
+        outputs: The output tensors, in order.
+        leaves: Differentiable inputs and parameters by name.
+        structure: What the outputs came in.
+        buffers: The model's persistent buffers after the forward.
+        drawn_from: The generators that the forward drew from: ``torch``, ``random``.
+    """
+
+    outputs: list[torch.Tensor]
+    leaves: dict[str, torch.Tensor]
+    structure: tuple[Part, ...]
+    buffers: dict[str, torch.Tensor]
+    drawn_from: frozenset[str]
+
+    def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
+        """Gradients of the outputs against these cotangents, by leaf; None for a leaf that does not matter."""
+        pairs = [
+            (output, cotangent.to(output.dtype))
+            for output, cotangent in zip(self.outputs, cotangents, strict=True)
+            if output.requires_grad
+        ]
+        results = torch.autograd.grad(
+            [output for output, _ in pairs],
+            list(self.leaves.values()),
+            [cotangent for _, cotangent in pairs],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        return dict(zip(self.leaves, results, strict=True))
+
+
+class Exact:
+    """The reference in float64 on one draw, whole or in pieces of the batch.
+
+    Args:
+        reference: Evaluates it.
+        draw: The draw.
+        seed: Seed of whatever the forward draws.
+        rows: Samples in a piece; None for the whole batch at once.
+    """
+
+    def __init__(self, reference: Reference, draw: Draw, seed: int, rows: int | None):
+        self._reference = reference
+        self._draw = draw
+        self._seed = seed
+        batch = batch_of(draw) or 0
+        self.pieces: list[slice | None] = [None]
+        if rows is not None and rows < batch:
+            self.pieces = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
+
+    def graph(self, piece: slice | None) -> Graph:
+        """The evaluation of a piece, made anew each time.
+
+        Raises:
+            ProblemError: The reference does not run in float64.
+        """
+        return self._reference.run(self._draw, self._seed, torch.float64, piece)
+
+
+class Reference:
+    """Evaluates one problem's reference on one draw after another.
+
+    Args:
+        problem: The problem, for messages.
+        differentiate: Whether graphs are wanted at all.
+        memory_bytes: Memory that a float64 evaluation may take; a batch that needs more is evaluated in pieces.
+        device: Where the draws are.
+
+    Attributes:
+        changes: Buffers that a forward changes; known once it has run.
+        same_generator: Whether random numbers that the forward draws are to be drawn by the candidate as well.
+    """
+
+    def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int, device: torch.device = CPU):
+        self._problem = problem
+        self._device = device
+        self._differentiate = differentiate
+        self._memory_bytes = memory_bytes
+        self._independent: bool | None = None
+        self._structure: tuple[Part, ...] = ()
+        self.changes: frozenset[str] = frozenset()
+        self.same_generator = False
+        self._is_random = False
+        self._recorded: tuple[Draw, int, list[Drawn]] | None = None
+
+    def grant(self, memory_bytes: int) -> None:
+        """Have a float64 evaluation take so much memory from now on."""
+        self._memory_bytes = memory_bytes
+
+    def forget(self) -> None:
+        """Let go of the last draw."""
+        self._recorded = None
+
+    def has_room_beside(self, size: int) -> bool:
+        """Whether so many bytes more may be kept while the reference is evaluated, with a margin for the candidate."""
+        return spare_memory(self._device) >= size + ROOM * self._memory_bytes
+
+    def exact(self, draw: Draw, seed: int) -> Exact:
+        """The reference in float64."""
+        batch = batch_of(draw)
+        elements = sum(value.numel() for value in draw.inputs if isinstance(value, torch.Tensor))
+        needed = elements * EXACT_BYTES_PER_ELEMENT
+        if batch is None or needed <= self._memory_bytes or not self.samples_are_independent(draw, seed):
+            return Exact(self, draw, seed, None)
+        return Exact(self, draw, seed, max(1, self._memory_bytes * batch // needed))
+
+    def eager(self, draw: Draw, seed: int, watch: contextlib.AbstractContextManager[Any] | None = None) -> Graph:
+        """The reference as the problem wrote it; ``watch`` sees every operator of its forward.
+
+        Raises:
+            ProblemError: It does not run.
+        """
+        graph = self.run(draw, seed, None, None, watch)
+        self._notice_forms(graph, batch_of(draw))
+        return graph
+
+    def check_randomness(self, draw: Draw, seed: int, graph: Graph) -> None:
+        """Verify that nothing depends on random numbers, or that a candidate is to draw them as well.
+
+        Args:
+            draw: A draw.
+            seed: Seed of whatever the forward draws.
+            graph: An eager evaluation under them.
+
+        Raises:
+            ProblemError: Something does, and it cannot; the message says what to do.
+        """
+        if not graph.drawn_from:
+            return
+        same, other = (
+            self.run(draw, one, None, None, differentiate=False)
+            for one in (seed, derive_seed(str(seed), "another state of the generators"))
+        )
+        mine, again, another = ([*one.outputs, *one.buffers.values()] for one in (graph, same, other))
+        if not distance(mine, another) > BEYOND_ROUNDING * distance(mine, again):
+            return
+        if "random" in graph.drawn_from:
+            raise ProblemError(
+                f"{self._problem.path}: the reference's outputs depend on what forward draws from Python's random, "
+                "which a candidate does not share: draw it in get_inputs() and give it to forward"
+            )
+        if not self.same_generator:
+            raise ProblemError(
+                f"{self._problem.path}: the reference's outputs depend on random numbers that forward draws (a dropout "
+                f"in training mode?): {REMEDY}"
+            )
+        self._is_random = True
+
+    def _random_numbers(self, draw: Draw, seed: int) -> list[Drawn]:
+        """What an eager forward draws under a seed.
+
+        Raises:
+            ProblemError: The reference does not run, or draws where it cannot be seen.
+        """
+        if self._recorded is None or self._recorded[0] is not draw or self._recorded[1] != seed:
+            recording = Recording()
+            self.run(draw, seed, None, None, recording)
+            self._recorded = draw, seed, recording.kept
+        return self._recorded[2]
+
+    def check_forms(self, draw: Draw, seed: int, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Verify that the outputs still have these shapes.
+
+        Raises:
+            ProblemError: They do not: the reference's form changes from draw to draw.
+        """
+        if [tuple(output.shape) for output in self.eager(draw, seed).outputs] != list(shapes):
+            raise ProblemError(
+                f"{self._problem.path}: the number or shapes of the reference's outputs change from draw to draw"
+            )
+
+    def eager_runs(self, draw: Draw, seed: int, piece: slice | None) -> Iterator[tuple[Graph, torch.Tensor | None]]:
+        """Three eager evaluations of a piece of the batch: one as it is, and two that round otherwise.
+
+        Those two differ in the order of their sums, where the batch may be permuted, and begin with ``nudged`` inputs
+        and parameters.
+
+        Args:
+            draw: The draw.
+            seed: Seed of whatever the forward draws, of the permutation and of the nudges.
+            piece: Rows of the batch; None for all.
+
+        Yields:
+            The evaluation, and the permutation of the piece that its inputs and outputs are in (None for none).
+        """
+        straight = self.run(draw, seed, None, piece)
+        yield straight, None
+        count = batch_of(draw) if piece is None else piece.stop - piece.start
+        self._notice_forms(straight, count)
+        del straight  # its graph is not held while others are made
+        orders: list[torch.Tensor | None] = [None, None]
+        if count is not None and self.samples_are_independent(draw, seed):
+            generator = torch.Generator().manual_seed(seed)
+            orders = [torch.randperm(count, generator=generator), torch.arange(count - 1, -1, -1)]
+        first = 0 if piece is None else piece.start
+        for number, (order, threads) in enumerate(zip(orders, (orders[0] is None, True), strict=True)):
+            nudge = derive_seed(str(seed), "nudge", number)
+            with _other_thread_count() if threads else contextlib.nullcontext():
+                yield self.run(draw, seed, None, piece if order is None else first + order, nudge=nudge), order
+
+    def samples_are_independent(self, draw: Draw, seed: int) -> bool:
+        """Whether a few samples evaluated together give what they give in two parts, and all outputs carry the batch.
+
+        A few samples say nothing about a form that depends on values (``x[x > 0]``): the whole runs do.
+        """
+        if self._independent is None:
+            self._independent = not (self.changes or self._is_random) and self._try_parts(draw, seed)
+        return self._independent
+
+    def _notice_forms(self, graph: Graph, count: int | None) -> None:
+        """Outputs of another length than the batch: samples can be neither permuted nor cut, whatever a few gave."""
+        if any(output.dim() == 0 or output.shape[0] != count for output in graph.outputs):
+            self._independent = False
+
+    def _try_parts(self, draw: Draw, seed: int) -> bool:
+        count = min(batch_of(draw) or 0, 4)
+        if count < 2:
+            return False
+        try:
+            together = self.run(draw, seed, torch.float64, slice(0, count)).outputs
+            first = self.run(draw, seed, torch.float64, slice(0, 1)).outputs
+            others = self.run(draw, seed, torch.float64, slice(1, count)).outputs
+        except ProblemError:
+            return False
+        return all(
+            whole.dim() > 0
+            and whole.shape[0] == count
+            and head.shape[1:] == whole.shape[1:] == tail.shape[1:]
+            and head.shape[0] + tail.shape[0] == count
+            and _close(torch.cat([head, tail]), whole)
+            for whole, head, tail in zip(together, first, others, strict=True)
+        )
+
+    def run(
+        self,
+        draw: Draw,
+        seed: int,
+        dtype: torch.dtype | None,
+        rows: slice | torch.Tensor | None,
+        watch: contextlib.AbstractContextManager[Any] | None = None,
+        differentiate: bool = True,
+        nudge: int | None = None,
+    ) -> Graph:
+        """One evaluation.
+
+        Args:
+            draw: The draw.
+            seed: Seed of whatever the forward draws.
+            dtype: Evaluate in this dtype; None for the problem's own.
+            rows: Take these samples of every input that carries the batch, in this order; None for all.
+            watch: Sees every operator of the forward.
+            differentiate: Whether a graph is wanted here; where the reference makes none, there is none.
+            nudge: Seed with which inputs and parameters are ``nudged``; None where they are not.
+
+        Raises:
+            ProblemError: The reference does not run.
+        """
+        differentiate = differentiate and self._differentiate
+        model = copied(draw.model, dtype)
+        if nudge is not None:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(nudged(parameter, nudge))
+        batch = batch_of(draw)
+        names = input_names(draw)
+        leaves: dict[str, torch.Tensor] = {}
+        arguments: list[Any] = []
+        for position, value in enumerate(draw.inputs):
+            if not isinstance(value, torch.Tensor):
+                arguments.append(copy.deepcopy(value))
+                continue
+            argument = value.detach()
+            if rows is not None and argument.dim() > 0 and argument.shape[0] == batch:
+                argument = argument[rows.to(argument.device) if isinstance(rows, torch.Tensor) else rows]
+            if position in names:
+                argument = argument if nudge is None else nudged(argument, nudge)
+                argument = argument.to(dtype) if dtype is not None else argument
+                leaf = argument.detach().requires_grad_(differentiate)
+                leaves[names[position]] = argument = leaf
+            # A copy: a reference that works in place must not change the draw.
+            arguments.append(argument.clone())
+        leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
+        watching = watch or contextlib.nullcontext()
+        given: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if dtype is not None and self._is_random:
+            given = Replaying(self._random_numbers(draw, seed), dtype)
+        with seeded(seed), torch.set_grad_enabled(differentiate), _default_dtype(dtype), given, watching:
+            before = states()
+            try:
+                result = model(*arguments)
+            except torch.OutOfMemoryError:
+                raise
+            except ProblemError as error:  # of a watcher
+                raise ProblemError(f"{self._problem.path}: {error}") from error
+            except Exception as error:
+                what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
+                raise failure(self._problem, what, error) from error
+            drawn_from = drawn_since(before)
+        structure, outputs = self._taken_apart(result)
+        graph = Graph(outputs, leaves, structure, buffers_of(draw, model), drawn_from)
+        if dtype is None and rows is None:
+            self._check_form(draw, graph)
+        return graph
+
+    def _taken_apart(self, result: Any) -> tuple[tuple[Part, ...], list[torch.Tensor]]:
+        """The outputs.
+
+        Raises:
+            ProblemError: They cannot be judged.
+        """
+        try:
+            structure, outputs = taken_apart(result)
+        except Unstructured as error:
+            raise ProblemError(f"{self._problem.path}: {error}") from None
+        strange = strange_parts(structure)
+        if strange or not outputs:
+            what = f"{strange[0].path} is {strange[0].kind}" if strange else "it returned no tensor"
+            raise ProblemError(
+                f"{self._problem.path}: the reference's outputs cannot be judged: {what}; return a tensor, or tuples, "
+                "lists and dicts (with strings for keys) of tensors and plain values"
+            )
+        return structure, outputs
+
+    def _check_form(self, draw: Draw, graph: Graph) -> None:
+        """Verify that what surrounds the tensors, and which buffers change, is what it was in the first draw.
+
+        The candidate is held to that.
+
+        Raises:
+            ProblemError: It is not, or a buffer changes its form.
+        """
+        changes, structure = changed_buffers(draw, graph.buffers), graph.structure
+        if not self._structure:
+            self._structure, self.changes = structure, changes
+        for name in sorted(changes):
+            before = draw.model.get_buffer(name)
+            if name not in graph.buffers or not same_form(before, graph.buffers[name]):
+                raise ProblemError(
+                    f"{self._problem.path}: the reference's forward gives its buffer {name} another shape or dtype, or "
+                    "takes it away, which cannot be judged"
+                )
+            if name not in self.changes:
+                raise ProblemError(f"{self._problem.path}: the buffer {name} changes in one draw and not in another")
+        if structure != self._structure and len(paths_of(structure)) == len(paths_of(self._structure)):
+            first, now = next(pair for pair in zip(self._structure, structure, strict=False) if pair[0] != pair[1])
+            raise ProblemError(
+                f"{self._problem.path}: what the reference returns beside its tensors changes from draw to draw "
+                f"({first.path}: {first.value}, then {now.value}): return what depends on the inputs as a tensor"
+            )
+
+
+def batch_of(draw: Draw) -> int | None:
+    """Length of dimension 0 of the first tensor input, None where there is nothing to permute or cut."""
+    for value in draw.inputs:
+        if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] > 1:
+            return value.shape[0]
+    return None
+
+
+def input_names(draw: Draw) -> dict[int, str]:
+    """Names of the differentiable inputs by position: the forward's own argument names where they are free."""
+    taken = {name for name, _ in draw.model.named_parameters()}
+    try:
+        arguments = list(inspect.signature(draw.model.forward).parameters)
+    except (TypeError, ValueError):
+        arguments = []
+    names = {}
+    for position in draw.differentiable_inputs():
+        name = arguments[position] if position < len(arguments) else ""
+        names[position] = name if name and name not in taken else f"inputs[{position}]"
+    return names
+
+
+def unpermuted(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Undo a permutation of dimension 0; a tensor that does not carry the batch comes back as it is."""
+    if order is None or tensor.dim() == 0 or tensor.shape[0] != order.numel():
+        return tensor
+    return tensor[torch.argsort(order).to(tensor.device)]
+
+
+def differentiable_leaves(gradients: Mapping[str, torch.Tensor | None]) -> list[str]:
+    """The leaves that the reference differentiates."""
+    return [name for name, gradient in gradients.items() if gradient is not None]
+
+
+def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if not first.is_floating_point() or second.numel() == 0:
+        return bool(torch.equal(first, second))
+    first, second = first.detach(), second.detach()
+    scale = float(second.abs().max())
+    return float((first - second).abs().max()) <= INDEPENDENCE_TOLERANCE * max(scale, 1e-300)
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
+    """Let what a forward creates without naming a dtype have this one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def _other_thread_count() -> Iterator[None]:
+    """Run torch's CPU kernels with another number of threads: another split of their sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if threads > 1 else 2)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

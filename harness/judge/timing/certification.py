@@ -1,0 +1,164 @@
+"""What the judge's clock proves of a candidate's speed: windows, their bound, the call that is compared."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from dataclasses import replace
+
+import torch
+
+from harness.judge.compare.comparison import Answer, Comparison, TrialResult
+from harness.judge.exchange.slots import Slots, bytes_of_call
+from harness.judge.inputs.draws import Draw, derive_seed
+from harness.judge.inputs.memory_fit import free_memory
+from harness.judge.process.handle import CandidateStopped
+from harness.judge.reference.kinks import Settled
+from harness.judge.timing.paired_timing import BaselineError, Refuted, Series, Side, asked
+from harness.judge.timing.timing_target import Contest, Direction, cotangents_of
+from harness.judge.timing.windows import LEAST_ROUNDS, Call, Found, Loops, Uncertified
+from harness.timing.certificate import LEAST_RESOLUTION_MS, Certificate, certificate
+from harness.wire.cuda_memory import DeviceMemoryError
+from harness.wire.messages import DropSlots, Loop, Released
+
+#: A short window has as many calls as take this long, within bounds.
+WINDOW_MS = 8.0
+MOST_CALLS = 64
+#: Tensors in all slots: their descriptions must fit a message.
+MOST_REGIONS = 16_000
+#: Of the device's free memory the slots and what is kept of their results may take this share.
+MEMORY_SHARE = 0.9
+#: Rounds of the second series, where the first left a claim outside its bound: noise goes away, a lie stays.
+ROUNDS_OF_DOUBT = 7
+#: Seconds that drawing the inputs of a short window may take.
+DRAWING_S = 0.1
+
+
+def certified(
+    contest: Contest, direction: Direction, mine: Side, eager: Side, series: Series
+) -> tuple[Certificate, TrialResult]:
+    """What the windows prove of a direction, and what the audited call came to.
+
+    Raises:
+        Refuted: The candidate's claims are below that, also beside longer windows.
+        CandidateStopped: The candidate failed.
+        Uncertified: Memory does not do for windows, or they prove nothing; so too where a call takes less than what
+            launching one may vary by.
+    """
+    with contextlib.ExitStack() as at_failure:
+        at_failure.callback(_give_back, mine, eager)
+        try:
+            torch.cuda.empty_cache()
+            calls = _calls(contest, direction, series)
+            if not calls:
+                raise Uncertified("the device's memory does not do for calls in a row")
+            exchange = contest.setting.exchange
+            cotangents = exchange.cotangents if direction.backward[0] is not None else ()
+            results = tuple(direction.results.values())
+            with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, contest.device)) as slots:
+                proof, found, fault = _proven(contest, direction, (mine, eager), series, slots, calls)
+            try:
+                audit = _compared(contest, direction, found)
+            except Uncertified:
+                if fault:
+                    raise Refuted(fault, series) from None
+                raise
+            if fault and proof.at_least_ms < LEAST_RESOLUTION_MS:
+                raise Uncertified(f"calls are too short for the judge's clock, and {fault}", audit)
+            if fault:
+                raise Refuted(fault, series, audit)
+        except (torch.OutOfMemoryError, DeviceMemoryError):  # the judge's own: the verdict stands without
+            raise Uncertified("the device's memory does not do for calls in a row") from None
+        at_failure.pop_all()  # all went well: they have given the slots back
+    return proof, audit
+
+
+def _give_back(*sides: Side) -> None:
+    """Have sides that live give the slots back, whatever happened."""
+    for side in sides:
+        if not side.worker.is_closed:
+            with contextlib.suppress(CandidateStopped, BaselineError):
+                asked(side, DropSlots(), Released)
+
+
+def _calls(contest: Contest, direction: Direction, series: Series) -> int:
+    """Calls in a short window: enough for the clock, and as many as can be drawn and held; 0 where not even one can."""
+    exchange = contest.setting.exchange
+    inputs, results = ([region for _, region in exchange.tensor_inputs], list(direction.results.values()))
+    given = [*inputs, *(exchange.cotangents if direction.backward[0] is not None else ())]
+    # Two sets of results are held, and as much again as a call is given while it is drawn.
+    free = free_memory(contest.device) * MEMORY_SHARE - bytes_of_call([*results, *results, *given])
+    slots = free // max(1, bytes_of_call([*given, *results])) + 1  # the first lies in the trials' arena
+    slots = min(slots, MOST_REGIONS // (len(given) + len(results)))
+    started = time.monotonic()
+    contest.fresh_inputs(contest.seed("how long"))
+    drawing_s = max(time.monotonic() - started, 1e-6)
+    call_ms = min(series.eager.median_ms, series.candidate.window_ms)  # neither is the candidate's word
+    wanted = min(math.ceil(WINDOW_MS / call_ms), math.ceil(DRAWING_S / drawing_s), MOST_CALLS)
+    return int(min(max(1, wanted), slots // 2))
+
+
+def _proven(
+    contest: Contest, direction: Direction, sides: tuple[Side, Side], series: Series, slots: Slots, calls: int
+) -> tuple[Certificate, Found, str]:
+    """What windows prove, and what speaks against the claims, if it does beside longer ones, too; else empty."""
+    commands = [Loop((), leaves, False) for leaves in direction.leaves]
+    likeness = [contest.likeness(name) for name in direction.results]
+    claims = series.candidate.median_ms, series.eager.median_ms
+
+    def fresh(seed: int, in_full: bool) -> Call:
+        inputs = contest.fresh_inputs(derive_seed(str(seed), "inputs"))
+        cotangents = cotangents_of(contest, derive_seed(str(seed), "cotangents"), direction)
+        if not in_full:
+            return Call(inputs, cotangents, seed)
+        drawn: Draw | Settled = replace(contest.first, inputs=inputs)
+        if contest.setting.kinks is not None:
+            drawn = contest.setting.kinks.settle(replace(contest.first, inputs=inputs), derive_seed(str(seed), "draws"))
+            inputs = drawn.draw.inputs
+        return Call(inputs, cotangents, seed, drawn)
+
+    for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
+        secret = f"{contest.setting.secret}:{direction.name}:{least_rounds}:{series.head_start_us}"
+        loops = Loops(sides, (commands[0], commands[1]), slots, calls, fresh, likeness, secret)
+        found = loops.run(least_rounds)
+        proof = certificate(found.candidate, found.eager, found.storing)
+        if proof.accepts(*claims):
+            return proof, found, ""
+    fault = (
+        f"the worker claims {claims[0]:.4g} ms for a call ({direction.name}), but by the judge's clock {calls} more "
+        f"calls took {found.candidate.slope_ms * calls:.4g} ms more: at least {proof.at_least_ms:.4g} ms each"
+    )
+    return proof, found, fault
+
+
+def _compared(contest: Contest, direction: Direction, found: Found) -> TrialResult:
+    """The audited call against the exact reference.
+
+    Raises:
+        Uncertified: It is wrong, but the reference has a state that earlier calls may have changed.
+    """
+    setting, drawn, seed = contest.setting, found.audited.drawn, found.audited.seed
+    draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
+    comparison = Comparison(
+        setting.reference,
+        draw,
+        seed,
+        setting.leaves,
+        setting.precision,
+        contest.trial,
+        settled,
+        setting.is_relaxed,
+        setting.known.gauges(("call", direction.name, seed), draw),
+        setting.gauges_at_need,
+    )
+    if direction.backward[0] is None:
+        comparison.add(found.results)
+    else:
+        # What the judge has drawn, not what lies in the arena, where the candidate can write.
+        gradients = dict(zip(setting.leaves, found.results, strict=True))
+        comparison.add(None, [Answer("normal", found.audited.cotangents, gradients)])
+    result = comparison.result()
+    if result.failed and any(True for _ in contest.first.model.buffers()):
+        raise Uncertified("the reference has buffers, which earlier calls may have changed")
+    return result

@@ -1,0 +1,345 @@
+"""Paired, interleaved timing of a candidate and of its rivals: the candidate in a worker of its own, they in another.
+
+For each round the judge draws fresh inputs, and asks all sides in random order, the L2 cache flushed before each. Times
+are the workers' CUDA events around one call. They are claims: the judge's own clock around the message bounds each from
+above, and ``judge.loops`` bounds them from below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from harness.judge.compare.comparison import TrialResult
+from harness.judge.process.faults import Faults, stop_for
+from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.project.baselines import BASELINES, EAGER
+from harness.records.record import Status
+from harness.records.rules import CLOCK
+from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
+from harness.wire.messages import Backward, Command, Time, Timed, Varied, Vary
+
+CANDIDATE = "candidate"
+WARM_UP_ROUNDS = 2
+MIN_ROUNDS = 10
+MAX_ROUNDS = 50
+#: What repeats this well needs no more rounds than these.
+SOON_ROUNDS, SOON_PRECISION = 6, 0.0025
+#: Seconds of a series for each side.
+BUDGET_S = 0.4
+#: Where all sides take longer than this, their launches get a head start of so many microseconds: Python and the driver
+#: take 0.2 to 0.4 ms when they begin to work again, which varies more than a kernel does.
+LONG_MS, HEAD_START_US = 1.0, 1000
+#: What launches never need: a head start that leaves nothing of them in a time.
+FULL_HEAD_START_US = 2000
+#: Until the device is seen idle may take so much longer than behind eager's calls, and this share of a call.
+WAKING_MS, WAKING_SHARE = 0.05, 0.01
+#: What the judge runs before a rival is timed may take so many times what it takes at best, and this much more; and the
+#: device may be busy for so much longer behind a rival's call than behind the candidate's. It is shared with nobody,
+#: unless the candidate has left something running there: the device then turns to that for 2 ms at a time, as often as
+#: to the rival.
+BUSY_FACTOR, BUSY_MS = 4.0, 1.0
+#: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
+PRECISION = 0.005
+
+ReplyT = TypeVar("ReplyT")
+
+
+class Refuted(CandidateStopped):
+    """The judge's clock speaks against a candidate's times; whoever else computes on the GPU can be the reason, too.
+
+    Attributes:
+        series: The series that it speaks against.
+        audit: What the audited call came to; None where there was none yet.
+    """
+
+    def __init__(self, message: str, series: Series, audit: TrialResult | None = None):
+        super().__init__(Status.CHEATED, message, rule=CLOCK)
+        self.series = series
+        self.audit = audit
+
+
+class BaselineError(Exception):
+    """A baseline failed; the candidate's verdict stands.
+
+    Attributes:
+        name: Which one.
+    """
+
+    def __init__(self, name: str, message: str):
+        super().__init__(message)
+        self.name = name
+
+    @property
+    def words(self) -> str:
+        """What to tell the user."""
+        return f"{BASELINES[self.name].meaning if self.name in BASELINES else self.name}: {self}"
+
+
+@dataclass
+class Side:
+    """One of those that are timed.
+
+    Attributes:
+        worker: Its worker, ready to be timed.
+        clock: The seconds it may still use.
+        name: ``candidate``, or the baseline's name.
+        vary: What makes the worker run this side, where it can run several.
+        head_start_us: That of its launches (see ``wire.messages.Time``); None for what suits how long all sides take.
+        is_replayed: Whether a CUDA graph is replayed.
+    """
+
+    worker: WorkerHandle
+    clock: Clock
+    name: str = CANDIDATE
+    vary: Vary | None = None
+    head_start_us: int | None = None
+    is_replayed: bool = False
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether its failures are the candidate's."""
+        return self.name == CANDIDATE
+
+    def take_up(self) -> None:
+        """Have its worker run this side from now on.
+
+        Raises:
+            BaselineError: It cannot.
+        """
+        if self.vary is not None:
+            asked(self, self.vary, Varied)
+
+
+class Claim(NamedTuple):
+    """What a worker says of one call.
+
+    Attributes:
+        milliseconds: What it took.
+        behind_ms: From its end until the host had seen the whole device idle.
+        window_ms: What the judge saw pass.
+    """
+
+    milliseconds: float
+    behind_ms: float
+    window_ms: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """A finished series in one direction.
+
+    Attributes:
+        latencies: By side, the candidate's among them; all on the same inputs.
+        speedups: By baseline: median of the paired ratios, baseline over candidate, with its interval.
+        hidden_ms: What the device still did for the candidate when its call was over; 0 for nothing to speak of. Else
+            all times are until the whole device was idle.
+        head_start_us: That of all launches.
+    """
+
+    latencies: dict[str, Latency]
+    speedups: dict[str, Interval]
+    hidden_ms: float = 0.0
+    head_start_us: int = 0
+
+    @property
+    def candidate(self) -> Latency:
+        """The candidate's latency."""
+        return self.latencies[CANDIDATE]
+
+    @property
+    def eager(self) -> Latency:
+        """Eager's latency."""
+        return self.latencies[EAGER]
+
+
+def flush_l2(device: torch.device, cache: dict[int, torch.Tensor]) -> None:
+    """Write twice the L2's size, so that nothing a candidate left there is found, and wait; nothing on the CPU."""
+    if device.type == "cpu":
+        return
+    index = device.index or 0
+    if index not in cache:
+        size = int(torch.cuda.get_device_properties(device).L2_cache_size)
+        cache[index] = torch.empty(2 * size, dtype=torch.uint8, device=device)
+    cache[index].zero_()
+    torch.cuda.synchronize(device)
+
+
+def measure(
+    sides: Sequence[tuple[Side, Backward | None]],
+    renew: Callable[[int], Callable[[], object]],
+    device: torch.device,
+    choose: random.Random,
+    between: Callable[[], object],
+    rounds: int = MAX_ROUNDS,
+    gives_head_start: bool = True,
+) -> Series:
+    """Time all sides in rounds, until the ratios are known well enough or the budget of rounds or seconds is spent.
+
+    Args:
+        sides: The candidate and its rivals, and what each differentiates; None for a forward.
+        renew: Draws what the round of this number is given; calling its result writes that, for one side.
+        device: The device, whose L2 cache is flushed.
+        choose: Decides who goes first.
+        between: Called after each round.
+        rounds: How many at most.
+        gives_head_start: Whether launches get one where all calls are long.
+
+    Raises:
+        CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
+        Refuted: The device was at work while its rivals were timed.
+        BaselineError: A baseline did.
+    """
+    buffers: dict[int, torch.Tensor] = {}
+    claims: dict[str, list[Claim]] = {side.name: [] for side, _ in sides}
+    flushes: dict[str, list[float]] = {side.name: [] for side, _ in sides}
+    order = list(sides)
+    head_start_us = 0
+    workers = {id(side.worker): side.worker for side, _ in sides}
+    started = time.monotonic()
+    for number in range(-WARM_UP_ROUNDS, rounds):
+        if number == 0:
+            started = time.monotonic()
+            if gives_head_start and all(claim.milliseconds > LONG_MS for found in claims.values() for claim in found):
+                head_start_us = HEAD_START_US
+            claims, flushes = {name: [] for name in claims}, {name: [] for name in claims}
+        is_over = time.monotonic() - started > BUDGET_S * len(sides)
+        if number >= MIN_ROUNDS and (is_over or _is_settled(claims, PRECISION)):
+            break
+        if number >= SOON_ROUNDS and _is_settled(claims, SOON_PRECISION):
+            break
+        write = renew(number)
+        choose.shuffle(order)
+        for side, backward in order:
+            side.take_up()
+            write()
+            began = time.perf_counter()
+            flush_l2(device, buffers)
+            flushes[side.name].append((time.perf_counter() - began) * 1e3)
+            with contextlib.ExitStack() as others:  # whoever is not timed is stopped
+                for worker in workers.values():
+                    if worker is not side.worker:
+                        worker.pause()
+                        others.callback(worker.resume)
+                claims[side.name].append(claimed(side, backward, head_start_us))
+        between()
+    series = _series(claims, head_start_us)
+    _check_idle(flushes, claims, series)
+    return series
+
+
+def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Sequence[Claim]], series: Series) -> None:
+    """Verify that the device was nobody's while rivals were timed.
+
+    A host that is slow to wake up is so behind the candidate's calls, too; so those are what rivals' are held against.
+
+    Args:
+        flushes: What the judge's own flush took before each call, in milliseconds, by side.
+        claims: What the sides say of their calls; rivals do not lie.
+        series: What was made of the claims.
+
+    Raises:
+        Refuted: It was not.
+    """
+    if CANDIDATE not in flushes:
+        return
+    best = min(took for every in flushes.values() for took in every)
+    behind_ms = {name: statistics.median(claim.behind_ms for claim in every) for name, every in claims.items()}
+    for name in flushes:
+        if name == CANDIDATE:
+            continue
+        before, behind = statistics.median(flushes[name]), behind_ms[name]
+        if before > BUSY_FACTOR * best + BUSY_MS:
+            found = f"before {name} was timed: what takes the judge {best:.3g} ms there took {before:.3g} ms"
+        elif behind > BUSY_MS + behind_ms[CANDIDATE]:
+            own = f"{behind_ms[CANDIDATE]:.3g} behind the candidate's own"
+            found = f"behind calls of {name}: it was idle {behind:.3g} ms after they were over, {own}"
+        else:
+            continue
+        raise Refuted(f"the device was at work {found}", series)
+
+
+def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:
+    """What a series found."""
+    hidden_ms = _hidden_ms(claims)
+    samples = {
+        name: [claim.milliseconds + (claim.behind_ms if hidden_ms else 0.0) for claim in own]
+        for name, own in claims.items()
+    }
+    latencies = {
+        name: latency(samples[name], [one.window_ms for one in own], [one.behind_ms for one in own])
+        for name, own in claims.items()
+    }
+    speedups = {name: found.widened() for name, found in _ratios(samples).items()}
+    return Series(latencies, speedups, hidden_ms, head_start_us)
+
+
+def _hidden_ms(claims: Mapping[str, Sequence[Claim]]) -> float:
+    """How much longer than behind eager's calls the device is busy behind the candidate's; 0 for what noise may be.
+
+    An end on the current stream is precise and does not see other streams; an idle device does, and is seen by a host
+    that has to wake up first. Both sides wake up alike, which is what eager is compared for.
+    """
+    if CANDIDATE not in claims or EAGER not in claims:
+        return 0.0
+    mine, eager = (statistics.median(claim.behind_ms for claim in claims[name]) for name in (CANDIDATE, EAGER))
+    call = statistics.median(claim.milliseconds for claim in claims[CANDIDATE])
+    return mine - eager if mine - eager > WAKING_MS + WAKING_SHARE * call else 0.0
+
+
+def _ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+    """How many times as fast the candidate is as each rival, by these samples; nothing where it is not timed."""
+    if CANDIDATE not in samples:
+        return {}
+    mine = samples[CANDIDATE]
+    return {name: median_interval(paired_ratios(mine, own)) for name, own in samples.items() if name != CANDIDATE}
+
+
+def _is_settled(claims: Mapping[str, Sequence[Claim]], precision: float) -> bool:
+    ratios = _ratios({name: [claim.milliseconds for claim in own] for name, own in claims.items()})
+    return bool(ratios) and all(interval.uncertainty <= precision for interval in ratios.values())
+
+
+def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:
+    """A side's reply to a command.
+
+    Raises:
+        CandidateStopped: The candidate failed, or answered with something else.
+        BaselineError: The baseline did.
+    """
+    try:
+        reply: Any = side.worker.request(command, side.clock, "running timed calls", descriptor)
+        if not isinstance(reply, expected):
+            raise stop_for(reply, Faults())
+    except CandidateStopped as stop:
+        if side.is_candidate:
+            raise
+        raise BaselineError(side.name, stop.message) from None
+    return reply
+
+
+def claimed(side: Side, backward: Backward | None, head_start_us: int) -> Claim:
+    """What a side says that one call took, and what the judge saw pass; the head start where the side has none.
+
+    Raises:
+        CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
+        BaselineError: The baseline did.
+    """
+    started = time.perf_counter()
+    own = head_start_us if side.head_start_us is None else side.head_start_us
+    reply = asked(side, Time(backward, own, side.is_replayed), Timed)
+    window = (time.perf_counter() - started) * 1e3
+    if not (reply.milliseconds > 0 and reply.behind_ms >= 0 and reply.milliseconds + reply.behind_ms <= window):
+        claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms until the device was idle"
+        message = f"the worker claims {claim}, but all of it took {window:.3f} ms by the judge's clock"
+        if side.is_candidate:
+            raise CandidateStopped(Status.CHEATED, message, rule=CLOCK)
+        raise BaselineError(side.name, message)
+    return Claim(reply.milliseconds, reply.behind_ms, window)

@@ -1,0 +1,408 @@
+"""Times a candidate that passed: its latencies beside its rivals', and what bounds them by the judge's own clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from harness.judge.compare.comparison import TrialResult
+from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.timing.certification import certified
+from harness.judge.timing.paired_timing import (
+    CANDIDATE,
+    FULL_HEAD_START_US,
+    LONG_MS,
+    MAX_ROUNDS,
+    Refuted,
+    Series,
+    Side,
+    asked,
+    measure,
+)
+from harness.judge.timing.rivals import EMPTY, MAX_FAILURE_CHARACTERS, Baseline, BaselineError, Rivals, Scene
+from harness.judge.timing.stopwatch import Stages
+from harness.judge.timing.timing_target import Contest, Direction, cotangents_of, directions_of
+from harness.judge.timing.windows import Uncertified
+from harness.judge.trials.trial import forward_command
+from harness.project.baselines import EAGER
+from harness.records.record import KernelUse, Status
+from harness.system.text import shortened
+from harness.timing.certificate import Certificate
+from harness.timing.statistics import Latency
+from harness.wire.messages import DropSlots, Outputs, Released, Traced, Weigh, Weighed
+
+#: Calls that are shorter are also measured without what launching and waiting takes, in so many rounds.
+SHORT_MS, QUICK_ROUNDS = LONG_MS, 10
+
+
+@dataclass
+class Outcome:
+    """What timing came to.
+
+    Attributes:
+        series: The latencies by direction, as events claim them.
+        told: What is to be said of each baseline beside its times.
+        certified: What the judge's clock proves, by direction.
+        audits: The calls that were compared in full.
+        reasons: Why a direction is not certified.
+        peak_bytes: The most device memory that a call held, by direction and side.
+    """
+
+    series: dict[str, Series] = field(default_factory=dict)
+    told: dict[str, dict[str, object]] = field(default_factory=dict)
+    certified: dict[str, Certificate] = field(default_factory=dict)
+    audits: list[TrialResult] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    peak_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, direction: str, proof: Certificate, audit: TrialResult) -> None:
+        """Take a certificate and the audit behind it in."""
+        self.certified[direction] = proof
+        self.audits.append(audit)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a record: samples of all directions, but speed only where it is certified."""
+        counted = {name: series for name, series in self.series.items() if name not in self.reasons}
+        notes = [
+            f"note: other streams were still at work when a call was over ({name}; {series.hidden_ms:.3g} ms): "
+            "all times are until the whole device was idle"
+            for name, series in self.series.items()
+            if series.hidden_ms
+        ]
+        notes += [f"note: speed ({name}) is not certified and not counted: {why}" for name, why in self.reasons.items()]
+        return {
+            **{f"{name}_ms": series.candidate.median_ms for name, series in counted.items()},
+            "baselines": {name: {**told, **self._times(name, counted)} for name, told in self.told.items()},
+            "speedup": {name: series.speedups[EAGER].ratio for name, series in counted.items()} or None,
+            "speedup_interval": {
+                name: (series.speedups[EAGER].low, series.speedups[EAGER].high) for name, series in counted.items()
+            },
+            "samples": {name: self._samples(name) for name in self.series},
+            "certified": {name: asdict(proof) for name, proof in self.certified.items()},
+            "peak_bytes": self.peak_bytes,
+            "message": "\n".join(notes),
+        }
+
+    def _times(self, baseline: str, counted: dict[str, Series]) -> dict[str, Any]:
+        """A baseline's medians, and how many times as fast the candidate is where that counts."""
+        measured = {name: series for name, series in self.series.items() if baseline in series.latencies}
+        found: dict[str, Any] = {
+            f"{name}_ms": series.latencies[baseline].median_ms for name, series in measured.items()
+        }
+        if measured:
+            found["speedup"] = {name: series.speedups[baseline] for name, series in measured.items() if name in counted}
+        return found
+
+    def _samples(self, direction: str) -> dict[str, Any]:
+        """Each side's samples; under another name those of a candidate whose speed is not counted, so that none are."""
+        names = {CANDIDATE: "uncertified"} if direction in self.reasons else {}
+        return {names.get(name, name): vars(one) for name, one in self.series[direction].latencies.items()}
+
+
+class Timing:
+    """Times a candidate against its rivals; a context, whose end gives the rivals' memory back.
+
+    Args:
+        contest: What is timed.
+        worker: The candidate's.
+        clock: The seconds it may still use.
+        baseline: Where rivals run.
+        stages: Told what is done.
+
+    Attributes:
+        is_upset: Whether the candidate's process may be of no further use.
+    """
+
+    def __init__(self, contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline, stages: Stages):
+        self.is_upset = False
+        self._contest = contest
+        self._baseline = baseline
+        self._stages = stages
+        self._mine = Side(worker, clock)
+        self._own = {name: name for name in contest.setting.names}
+        self._directions = directions_of(contest.setting, self._own)
+        self._scene: Scene | None = None
+        self._eager: Side | None = None
+        self._series_taken = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self._baseline.release()
+        else:  # an interrupt does not wait for a compiler
+            self._baseline.close()
+
+    def run(self) -> Outcome:
+        """Time the candidate against its rivals, and certify it and eager.
+
+        Raises:
+            CandidateStopped: The candidate failed, or claims what the judge's clock refutes.
+            BaselineError: A baseline failed.
+        """
+        contest, setting = self._contest, self._contest.setting
+        self._stages.enter("baselines")
+        torch.cuda.empty_cache()
+        draw = replace(contest.first, inputs=contest.fresh_inputs(contest.seed("first")))
+        command = forward_command(setting, draw, 0, "forward", bool(setting.leaves))
+        del draw
+        self._scene = Scene(
+            contest.problem,
+            contest.constants,
+            replace(contest.construct, own_args=False, init_args=setting.exchange.args),
+            setting.exchange.descriptor,
+            replace(command, state=tuple((name, setting.exchange.state[name]) for name in self._own), buffers=()),
+            self._directions[-1].backward[1],
+        )
+        rivals = self._baseline.rivals(self._scene, contest.baselines)
+        self._eager = rivals.sides[EAGER]
+        asked(self._mine, command, Outputs)
+        outcome = Outcome(told=rivals.told)
+        for direction in self._directions:
+            try:
+                self._time_fairly(direction, rivals, outcome)
+            except Refuted as stop:
+                why = self._why_not_refuted(stop)
+                if not why:
+                    raise
+                outcome.series[direction.name] = stop.series
+                outcome.reasons[direction.name] = f"{why}, and {stop.message}"
+                outcome.audits += self._audits_of(stop, direction)
+            if any(audit.failed for audit in outcome.audits):
+                return outcome
+        self._stages.enter("memory")
+        outcome.peak_bytes = self._peak_bytes(rivals.sides[EAGER])
+        return outcome
+
+    def _why_not_refuted(self, stop: Refuted) -> str:
+        """Why a refuted claim only makes that speed not count; empty where it ends the candidate."""
+        strangers = self._contest.conditions.strangers()
+        if strangers or not self._contest.setting.exchange.integrity.tolerates(stop):
+            return strangers
+        return "the judge's clock is not enforced"
+
+    def again(self) -> dict[str, Series]:
+        """Another series of candidate and eager in each direction, on inputs of its own, once ``run`` is through.
+
+        Raises:
+            CandidateStopped: The candidate failed.
+            BaselineError: Eager did.
+        """
+        assert self._eager is not None
+        return {one.name: self._taken(one, [self._mine, self._eager]) for one in self._directions}
+
+    def _time_fairly(self, direction: Direction, rivals: Rivals, outcome: Outcome) -> None:
+        """Take a series and certify it: with a head start, and where that is refuted without.
+
+        Where launching is what takes long, a head start hides it, but not from windows.
+
+        Raises:
+            Refuted: The candidate claims what the judge's clock refutes, or the device was at work beside its rivals.
+            CandidateStopped: It failed.
+            BaselineError: A baseline failed.
+        """
+        self._contest.conditions.begin()
+        try:
+            self._time(direction, rivals, outcome, gives_head_start=True)
+        except Refuted as stop:
+            if not stop.series.head_start_us:
+                raise
+            self._time(direction, rivals, outcome, gives_head_start=False)
+
+    def _audits_of(self, stop: Refuted, direction: Direction) -> list[TrialResult]:
+        """What calls that were looked at in windows came to, where times do not count: results still do."""
+        audit = stop.audit
+        if audit is None:
+            try:
+                _, audit = self._certified(direction, stop.series)
+            except Refuted as again:
+                audit = again.audit
+            except Uncertified:
+                return []
+        return [] if audit is None else [audit]
+
+    def _certified(self, direction: Direction, series: Series) -> tuple[Certificate, TrialResult]:
+        """As ``proof.certified``, beside eager."""
+        assert self._eager is not None
+        self._eager.take_up()
+        asked(self._eager, DropSlots(), Released)  # what other rivals hold is room for the windows
+        return certified(self._contest, direction, self._mine, self._eager, series)
+
+    def _time(self, direction: Direction, rivals: Rivals, outcome: Outcome, gives_head_start: bool) -> None:
+        """Take a series and certify it.
+
+        Raises:
+            Refuted: The candidate claims what the judge's clock refutes.
+            CandidateStopped: It failed.
+            BaselineError: A baseline failed.
+        """
+        self._stages.enter("series")
+        series = outcome.series[direction.name] = self._series(direction, rivals, gives_head_start)
+        self._stages.enter("certificate")
+        self._eager = rivals.sides[EAGER]
+        try:
+            outcome.add(direction.name, *self._certified(direction, series))
+        except Uncertified as reason:
+            outcome.reasons[direction.name] = str(reason)
+            if reason.audit is not None:
+                outcome.audits.append(reason.audit)
+
+    def _series(self, direction: Direction, rivals: Rivals, gives_head_start: bool) -> Series:
+        """The series of all sides; a rival that fails now is left out, and the series begins again.
+
+        Raises:
+            CandidateStopped: The candidate failed.
+            BaselineError: Eager did.
+        """
+        assert self._scene is not None
+        while True:
+            try:
+                sides = [self._mine, *rivals.sides.values()]
+                return self._taken(direction, sides, gives_head_start=gives_head_start)
+            except BaselineError as error:
+                if error.name == EAGER or error.name not in rivals.sides:
+                    raise
+                self._baseline.fail(rivals, self._scene, error.name, error)
+                self._baseline.close()  # it may have ended, or be in any state
+                left = self._baseline.rivals(self._scene, list(rivals.sides))
+                rivals.sides = left.sides
+                rivals.told.update({name: {**rivals.told[name], **told} for name, told in left.told.items()})
+
+    def _peak_bytes(self, eager: Side) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for direction in self._directions:
+            for side, backward in zip((self._mine, eager), direction.backward, strict=True):
+                told = asked(side, Weigh(backward), Weighed).peak_bytes
+                if told is not None:
+                    found.setdefault(direction.name, {})[side.name] = max(0, told)
+        return found
+
+    def short_calls(
+        self, outcome: Outcome, kernels: Mapping[str, Sequence[KernelUse]]
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """For directions in which a call is short: what is left when launching and waiting are taken out of it.
+
+        Args:
+            outcome: What ``run`` returned.
+            kernels: The candidate's kernels by direction.
+
+        Returns:
+            By direction and mode (``queued``; ``graph``, replayed and queued; ``kernels``, by the profiler)
+            ``candidate_ms`` and ``eager_ms``, and ``overhead_ms`` of a call that launches one empty kernel; or
+            ``failure``. ``synchronised`` has the last one alone: all other series are taken so.
+
+        Raises:
+            CandidateStopped: The candidate claims what cannot be.
+            BaselineError: A baseline failed.
+        """
+        assert self._eager is not None
+        assert self._scene is not None
+        short = [
+            direction
+            for direction in self._directions
+            if direction.name not in outcome.reasons
+            and max(side.median_ms for side in _of_both(outcome.series[direction.name])) < SHORT_MS
+        ]
+        if not short:
+            return {}
+        self._stages.enter("short calls")
+        self._contest.conditions.begin()
+        traced = self._baseline.traced(self._scene)
+        empty = self._baseline.empty(self._scene)
+        found: dict[str, dict[str, dict[str, Any]]] = {direction.name: {} for direction in short}
+        alone = self._quick(short[0], [empty]).latencies[empty.name].median_ms
+        for direction in short:
+            found[direction.name]["synchronised"] = {"overhead_ms": alone}
+            found[direction.name]["kernels"] = _kernel_times(direction, kernels, traced)
+        modes = [("queued", False), ("graph", True)]
+        if known := self._baseline.failure(self._scene, "eager-graph"):
+            modes.pop()
+            for direction in short:
+                found[direction.name]["graph"] = {"failure": f"eager: {known}"}
+        for mode, is_replayed in modes:
+            sides = [
+                replace(side, head_start_us=FULL_HEAD_START_US, is_replayed=is_replayed)
+                for side in (self._mine, self._eager, empty)
+            ]
+            for direction in short:
+                try:
+                    series = self._quick(direction, sides)
+                except Refuted as stop:
+                    why = self._why_not_refuted(stop)
+                    if not why:
+                        raise
+                    found[direction.name][mode] = {"failure": f"{why}, and {stop.message}"}
+                    continue
+                except CandidateStopped as stop:
+                    if stop.status is Status.CHEATED or not is_replayed:  # a queued call is a call like any other
+                        raise
+                    self.is_upset = True
+                    words = stop.message.partition("\n")[0]
+                    found[direction.name][mode] = {"failure": shortened(words, MAX_FAILURE_CHARACTERS)}
+                    return found
+                except BaselineError as error:
+                    if not is_replayed:
+                        raise
+                    words = self._baseline.remember(self._scene, "eager-graph", error)
+                    found[direction.name][mode] = {"failure": f"eager: {words}"}
+                    return found
+                times = {f"{name}_ms": one.median_ms for name, one in series.latencies.items() if name != empty.name}
+                found[direction.name][mode] = {**times, "overhead_ms": series.latencies[empty.name].median_ms}
+        asked(self._mine, DropSlots(), Released)  # graphs hold memory
+        return found
+
+    def _quick(self, direction: Direction, sides: Sequence[Side]) -> Series:
+        return self._taken(direction, sides, rounds=QUICK_ROUNDS)
+
+    def _taken(
+        self, direction: Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS, gives_head_start: bool = True
+    ) -> Series:
+        """A series on inputs that no other has had."""
+        contest, exchange = self._contest, self._contest.setting.exchange
+        self._series_taken += 1
+        part = f"{direction.name}:{self._series_taken}"
+
+        def renew(number: int) -> Callable[[], object]:
+            """Draw a round's inputs; each side has them written anew, whatever the others did to them."""
+            inputs = contest.fresh_inputs(contest.seed(part, number))
+            return lambda: exchange.write_inputs(inputs)
+
+        cotangents = cotangents_of(contest, contest.seed(part, "cotangents"), direction)
+        for region, cotangent in zip(exchange.cotangents, cotangents, strict=False):
+            exchange.write(region, cotangent)
+        del cotangents
+        mine, theirs = direction.backward
+        # An empty launch has nothing to differentiate.
+        backward = {CANDIDATE: mine, EMPTY.name: None}
+        differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
+        choose = random.Random(contest.seed(part))
+        return measure(
+            differentiating, renew, contest.device, choose, contest.conditions.look, rounds, gives_head_start
+        )
+
+
+def _kernel_times(
+    direction: Direction, kernels: Mapping[str, Sequence[KernelUse]], eager: Traced
+) -> dict[str, float | None]:
+    """How long the kernels of one call run, by the profiler, launches and gaps and copies not counted."""
+    parts = ("forward", "backward") if direction.backward[0] is not None else ("forward",)
+    mine = [use.device_ms for part in parts for use in kernels.get(part, ())]
+    theirs = [one.device_ms for part in parts for one in getattr(eager, part) if not one.is_copy]
+    return {f"{CANDIDATE}_ms": _sum(mine), f"{EAGER}_ms": _sum(theirs)}
+
+
+def _of_both(series: Series) -> tuple[Latency, Latency]:
+    return series.candidate, series.eager
+
+
+def _sum(times: Sequence[float | None]) -> float | None:
+    """The sum; None where nothing was seen."""
+    return sum(time or 0.0 for time in times) or None

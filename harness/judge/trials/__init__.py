@@ -1,0 +1,1 @@
+"""Correctness: runs a candidate under fresh seeds and compares outputs and gradients."""

@@ -1,0 +1,305 @@
+"""Further draws: ordinary ones with floating inputs shifted, scaled or given heavy tails, where a problem allows it.
+
+Their errors meet the same budget, from eager's own error under the same draw. What fails only here is evidence about
+the kernel, a finding ``robustness``, and changes no verdict. See docs/numerics.md.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.compare.comparison import TrialResult, badness
+from harness.judge.compare.explanation import explained
+from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw, draw_inputs
+from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.reference.kinks import Kinks
+from harness.judge.reference.reduced_precision import cut, mantissa_bits
+from harness.judge.reference.reference import Graph, Reference
+from harness.judge.trials.trial import Setting, run_trial, settle
+from harness.project.problems import Problem, ProblemModule
+from harness.records.record import REPORT, Finding, FurtherDraw
+from harness.wire.cuda_memory import DeviceMemoryError
+
+ROBUSTNESS = "robustness"
+#: The most of the declared ones that an evaluation on the emulator runs: one costs 6 to 8 % of it. A GPU runs all.
+MOST_ON_EMULATOR = 1
+#: How many standard deviations ``shifted`` moves the inputs by.
+SHIFT = 100.0
+#: What ``scaled`` multiplies by; float16 ends at 65504.
+SCALE, SCALE_OF_HALF = 2.0**16, 2.0**6
+#: What ``small_variance`` multiplies by: values of the order of one keep a variance of 1e-6, below a usual eps of 1e-5.
+SMALL = 2.0**-10
+#: The largest factor of ``heavy_tailed``.
+LARGEST_FACTOR = 2.0**12
+
+#: What each does to the inputs, in words, and what helps a kernel that fails under it.
+_WORDS = {
+    FurtherDraw.SHIFTED: (
+        f"inputs {SHIFT:g} standard deviations away from zero",
+        "subtract the mean before squaring: take variances in two passes or by Welford's method, not as "
+        "E[x^2] - E[x]^2",
+    ),
+    FurtherDraw.SCALED: (
+        "inputs times a large power of two",
+        "let nothing leave the range of its type: subtract the largest before exp, divide before adding up, and keep "
+        "sums and operands out of float16",
+    ),
+    FurtherDraw.SMALL_VARIANCE: (
+        f"inputs times {SMALL:g}",
+        "add eps where the reference adds it, and compare with no constant that only suits larger values",
+    ),
+    FurtherDraw.HEAVY_TAILED: (
+        f"inputs times factors with heavy tails, up to {LARGEST_FACTOR:g}",
+        "assume no bound of the inputs; keep sums in float32 or better, in several parts",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the draws of a case come from.
+
+    Attributes:
+        problem: The problem.
+        module: Its body, run under the case.
+        args: The constructor's arguments.
+        device: Where draws are to lie.
+    """
+
+    problem: Problem
+    module: ProblemModule
+    args: list[Any]
+    device: torch.device = CPU
+
+    def fresh_inputs(self, seed: int) -> list[Any]:
+        """Inputs of an ordinary draw.
+
+        Raises:
+            ProblemError: ``get_inputs`` does not run.
+        """
+        return draw_inputs(self.problem, self.module, seed, self.device)
+
+    def draw(self, name: FurtherDraw, seed: int) -> Draw:
+        """A draw of that name.
+
+        Raises:
+            ProblemError: The constructor or ``get_inputs`` does not run.
+        """
+        ordinary = draw(self.problem, self.module, self.args, seed, self.device)
+        return replace(ordinary, inputs=transformed(name, ordinary.inputs, derive_seed(str(seed), name)))
+
+    def inputs(self, name: FurtherDraw, seed: int) -> list[Any]:
+        """Inputs of a draw of that name, alone.
+
+        Raises:
+            ProblemError: ``get_inputs`` does not run.
+        """
+        return transformed(name, self.fresh_inputs(seed), derive_seed(str(seed), name))
+
+
+def transformed(name: FurtherDraw, inputs: Sequence[Any], seed: int) -> list[Any]:
+    """The inputs of a further draw, from those of an ordinary one; what is no floating tensor stays as it is.
+
+    With the mean m and the standard deviation s of a tensor x, each rounded once to the dtype of x:
+
+    - ``shifted``: x + 100 s, or x - 100 s where m is negative: away from zero;
+    - ``scaled``: x 2^16, in float16 x 2^6;
+    - ``small_variance``: x 2^-10;
+    - ``heavy_tailed``: x / u with u uniform in [2^-12, 1], for each element anew: a Pareto factor, whose tail falls as
+      slowly as Cauchy's, cut off at 2^12.
+
+    Args:
+        name: Which one.
+        inputs: Arguments of ``forward``; they are left as they are.
+        seed: Seed of the factors.
+
+    Returns:
+        The arguments, tensors in the shape, dtype and place that they had.
+    """
+    return [
+        _transformed(name, value, derive_seed(str(seed), position))
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
+        for position, value in enumerate(inputs)
+    ]
+
+
+def _transformed(name: FurtherDraw, x: torch.Tensor, seed: int) -> torch.Tensor:
+    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    match name:
+        case FurtherDraw.SHIFTED:
+            spread, mean = torch.std_mean(wide, correction=0)
+            moved = wide + torch.where(mean < 0, -SHIFT, SHIFT) * spread
+        case FurtherDraw.SCALED:
+            moved = wide * (SCALE_OF_HALF if x.dtype == torch.float16 else SCALE)
+        case FurtherDraw.SMALL_VARIANCE:
+            moved = wide * SMALL
+        case FurtherDraw.HEAVY_TAILED:
+            generator = torch.Generator(x.device).manual_seed(seed)
+            moved = wide / torch.empty_like(wide).uniform_(1 / LARGEST_FACTOR, 1, generator=generator)
+    return moved.to(x.dtype)
+
+
+def unfit(reference: Reference, drawn: Draw, seed: int, differentiate: bool = True) -> str | None:
+    """Why nothing can be judged under a draw; None where it can.
+
+    Args:
+        reference: Evaluates the reference.
+        drawn: The draw.
+        seed: Seed of whatever the forward draws, and of the cotangent.
+        differentiate: Whether to look at gradients, too.
+    """
+    if not drawn.differentiable_inputs():
+        return "no input is a floating tensor"
+    is_zero = True
+    try:
+        for piece in reference.exact(drawn, seed).pieces:
+            graph = reference.run(drawn, seed, None, piece, differentiate=differentiate)
+            for name, tensor in _tensors(graph, seed):
+                if not bool(torch.isfinite(tensor).all()):
+                    return f"the reference's {name} is not finite"
+            is_zero = is_zero and not any(bool(output.any()) for output in graph.outputs)
+    except ProblemError as error:
+        return str(error)
+    return "the reference's output is zero everywhere" if is_zero else None
+
+
+def _tensors(graph: Graph, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
+    """Outputs, and gradients under a normal cotangent, with what to call them."""
+    for output in graph.outputs:
+        yield "output", output.detach()
+    if graph.leaves and any(output.requires_grad for output in graph.outputs):
+        _, cotangent = next(cotangents(graph.outputs, seed))
+        for name, gradient in graph.gradients(cotangent).items():
+            if gradient is not None:
+                yield f"gradient of {name}", gradient
+
+
+def chosen(names: Sequence[FurtherDraw], secret: str, on_emulator: bool) -> list[FurtherDraw]:
+    """Those of the declared draws that an evaluation runs: all, but on the emulator as the secret has it.
+
+    Args:
+        names: The declared ones.
+        secret: What the case's seeds derive from; other cases run other draws.
+        on_emulator: Whether the candidate runs there.
+    """
+    if not on_emulator or len(names) <= MOST_ON_EMULATOR:
+        return list(names)
+    return random.Random(derive_seed(secret, "further draws")).sample(names, MOST_ON_EMULATOR)
+
+
+@dataclass(frozen=True)
+class Further:
+    """What further draws have shown of a candidate.
+
+    Attributes:
+        ends: How each that was run ended, by name.
+        findings: One for each that failed.
+    """
+
+    ends: dict[str, str]
+    findings: tuple[Finding, ...]
+
+
+def further_trials(
+    setting: Setting,
+    worker: WorkerHandle,
+    clock: Clock,
+    source: Source,
+    first_trial: int,
+    progress: Callable[[str], None],
+) -> Further:
+    """One trial for each of the chosen draws; gradients under the normal cotangent alone.
+
+    Args:
+        setting: The case's setting.
+        worker: The candidate's, which has passed the ordinary trials.
+        clock: The seconds that it may use for this.
+        source: Where draws come from.
+        first_trial: The first number that no ordinary trial has.
+        progress: Called with a word for what happens now.
+
+    Raises:
+        CandidateStopped: The candidate did not get as far as values to compare, which is a verdict here as anywhere.
+    """
+    ends: dict[str, str] = {}
+    findings: list[Finding] = []
+    names = chosen(source.problem.draws, setting.secret, source.device.type == "cpu")
+    for number, name in enumerate(names, first_trial):
+        progress(f"further draw {name}")
+        try:
+            why, result = _trial(setting, worker, clock, source, name, number)
+        except (torch.OutOfMemoryError, DeviceMemoryError):
+            why, result = "it does not fit the device's memory", None
+        except ProblemError as error:
+            why, result = str(error), None
+        except CandidateStopped as stop:
+            stop.message = f"under the further draw {str(name)!r} ({_WORDS[name][0]}): {stop.message}"
+            raise
+        ends[str(name)] = f"left out: {why}" if result is None else _end(result)
+        if result is not None and result.failed:
+            findings.append(_finding(name, result))
+    return Further(ends, tuple(findings))
+
+
+def _trial(
+    setting: Setting, worker: WorkerHandle, clock: Clock, source: Source, name: FurtherDraw, number: int
+) -> tuple[str, TrialResult | None]:
+    """A trial's result, or why there is none."""
+    seed = derive_seed(setting.secret, "further draw", name)
+    drawn = source.draw(name, seed)
+    bits = mantissa_bits(setting.precision)
+    if bits is not None:  # else the licence to round operands hides whatever comes after the product
+        drawn = cut(drawn, bits)
+    if setting.kinks is not None:
+        kinks = Kinks(
+            setting.reference, setting.precision, lambda other: source.inputs(name, other), setting.known.steps
+        )
+        setting = replace(setting, kinks=kinks)
+    settled = settle(setting, drawn, number)
+    result = run_trial(setting, worker, clock, settled, number, "forward", normal_only=True)
+    # Gradients that are not finite can only fail: what has passed needs no further look.
+    judged = settled if isinstance(settled, Draw) else settled.draw
+    looks = bool(result.failed)
+    why = setting.known.reason((name, looks), judged, lambda: unfit(setting.reference, judged, seed, looks))
+    return ("", result) if why is None else (why, None)
+
+
+def _end(result: TrialResult) -> str:
+    worst = max((*result.outputs, *result.gradients), key=badness)
+    share = "" if worst.share is None else f", {worst.share:.2g} of its budget"
+    return f"{'failed' if result.failed else 'passed'} ({worst.name}{share})"
+
+
+def _finding(name: FurtherDraw, result: TrialResult) -> Finding:
+    words, remedy = _WORDS[name]
+    failed = sorted(result.failed, key=badness, reverse=True)
+    # A lower class would be named for the size of the error, which has another cause here.
+    told = explained(failed[0], replace(result, lower_class={}))
+    others = f"; {', '.join(report.name for report in failed[1:])} also" if failed[1:] else ""
+    return Finding(
+        ROBUSTNESS, None, None, (), remedy, f"under the further draw {str(name)!r} ({words}): {told}{others}", REPORT
+    )
+
+
+def declared_draws(source: Source, reference: Reference, seed: int) -> Iterator[tuple[bool, str]]:
+    """Check that the reference bears the draws that its problem declares.
+
+    Yields:
+        Whether it does, and what was found: one thing for each draw that it does not bear, and one for all others.
+    """
+    fine = []
+    for name in source.problem.draws:
+        why = unfit(reference, source.draw(name, derive_seed(str(seed), name)), seed)
+        if why is None:
+            fine.append(str(name))
+        else:
+            yield False, f"{name}: {why}; take it out of DRAWS"
+    if fine:
+        yield True, f"outputs and gradients are finite under {', '.join(fine)}"

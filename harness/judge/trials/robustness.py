@@ -1,0 +1,286 @@
+"""Calls beyond the problem's own inputs: another batch size, another memory layout, other signs, NaN and infinity.
+
+A problem does not promise that its candidates are ever called like this, so nothing here changes a verdict. A candidate
+that fails gets a finding ``robustness``. The checks come last: whatever they do to the process harms nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.compare.comparison import TrialResult, badness
+from harness.judge.compare.explanation import explained
+from harness.judge.exchange.exchange import Exchange
+from harness.judge.inputs.draws import Draw, derive_seed, draw
+from harness.judge.inputs.situations import Usage
+from harness.judge.process.faults import Faults
+from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.reference.kinks import Settled
+from harness.judge.reference.reference import batch_of
+from harness.judge.trials.further_draws import ROBUSTNESS, Source
+from harness.judge.trials.trial import Setting, forward_seed, received_outputs, run_trial, settle
+from harness.records.record import REPORT, Finding, Status
+from harness.system.text import one_line, shortened
+from harness.wire.arena import region_bytes
+from harness.wire.cuda_memory import DeviceMemoryError
+from harness.wire.messages import Region, Value
+from harness.wire.structure import paths_of
+
+#: A case whose inputs have more elements runs one check, chosen by its secret: on the emulator, and on a GPU.
+FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
+#: How much of what a candidate said of its own end is kept.
+MAX_WORDS = 300
+#: Ends after which the same process can go on, where no GPU may be left with an error.
+_HARMLESS = frozenset({Status.RUNTIME_ERROR, Status.WRONG_OUTPUT, Status.NO_GRADIENT, Status.UNSUPPORTED})
+
+
+class LeftOut(Exception):
+    """A check says nothing of this problem; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """What the checks of a case have in common.
+
+    Attributes:
+        setting: The case's setting, with faults of its own.
+        worker: The candidate's.
+        clock: The seconds that the candidate may use.
+        source: Where draws come from.
+        settled: The first trial's draw.
+    """
+
+    setting: Setting
+    worker: WorkerHandle
+    clock: Clock
+    source: Source
+    settled: Draw | Settled
+
+    @property
+    def draw(self) -> Draw:
+        """The first trial's draw as it was judged."""
+        return self.settled.draw if isinstance(self.settled, Settled) else self.settled
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """What the checks of a case have shown.
+
+    Attributes:
+        ends: How each check ended, by its name.
+        findings: One for each that failed.
+        is_upset: Whether the candidate's process may be of no further use.
+    """
+
+    ends: dict[str, str]
+    findings: tuple[Finding, ...] = ()
+    is_upset: bool = False
+
+
+def robustness_checks(
+    setting: Setting, worker: WorkerHandle, clock: Clock, source: Source, seed: int, progress: Callable[[str], None]
+) -> Robustness:
+    """Call a candidate that passed in ways beyond the problem's own inputs, outputs alone.
+
+    Args:
+        setting: The case's setting, for draws that the candidates of a batch share.
+        worker: The candidate's.
+        clock: The seconds that it may use for this.
+        source: Where draws come from.
+        seed: Seed of the first trial's draw.
+        progress: Called with a word for what happens now.
+    """
+    setting = replace(setting, faults=Faults(setting.faults.is_checked))
+    ends: dict[str, str] = {}
+    findings: list[Finding] = []
+    is_upset = False
+    try:
+        first = draw(source.problem, source.module, source.args, seed, source.device)
+        calls = _Calls(setting, worker, clock, source, settle(setting, first, 0))
+    except (torch.OutOfMemoryError, DeviceMemoryError):
+        return Robustness({})
+    for name in _chosen(calls.draw, setting.secret, source.device.type == "cpu"):
+        check, words, remedy = _CHECKS[name]
+        progress(f"called with {words}")
+        try:
+            fault = check(calls)
+            ends[name] = f"failed: {fault}" if fault else "passed"
+        except (torch.OutOfMemoryError, DeviceMemoryError):
+            ends[name] = "left out: it does not fit the device's memory"
+        except (LeftOut, ProblemError) as error:
+            ends[name] = f"left out: {one_line(str(error))}"
+        except CandidateStopped as stop:
+            ends[name], fault = _end_of(stop, name)
+            is_upset = source.device.type != "cpu" or stop.status not in _HARMLESS
+        if ends[name].startswith("failed"):
+            message = f"called with {words}: {fault}"
+            findings.append(Finding(ROBUSTNESS, None, None, (), remedy, message, REPORT))
+        if is_upset:
+            break
+    return Robustness(ends, tuple(findings), is_upset)
+
+
+def _end_of(stop: CandidateStopped, name: str) -> tuple[str, str]:
+    """How a check ended in which the candidate did not get as far as values; and the fault, if that is one."""
+    said = shortened(one_line(stop.message), MAX_WORDS)
+    if stop.status is Status.OUT_OF_MEMORY:
+        return f"left out: {said}", ""
+    if stop.status is Status.RUNTIME_ERROR and name == LAYOUT:
+        return f"refused: {said}", ""
+    fault = f"it ended with {stop.status}: {said}"
+    return f"failed: {fault}", fault
+
+
+def _chosen(drawn: Draw, secret: str, on_emulator: bool) -> Sequence[str]:
+    elements = sum(value.numel() for value in drawn.inputs if isinstance(value, torch.Tensor))
+    if elements <= (FEW_ELEMENTS if on_emulator else FEW_ELEMENTS_OF_GPU):
+        return tuple(_CHECKS)
+    return [random.Random(derive_seed(secret, ROBUSTNESS)).choice(list(_CHECKS))]
+
+
+def _signs(calls: _Calls) -> str:
+    """Inputs that the problem draws with one sign get both."""
+    inputs, seed = [], derive_seed(calls.setting.secret, "signs")
+    for position, value in enumerate(calls.draw.inputs):
+        is_one_sided = (
+            isinstance(value, torch.Tensor)
+            and value.is_floating_point()
+            and value.numel() > 1
+            and (bool((value >= 0).all()) or bool((value <= 0).all()))
+        )
+        inputs.append(_with_both_signs(value, derive_seed(str(seed), position)) if is_one_sided else value)
+    if all(one is other for one, other in zip(inputs, calls.draw.inputs, strict=True)):
+        raise LeftOut("the problem draws no input of one sign")
+    drawn = replace(calls.draw, inputs=inputs)
+    outputs = calls.setting.reference.run(drawn, 0, None, None, differentiate=False).outputs
+    if not all(bool(output.isfinite().all()) for output in outputs):
+        raise LeftOut("the reference's output is not finite then")
+    return _told(_judged(calls, calls.setting, drawn, "signs"))
+
+
+def _with_both_signs(value: torch.Tensor, seed: int) -> torch.Tensor:
+    generator = torch.Generator(value.device).manual_seed(seed)
+    return torch.where(torch.rand(value.shape, generator=generator, device=value.device) < 0.5, value, -value)
+
+
+def _batch(calls: _Calls) -> str:
+    """Half of the batch."""
+    drawn, exchange = calls.draw, calls.setting.exchange
+    batch = batch_of(drawn)
+    if batch is None:
+        raise LeftOut("no input has a batch to cut")
+    rows = batch // 2
+    inputs = [
+        value[:rows].clone() if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == batch else value
+        for value in drawn.inputs
+    ]
+    smaller = replace(drawn, inputs=inputs)
+    outputs = calls.setting.reference.run(smaller, 0, None, None, differentiate=False).outputs
+    regions = [
+        replace(region, shape=tuple(output.shape)) for region, output in zip(exchange.outputs, outputs, strict=True)
+    ]
+    fits = [region_bytes(one.shape, one.dtype) <= region_bytes(other.shape, other.dtype)
+            for one, other in zip(regions, exchange.outputs, strict=True)]  # fmt: skip
+    if not all(fits):
+        raise LeftOut("the reference's output grows as the batch shrinks")
+    values = [
+        _moved(place, tuple(value.shape)) if isinstance(value, torch.Tensor) else place
+        for place, value in zip(exchange.inputs, inputs, strict=True)
+    ]
+    placed = _placed(exchange, values, regions)
+    return _told(_judged(calls, replace(calls.setting, exchange=placed), smaller, "batch"))
+
+
+def _layout(calls: _Calls) -> str:
+    """Inputs whose dimensions lie in memory in reverse order."""
+    exchange = calls.setting.exchange
+    values = [_reversed(place) for place in exchange.inputs]
+    if all(value.region is None or sum(extent > 1 for extent in value.region.shape) < 2 for value in values):
+        raise LeftOut("no input has two dimensions")
+    placed = _placed(exchange, values, exchange.outputs)
+    return _told(_judged(calls, replace(calls.setting, exchange=placed), calls.settled, None))
+
+
+def _not_finite(calls: _Calls) -> str:
+    """A NaN and an infinity in each floating input: what is NaN in eager's output must not come back finite."""
+    setting, inputs = calls.setting, []
+    choose = random.Random(derive_seed(setting.secret, "not finite"))
+    for value in calls.draw.inputs:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
+            value = value.clone(memory_format=torch.contiguous_format)
+            first, second = choose.sample(range(value.numel()), 2)
+            value.view(-1)[first], value.view(-1)[second] = float("nan"), float("inf")
+        inputs.append(value)
+    drawn = replace(calls.draw, inputs=inputs)
+    if not drawn.differentiable_inputs():
+        raise LeftOut("no input is a floating tensor")
+    expected = setting.reference.run(drawn, forward_seed(setting, 0), None, None, differentiate=False).outputs
+    received = received_outputs(setting, calls.worker, calls.clock, drawn)
+    for path, mine, theirs in zip(paths_of(setting.structure), received, expected, strict=True):
+        if theirs.is_floating_point():
+            finite = int((~theirs.isfinite() & mine.isfinite()).sum())
+            if finite:
+                total = int((~theirs.isfinite()).sum())
+                return f"{path}: {finite} of {total} elements that are NaN or infinite in eager's result are finite"
+    return ""
+
+
+def _judged(calls: _Calls, setting: Setting, drawn: Draw | Settled, name: str | None) -> TrialResult:
+    """One forward without gradients; a name tells its draw from the first trial's, whose gauges are known."""
+    number = 0 if name is None else -1 - [*_CHECKS].index(name)
+    usage = Usage(without_gradients=True)
+    return run_trial(setting, calls.worker, calls.clock, drawn, number, "forward", normal_only=True, usage=usage)
+
+
+def _told(result: TrialResult) -> str:
+    """What is wrong, on one line; empty where nothing is."""
+    if not result.failed:
+        return ""
+    return one_line(explained(max(result.failed, key=badness), replace(result, lower_class={})))
+
+
+def _moved(place: Value, shape: tuple[int, ...]) -> Value:
+    """A smaller tensor in the same place."""
+    return place if place.region is None else Value(replace(place.region, shape=shape), None)
+
+
+def _reversed(place: Value) -> Value:
+    """The same tensor, its dimensions in reverse order in memory."""
+    if place.region is None:
+        return place
+    order = place.region.order or range(len(place.region.shape))
+    return Value(replace(place.region, order=tuple(reversed(order))), None)
+
+
+def _placed(exchange: Exchange, inputs: Sequence[Value], outputs: Sequence[Region]) -> Exchange:
+    """The same arena, with inputs and outputs that lie in it otherwise, and in no more room."""
+    other = copy.copy(exchange)
+    other.inputs, other.outputs = tuple(inputs), tuple(outputs)
+    return other
+
+
+LAYOUT = "layout"
+_CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
+    "signs": (
+        _signs,
+        "inputs of both signs, where the problem draws one",
+        "compute what the reference computes for every input, not only for those that the problem draws",
+    ),
+    "batch": (_batch, "half of the batch", "take every size from the input, in every call"),
+    LAYOUT: (
+        _layout,
+        "inputs whose dimensions lie in memory in reverse order (x.t().contiguous().t())",
+        "call .contiguous() before a kernel reads a tensor by its pointer, or check the strides and raise",
+    ),
+    "not finite": (
+        _not_finite,
+        "a NaN and an infinity in each input",
+        "let NaN through: fmaxf, fminf and comparisons drop it, where torch's operators keep it",
+    ),
+}

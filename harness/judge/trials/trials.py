@@ -1,0 +1,308 @@
+"""The trials of a case, one after another; what a failed one is due to, and what they come to together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.explanation import explained, summed_kinks, worst_reports
+from harness.judge.evidence.tracing import launches_own_kernels
+from harness.judge.inputs.buffers import warm
+from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
+from harness.judge.inputs.situations import CONSTANT, Usage, bears_scale, usage_of
+from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.reference.kinks import Settled
+from harness.judge.reference.reduced_precision import CUT_TRIALS, cut, mantissa_bits
+from harness.judge.reference.reference import input_names
+from harness.judge.trials.further_draws import Source
+from harness.judge.trials.trial import THREAD_ORDERS, Setting, run_trial, settle
+from harness.records.record import Finding, Status
+from harness.records.rules import INPUT_MUTATION
+from harness.wire.arena import dtype_named
+
+#: How many calls in a row come before each of the two results on the candidate's own draws: all where tensors have few
+#: elements, so that calls cost next to nothing; else as many as take a small share of the evaluation.
+LEAST_CALLS, MOST_CALLS = 4, 64
+FEW_ELEMENTS = 1 << 14
+CALLS_SHARE = 1 / 80
+#: Calls on other values before a result is read, where tensors have few elements: results in a ring of so many buffers
+#: are overwritten.
+ASIDE_CALLS = 4
+#: A trial calls forward and backward three times each; the two take about the same time.
+CALLS_OF_A_TRIAL = 6
+#: A relative budget beyond which a tensor says little.
+VAGUE_BUDGET = 0.03
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the trials of a case are run with.
+
+    Attributes:
+        setting: The case's setting, for the draws that all candidates of a batch are given.
+        own: The same for the draws that this candidate alone is given.
+        source: Where draws come from.
+        first: The first trial's draw.
+        seeds: A seed for the draw of each trial; the last is the candidate's own.
+        own_seed: A seed for the candidate's own draw without gradients.
+    """
+
+    setting: Setting
+    own: Setting
+    source: Source
+    first: Draw
+    seeds: Sequence[int]
+    own_seed: int
+
+    def draw(self, trial: int) -> Draw:
+        """A trial's draw; the one behind the last is for the trial without gradients."""
+        if trial == 0 and len(self.seeds) > 1:
+            return self.first
+        source, seed = self.source, (*self.seeds, self.own_seed)[trial]
+        drawn = draw(source.problem, source.module, source.args, seed, source.device)
+        if not all(tensor.is_parameter for tensor in drawn.state):
+            others = derive_seed(str(seed), "training")
+            warm(drawn, draw_inputs(source.problem, source.module, others, source.device), others)
+        bits = mantissa_bits(self.setting.precision)
+        return cut(drawn, bits) if bits is not None and trial in CUT_TRIALS else drawn
+
+    def usage(self, trial: int) -> Usage:
+        """How an ordinary trial calls the candidate."""
+        setting, names = self.setting, set(input_names(self.first).values())
+        inputs = [name for name in setting.leaves if name in names]
+        parameters = [name for name in setting.leaves if name not in names]
+        dtypes = [dtype_named(region.dtype) for region in setting.exchange.cotangents]
+        sizes = setting.known.sizes(("trial", 0), CONSTANT)
+        usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), setting.secret)
+        return replace(usage, aside_calls=ASIDE_CALLS) if usage.aside and self.is_small else usage
+
+    @property
+    def is_small(self) -> bool:
+        """Whether tensors have so few elements that calls cost next to nothing."""
+        tensors = [value for value in self.first.inputs if isinstance(value, torch.Tensor)]
+        elements = sum(one.numel() for one in (*tensors, *self.first.model.parameters()))
+        return elements + sum(math.prod(region.shape) for region in self.setting.exchange.outputs) <= FEW_ELEMENTS
+
+
+def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callable[[str], None]) -> list[TrialResult]:
+    """Run the trials, each under another order of threads, until one fails.
+
+    All but the last are on draws that every candidate of a batch is given. The last two results are on draws of the
+    candidate's own, so that nothing which another candidate left behind can answer them: one without gradients, and
+    one with. Each is the result of the last of several calls in a row. The first of the two is no trial by itself: it
+    is merged into the last.
+
+    Args:
+        plan: What to run.
+        worker: The candidate's.
+        clock: The seconds that it may use.
+        progress: Called with a word for what happens now.
+
+    Raises:
+        CandidateStopped: The candidate did not get as far as values to compare, or its result depends on the order of
+            threads.
+        ProblemError: The reference does not run.
+    """
+    results: list[TrialResult] = []
+    last, started = len(plan.seeds) - 1, time.monotonic()
+    for trial in range(last):
+        progress(f"trial {trial + 1}/{last + 1}")
+        drawn = settle(plan.setting, plan.draw(trial), trial)
+        repeated = _Repeated(plan.setting, worker, clock, drawn, trial, progress, plan.usage(trial))
+        results.append(repeated.judged())
+        if results[-1].failed:
+            return results
+    calls = _calls_in_a_row(plan, clock, last, time.monotonic() - started)
+    for trial, usage in ((last + 1, Usage(calls=calls, without_gradients=True)), (last, Usage(calls=calls))):
+        if usage.without_gradients and not plan.own.leaves:
+            continue  # the trial itself runs without gradients
+        progress(f"trial {last + 1}/{last + 1}")
+        drawn = settle(plan.own, plan.draw(trial), trial)
+        results.append(_Repeated(plan.own, worker, clock, drawn, trial, progress, usage).judged())
+        if results[-1].failed:
+            return results
+    if plan.own.leaves:
+        with_gradients, without = results.pop(), results.pop()
+        with_gradients.outputs = list(worst_reports((*without.outputs, *with_gradients.outputs)))
+        results.append(with_gradients)
+    return results
+
+
+def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> int:
+    """How many calls to make before a result on one of the candidate's own draws is read.
+
+    Args:
+        plan: The trials.
+        clock: What the candidate has used so far.
+        trials: How many trials it has run.
+        elapsed_s: How long they took.
+    """
+    if INPUT_MUTATION in plan.setting.exchange.integrity.changed:
+        return 1  # a call may find other inputs than the one before it
+    if plan.is_small:
+        return MOST_CALLS
+    call_s = clock.run_s / max(1, trials * CALLS_OF_A_TRIAL)
+    return max(LEAST_CALLS, min(MOST_CALLS, int(CALLS_SHARE * elapsed_s / max(call_s, 1e-6))))
+
+
+class _Repeated:
+    """A trial that can be run again on the same draw.
+
+    Args:
+        setting: The trial's setting.
+        worker: The candidate's.
+        clock: The seconds that it may use.
+        settled: The trial's draw.
+        trial: Its number.
+        progress: Called with a word for what happens now.
+        usage: How it calls the candidate.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        worker: WorkerHandle,
+        clock: Clock,
+        settled: Draw | Settled,
+        trial: int,
+        progress: Callable[[str], None],
+        usage: Usage,
+    ):
+        self._setting = setting
+        self._worker = worker
+        self._clock = clock
+        self._settled = settled
+        self._trial = trial
+        self._progress = progress
+        self._usage = usage
+        self._order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
+
+    def judged(self) -> TrialResult:
+        """Run it; where it fails, find out whether that is chance.
+
+        Raises:
+            CandidateStopped: It did not get as far as values to compare, or depends on the order of threads.
+        """
+        try:
+            result = self.run()
+        except CandidateStopped as stop:
+            stop.message = "\n".join((stop.message, *(f"note: {words}" for words in self._usage.notes)))
+            raise
+        if result.failed:
+            if self._setting.faults.is_checked:
+                self.confirm_suspicions(result)
+            elif self._setting.exchange.arena.device.type == "cpu":
+                result.is_unsteady = self.is_unsteady()
+        return result
+
+    def run(self, order: str | None = None) -> TrialResult:
+        """Run it, in its own order of threads or another."""
+        return run_trial(
+            self._setting,
+            self._worker,
+            self._clock,
+            self._settled,
+            self._trial,
+            order or self._order,
+            self._usage.without_gradients,
+            self._usage,
+        )
+
+    def confirm_suspicions(self, wrong: TrialResult) -> None:
+        """Does a wrong result depend on what new memory was filled with? The worker fills it otherwise each time.
+
+        Raises:
+            CandidateStopped: The run ended otherwise.
+        """
+        if self._setting.faults.suspicions and _errors(self.run()) != _errors(wrong):
+            self._setting.faults.confirm()
+
+    def is_unsteady(self) -> bool:
+        """Whether it passes when it runs again, and not because threads run in another order.
+
+        Raises:
+            CandidateStopped: It passes because they do, which is a race (``UNSAFE``), or a run ended otherwise.
+        """
+        try:
+            right = next((order for order in THREAD_ORDERS if order != self._order and self._passes(order)), None)
+            if right is None:
+                return False
+            if self._passes(self._order) or not launches_own_kernels(self._setting, self._worker, self._clock):
+                return True
+        except CandidateStopped as stop:
+            if stop.status is Status.TIMEOUT:
+                return False  # the wrong result that is there already says more
+            raise
+        message = (
+            f"the result depends on the order in which threads run: right in {right} order, wrong in {self._order} "
+            "order"
+        )
+        remedy = "synchronise threads that share memory: is a __syncthreads() or __syncwarp() missing?"
+        finding = Finding("race", None, None, (), remedy, message)
+        raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
+
+    def _passes(self, order: str) -> bool:
+        self._progress(f"trial {self._trial + 1} again, threads in {order} order")
+        return not self.run(order).failed
+
+
+def summary(results: Sequence[TrialResult], notes: Sequence[str]) -> dict[str, Any]:
+    """Status, message and the worst report of each tensor over the trials, as fields of a record.
+
+    Args:
+        results: The trials, of which only the last may have failed.
+        notes: What is to be said beside.
+    """
+    last = results[-1]
+    told = list(notes)
+    kinks = summed_kinks(results)
+    if kinks.get("remaining"):
+        told.append(f"note: {kinks['remaining']} elements within rounding of a branch remained (see `kinks`)")
+    status = Status.PASSED
+    if last.failed:
+        wrong_output = any(not report.ok for report in last.outputs)
+        status = Status.WRONG_OUTPUT if wrong_output else Status.WRONG_GRADIENT
+        told = [*(explained(report, last) for report in last.failed), *told]
+        if last.is_unsteady:
+            told.append(
+                "note: the same trial passed when it ran again: what is returned changes from call to call (is "
+                "something left over from an earlier call, or not written in every call?)"
+            )
+        cotangents = {report.cotangent for report in last.failed if report.cotangent}
+        told += [f"note: {words}" for words in last.usage.notes_on(cotangents)]
+    return {
+        "status": status,
+        "message": "\n".join(told),
+        "outputs": worst_reports(report for result in results for report in result.outputs),
+        "gradients": worst_reports(report for result in results for report in result.gradients),
+        "trials": len(results),
+        "reference_pieces": last.pieces,
+        "kinks": kinks,
+        **({"digests": _digests(results)} if last.digests else {}),  # neither a further draw nor a timed call has any
+    }
+
+
+def _digests(results: Sequence[TrialResult]) -> dict[str, tuple[str, ...]]:
+    names = dict.fromkeys(name for result in results for name in result.digests)
+    return {name: tuple(result.digests[name] for result in results if name in result.digests) for name in names}
+
+
+def budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
+    """The largest relative L2 budget of each tensor; None for one that is little but rounding, or was zero."""
+    reports = [report for result in results for report in (*result.outputs, *result.gradients)]
+    found: dict[str, float | None] = {}
+    for name in dict.fromkeys(report.name for report in reports):
+        own = [report for report in reports if report.name == name]
+        budget = max(report.l2_budget or 0.0 for report in own)
+        found[name] = None if budget > VAGUE_BUDGET or any(report.note for report in own) else budget
+    return found
+
+
+def _errors(result: TrialResult) -> list[tuple[str, float | None, float | None, float | None]]:
+    return [(one.name, one.l2_error, one.max_error, one.received) for one in (*result.outputs, *result.gradients)]

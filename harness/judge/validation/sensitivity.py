@@ -1,0 +1,160 @@
+"""Does what a reference returns depend on what it is given? Outputs must vary, and every input and parameter matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.compare.comparison import FORMS_CHANGE, Comparison
+from harness.judge.inputs.copying import copied
+from harness.judge.inputs.draws import Draw, derive_seed
+from harness.judge.reference.equivalence import deviation, magnitude, relative
+from harness.judge.reference.reference import batch_of, input_names
+from harness.judge.validation.checks import Found
+from harness.judge.validation.wrong_answers import Trials, figures, output_words
+from harness.project.problems import Problem
+
+#: Variation below this is none to the tolerance of 1e-2 that benchmarks of kernels commonly judge with.
+BARELY = 1e-2
+#: Samples that influence is looked for in, where samples are independent.
+SAMPLES = 8
+
+
+def variation(problem: Problem, trials: Trials) -> Iterator[Found]:
+    """Other draws must have the same form; over draws and over the batch, outputs must differ.
+
+    Variation is the coefficient of variation, the spread taken over the RMS (so that a mean of zero does no harm); for
+    integers the share of elements that differ.
+
+    Raises:
+        ProblemError: The form changes from draw to draw.
+    """
+    first = trials.outputs(trials.draws[0])
+    over_draws = [0.0] * len(first)
+    for draw in trials.draws[1:]:
+        other = trials.outputs(draw)
+        if [output.shape for output in other] != [output.shape for output in first]:
+            raise ProblemError(f"{problem.path}: {FORMS_CHANGE}")
+        over_draws = list(map(max, over_draws, map(_spread, other, first)))
+    independent = trials.forward.samples_are_independent(trials.draws[0], trials.seed)
+    least: dict[str, float] = {}
+    fine = True
+    for place, output in enumerate(first):
+        if not output.numel():
+            continue
+        over = {"draws": over_draws[place]}
+        if independent:
+            over["the batch"] = _spread(output[:1].expand_as(output), output)
+        for kind, value in over.items():
+            least[kind] = min(value, least.get(kind, math.inf))
+            if not value >= BARELY:
+                fine = False
+                words = f"{output_words(place, len(first))} barely varies over {kind}: coefficient of variation"
+                yield Found(None, f"{words} {value:.1e}; a wrong answer may come as close")
+    if fine:
+        told = ", ".join(f"{value:.1e} over {kind}" for kind, value in least.items())
+        yield Found(True, f"other draws give the same form, and other outputs; coefficient of variation {told}")
+
+
+def influence(trials: Trials) -> Iterator[Found]:
+    """Each parameter and each input is replaced by another draw's; some output must change beyond its budget."""
+    draw = _few(trials, trials.draws[0])
+    other = _few(trials, trials.draws[1])
+    model, others = copied(draw.model), dict(other.model.named_parameters())
+    generator = torch.Generator().manual_seed(derive_seed(str(trials.seed), "influence"))
+    comparison, _ = trials.comparison(draw)
+    changes: dict[str, float] = {}
+    fine = True
+    for name, changed in _changed_draws(draw, other, model, others, generator):
+        if changed is None:
+            found: Found | None = Found(None, f"{name} has one value only: its influence is unknown")
+        else:
+            found = _found(trials, comparison, name, changed, changes)
+        if found is not None:
+            fine = False
+            yield found
+    if fine:
+        least = min(changes, key=changes.__getitem__, default=None)
+        told = f"; the least, {least}, by {changes[least]:.1e} (relative L2)" if least is not None else ""
+        yield Found(True, f"every parameter and input, drawn anew, changes an output beyond its budget{told}")
+
+
+def _found(trials: Trials, comparison: Comparison, name: str, changed: Draw, changes: dict[str, float]) -> Found | None:
+    """What to tell of a leaf; None for one that has influence, whose change is booked."""
+    try:
+        outputs = trials.outputs(changed)
+    except ProblemError as error:
+        return Found(None, f"{name} alone cannot be drawn anew, its influence is unknown: {error}")
+    reports = comparison.of_other_outputs(outputs)
+    if any(not report.ok for report in reports):
+        changes[name] = max(math.inf if report.l2_error is None else report.l2_error for report in reports)
+        return None
+    largest = max(reports, key=lambda report: report.share or 0.0)
+    return Found(None, f"{name}, drawn anew, changes no output beyond its budget: {figures(largest)}")
+
+
+def _changed_draws(
+    draw: Draw,
+    other: Draw,
+    model: torch.nn.Module,
+    others: dict[str, torch.nn.Parameter],
+    generator: torch.Generator,
+) -> Iterator[tuple[str, Draw | None]]:
+    """The draw with one parameter or input replaced, one after the other; None where there is no other value."""
+    for name, parameter in model.named_parameters():
+        value = _other_value(parameter.detach(), others[name].detach(), generator)
+        if value is None:
+            yield name, None
+            continue
+        before = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.copy_(value)
+        yield name, replace(draw, model=model)
+        with torch.no_grad():
+            parameter.copy_(before)
+    names = input_names(draw)
+    for position, value in enumerate(draw.inputs):
+        if isinstance(value, torch.Tensor) and value.numel():
+            fresh = _other_value(value, other.inputs[position], generator)
+            inputs = [fresh if place == position else kept for place, kept in enumerate(draw.inputs)]
+            name = names.get(position, f"inputs[{position}]")
+            yield name, None if fresh is None else replace(draw, inputs=inputs)
+
+
+def _other_value(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
+    """Another value of its kind: another draw's; where that is the same, its elements in another order, or smaller."""
+    if not torch.equal(value, other):
+        return other
+    order = torch.randperm(value.numel(), generator=generator).to(value.device)
+    shuffled = value.flatten()[order].reshape(value.shape)
+    if not torch.equal(value, shuffled):
+        return shuffled
+    if value.is_floating_point() and bool((value != 0).any()):
+        factors = torch.rand(value.shape, generator=generator).to(value.device, value.dtype)
+        return value * (1 + factors) / 2
+    return None
+
+
+def _few(trials: Trials, draw: Draw) -> Draw:
+    """The draw with few samples, where they are independent."""
+    batch = batch_of(draw)
+    if batch is None or batch <= SAMPLES or not trials.forward.samples_are_independent(draw, trials.seed):
+        return draw
+    inputs = [
+        value[:SAMPLES] if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == batch else value
+        for value in draw.inputs
+    ]
+    return replace(draw, inputs=inputs)
+
+
+def _spread(other: torch.Tensor, output: torch.Tensor) -> float:
+    if not output.numel():
+        return 0.0
+    if not output.is_floating_point():
+        return float((other != output).double().mean())
+    # A difference of two has twice the variance of one.
+    return relative(deviation(other, output), magnitude(output)).l2 / math.sqrt(2)

@@ -1,0 +1,430 @@
+"""Is a problem sound: does its reference run, repeat itself, and tell a right answer from a wrong one?
+
+What is asked last, with wrong answers and other draws, is in ``fitness`` and ``influence``.
+Every case is drawn and evaluated as a judged one is, by the same code. The problem's own code is trusted and runs in
+this process; whatever it raises is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from harness.errors import HarnessError, ProblemError
+from harness.judge.exchange.exchange import Exchange, Form
+from harness.judge.inputs.draws import Draw, cotangents, derive_seed, draw, draw_inputs, init_args
+from harness.judge.inputs.memory_fit import Size, free_memory, shortage, size_of, why_not
+from harness.judge.reference.equivalence import (
+    FLOORS,
+    NO_ERROR,
+    Errors,
+    Slices,
+    deviation,
+    joined,
+    judge,
+    magnitude,
+    relative,
+)
+from harness.judge.reference.kink_modes import Watcher, Watching
+from harness.judge.reference.kinks import Kinks
+from harness.judge.reference.reference import EXACT_SHARE, Graph, Reference, input_names
+from harness.judge.trials.further_draws import Source, declared_draws
+from harness.judge.validation.checks import STRUCTURE, Check, Found, bad_structure
+from harness.judge.validation.sensitivity import influence, variation
+from harness.judge.validation.value_checks import all_empty, layouts_lost
+from harness.judge.validation.wrong_answers import Trials, answers, gradients, precision_class
+from harness.project import problems
+from harness.project.excerpt import hidden_constants
+from harness.project.problems import Problem, ProblemModule, failure, fault_of
+from harness.system.memory import size_text
+from harness.wire.arena import dtype_name
+from harness.wire.structure import ROOT, TENSOR, paths_of
+
+#: What all seeds derive from: the same command says the same thing again.
+_SECRET = "validate"
+#: The checks that tell whether a wrong answer would pass, and what these need.
+_FITNESS = frozenset({"body", "model", "inputs", "seeds", "forward", "answers"})
+#: A gradient below this share of the largest one is what float64 rounding leaves of zero.
+_ROUNDING = 1e-12
+
+
+def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> Iterator[Check]:
+    """Check a problem.
+
+    Args:
+        problem: The problem.
+        device: Where it is to run.
+        cases: Names of cases; none means all that fit the device.
+
+    Yields:
+        What was found, as soon as it is known. A case ends at the first thing that keeps it from going on.
+
+    Raises:
+        UsageError: There is no such case.
+    """
+    chosen = {name: problem.case(name) for name in cases} or problem.cases
+    count = f"{len(problem.cases)} case{'s' if len(problem.cases) > 1 else ''}"
+    yield Check(STRUCTURE, True, f"Model, get_inputs, get_init_inputs; {count}; precision {problem.precision}")
+    try:
+        hidden = hidden_constants(problem)
+    except ProblemError as error:
+        yield bad_structure(error)
+        return
+    if hidden:
+        yield Check(
+            STRUCTURE,
+            None,
+            f"Model reads {', '.join(hidden)}, which cases replace; a solution does not learn of that: give it to the "
+            "constructor through get_init_inputs()",
+        )
+    ran = False
+    for name, constants in chosen.items():
+        case = _Case(problem, name, constants, device, forced=bool(cases))
+        for check in case.checks():
+            yield Check(check.name, check.ok, check.found, name)
+        ran |= case.fits
+    if not ran:
+        yield Check(
+            "cases",
+            False,
+            "no case fits this machine: add one with smaller constants to CASES, or force one with --case NAME",
+        )
+
+
+def unfit(problem: Problem, case: str, constants: dict[str, Any], device: torch.device) -> tuple[str, ...] | None:
+    """Runs the checks of a case that tell whether a wrong answer would pass.
+
+    These are a part of what ``validate`` runs, on the same draws: seeds and answers.
+
+    Args:
+        problem: The problem.
+        case: The case's name.
+        constants: The constants that it replaces.
+        device: Where to run.
+
+    Returns:
+        What is wrong with the case, a reason each; None where the checks could not finish, for lack of memory say.
+    """
+    one = _Case(problem, case, constants, device, forced=True)
+    reasons = tuple(check.found for check in one.checks(_FITNESS) if check.ok is False)
+    return None if one.has_failed else reasons
+
+
+class _Stop(Exception):
+    """The case cannot go on, and why is told."""
+
+
+class _Case:
+    """The checks of one case, in order; each builds on what those before it left.
+
+    Args:
+        problem: The problem.
+        name: The case's name.
+        constants: The constants that it replaces.
+        device: Where it is to run.
+        forced: Whether the user asked for this case, whatever its size.
+
+    Attributes:
+        fits: Whether the device has room for it.
+        has_failed: Whether a check ended by an error and not by a finding.
+    """
+
+    _module: ProblemModule
+    _args: list[Any]
+    _draws: list[Draw]
+    _graph: Graph
+    _trials: Trials
+
+    def __init__(self, problem: Problem, name: str, constants: dict[str, Any], device: torch.device, forced: bool):
+        self.fits = True
+        self.has_failed = False
+        self._problem = problem
+        self._name = name
+        self._constants = constants
+        self._device = device
+        self._forced = forced
+        self._seed = derive_seed(_SECRET, "forward")
+        memory = free_memory(device) // EXACT_SHARE
+        self._reference, self._without_graphs = (Reference(problem, graphs, memory, device) for graphs in (True, False))
+        self._vacuous: set[str] = set()
+
+    def checks(self, wanted: Collection[str] | None = None) -> Iterator[Check]:
+        """Run the checks until one finds that the case cannot go on; all of them, or some by name."""
+        steps: dict[str, Callable[[], Iterator[Found]]] = {
+            "body": self._body,
+            "memory": self._memory,
+            "model": self._model,
+            "inputs": self._inputs,
+            "seeds": self._seeds,
+            "forward": self._forward,
+            "repeat": self._repeat,
+            "exact": self._exact,
+            "draws": lambda: variation(self._problem, self._trials),
+            "answers": self._answers,
+            "influence": lambda: influence(self._trials),
+            "class": lambda: precision_class(self._trials),
+            "gradients": lambda: gradients(self._trials, self._vacuous),
+            "further": self._further_draws,
+        }
+        for name, step in steps.items():
+            if wanted is not None and name not in wanted:
+                continue
+            try:
+                for found in step():
+                    yield Check(name, found.ok, found.words)
+            except _Stop:
+                return
+            except torch.OutOfMemoryError as error:
+                self.fits, self.has_failed = False, True
+                words = shortage(self._problem, self._name, self._constants, self._device, error)
+                yield Check(name, None, f"does not fit: {words}")
+                return
+            except HarnessError as error:
+                self.has_failed = True
+                yield Check(name, False, str(error))
+                return
+            except (Exception, SystemExit, GeneratorExit) as error:  # the problem's code may raise anything
+                fault = fault_of(self._problem, error)
+                if fault is None:
+                    raise
+                self.has_failed = True
+                yield Check(name, False, str(fault))
+                return
+
+    def _body(self) -> Iterator[Found]:
+        self._module = problems.load(self._problem, self._constants)
+        self._reference.same_generator = self._module.same_generator
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._constants.items())
+        yield Found(True, f"runs with {settings}" if settings else "runs as it is written")
+
+    def _memory(self) -> Iterator[Found]:
+        size = size_of(self._problem, self._constants)
+        on_cpu, free = self._device.type == "cpu", free_memory(self._device)
+        reason = why_not(size, free) if on_cpu and not self._forced else None
+        if reason is not None:
+            self.fits = False
+            yield Found(None, f"left out on the CPU: {reason}; force it with --case {self._name}")
+            raise _Stop
+        if size is None:
+            yield Found(None, "unknown: the reference does not run on torch's meta device, where nothing is allocated")
+        elif not on_cpu and size.device_bytes > free:
+            yield Found(None, f"{_size_words(size)}, of which {size_text(free)} are free: it may not fit")
+        else:
+            yield Found(True, _size_words(size))
+
+    def _model(self) -> Iterator[Found]:
+        self._args = init_args(self._problem, self._module, derive_seed(_SECRET, "init"))
+        self._draws = [self._draw(0)]
+        state = self._draws[0].state
+        tensors = ", ".join(f"{tensor.name} {_form(tensor.shape, tensor.dtype)}" for tensor in state)
+        yield Found(True, f"constructs; {tensors or 'no parameters or buffers'}")
+
+    def _inputs(self) -> Iterator[Found]:
+        inputs = self._draws[0].inputs
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        if not tensors:
+            yield Found(False, "get_inputs() gives no tensor: there is nothing that a kernel could be given")
+            raise _Stop
+        yield Found(True, ", ".join(_value_words(value) for value in inputs))
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+            yield Found(None, "some inputs are NaN or infinite")
+        for words in layouts_lost(inputs):
+            yield Found(None, words)
+
+    def _seeds(self) -> Iterator[Found]:
+        again, other = self._draw(0), self._draw(1)
+        first = self._draws[0]
+        if not (_same_inputs(first, again) and _same_parameters(first, again)):
+            yield Found(
+                False,
+                "the same seed gives other inputs or parameters: draw with torch or random, not from the time, the "
+                "system or a generator of your own",
+            )
+        else:
+            yield Found(True, "the same seed gives the same draw")
+        if _same_inputs(first, other):
+            yield Found(None, "inputs are the same for every seed: a candidate may know them by heart")
+        self._draws.append(other)
+
+    def _forward(self) -> Iterator[Found]:
+        watcher = Watcher()
+        self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
+        self._reference.check_randomness(self._draws[0], self._seed, self._graph)
+        outputs = self._graph.outputs
+        if any(output.is_complex() for output in outputs):
+            yield Found(False, "the reference returns complex numbers, which cannot be judged yet")
+            raise _Stop
+        self._check_crossing()
+        forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
+        kind = self._graph.structure[0].kind
+        yield Found(True, f"returns {'' if kind == TENSOR else f'a {kind}: '}{forms}")
+        if words := all_empty(outputs):
+            yield Found(None, words)
+        self._draws.append(self._draw(2))
+        kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
+        self._trials = Trials(
+            self._reference, self._without_graphs, self._problem.precision, self._draws, self._seed, kinks
+        )
+        for name, output in zip(self._names(), outputs, strict=True):
+            broken = output.numel() - int(torch.isfinite(output).sum())
+            if 0 < broken < output.numel():
+                yield Found(None, f"{name}: {broken} of {output.numel()} elements are NaN or infinite")
+
+    def _repeat(self) -> Iterator[Found]:
+        """Evaluate the same thing twice; what remains of rounding may differ, no more."""
+        again = self._reference.eager(self._draws[0], self._seed)
+        pairs = dict(zip(self._names(), zip(self._graph.outputs, again.outputs, strict=True), strict=True))
+        if _is_differentiable(self._graph):
+            first, second = (
+                self._gradients(graph, next(cotangents(graph.outputs, 0))[1]) for graph in (self._graph, again)
+            )
+            pairs |= {
+                f"the gradient of {name}": (one, other)
+                for name, one in first.items()
+                if one is not None and (other := second[name]) is not None
+            }
+        differing = {name: pair for name, pair in pairs.items() if not _same(*pair)}
+        forgets = False
+        for name, (one, other) in differing.items():
+            exact = one.detach().to(torch.float64)
+            errors = relative(deviation(other.detach().to(torch.float64), exact), magnitude(exact))
+            fine = self._passes(errors)
+            why = "the order of sums, which the budget allows" if fine else "the reference does not repeat itself"
+            words = f"{name} differs from run to run by {errors.l2:.1e} (relative L2): {why}"
+            yield Found(None if fine else False, words)
+            forgets |= not fine
+        if forgets:
+            raise _Stop  # nothing can be judged by it
+        if not differing:
+            yield Found(True, "a second run gives the same bits, outputs and gradients")
+
+    def _exact(self) -> Iterator[Found]:
+        """Evaluate in float64, as it is judged; zero outputs and gradients prove nothing."""
+        exact = self._reference.exact(self._draws[0], self._seed)
+        scales: dict[str, list[Slices]] = {name: [] for name in self._names()}
+        leaves: dict[str, dict[str, list[Slices]]] = {}
+        parameters: dict[str, dict[str, torch.Tensor]] = {}
+        unused: set[str] = set()
+        of_inputs = set(input_names(self._draws[0]).values())
+        for piece in exact.pieces:
+            graph = exact.graph(piece)
+            for name, output in zip(scales, graph.outputs, strict=True):
+                scales[name].append(magnitude(output.detach().to(torch.float64)))
+            if not _is_differentiable(graph):
+                continue
+            for cotangent, tensors in cotangents(graph.outputs, 0):
+                for name, gradient in self._gradients(graph, tensors).items():
+                    if gradient is None:
+                        unused.add(name)
+                    elif name in of_inputs:
+                        leaves.setdefault(name, {}).setdefault(cotangent, []).append(magnitude(gradient))
+                    else:
+                        sums = parameters.setdefault(name, {})
+                        sums[cotangent] = sums[cotangent] + gradient if cotangent in sums else gradient
+        for name, sums in parameters.items():
+            leaves[name] = {cotangent: [magnitude(total)] for cotangent, total in sums.items()}
+        pieces = f" in {len(exact.pieces)} pieces" if len(exact.pieces) > 1 else ""
+        yield Found(True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}")
+        whole = {name: joined(parts) for name, parts in scales.items() if self._is_floating(name)}
+        nothing = [name for name, sums in whole.items() if sums.elements and sums.rms == 0]
+        for name in nothing:
+            yield Found(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
+        yield from self._gradient_words(leaves, unused)
+        if nothing:
+            raise _Stop
+
+    def _answers(self) -> Iterator[Found]:
+        del self._graph  # what follows needs the room
+        yield from answers(self._trials)
+
+    def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[Found]:
+        if not leaves:
+            yield Found(None, "no output has a gradient: outputs alone are judged")
+            return
+        largest = {name: max(joined(parts).rms for parts in found.values()) for name, found in leaves.items()}
+        bound = _ROUNDING * max(largest.values())
+        for name, rms in largest.items():
+            if not rms > bound:
+                self._vacuous.add(name)
+                yield Found(None, f"the gradient of {name} is zero for every cotangent: it says nothing")
+        for name in sorted(unused - set(leaves)):
+            yield Found(None, f"{name} has no gradient")
+
+    def _further_draws(self) -> Iterator[Found]:
+        source = Source(self._problem, self._module, self._args, self._device)
+        yield from itertools.starmap(Found, declared_draws(source, self._reference, self._seed))
+
+    def _draw(self, number: int) -> Draw:
+        seed = derive_seed(_SECRET, "draw", number)
+        return draw(self._problem, self._module, self._args, seed, self._device)
+
+    def _fresh_inputs(self, seed: int) -> list[Any]:
+        return draw_inputs(self._problem, self._module, seed, self._device)
+
+    def _check_crossing(self) -> None:
+        """Verify that everything can be passed to a candidate.
+
+        Raises:
+            ProblemError: An argument or an input cannot.
+        """
+        first = self._draws[0]
+        forms = [Form(output.shape, output.dtype) for output in self._graph.outputs]
+        exchange = Exchange(self._args, first.inputs, first.state, forms, {}, input_names(first), self._device)
+        with contextlib.closing(exchange):
+            exchange.write_inputs(self._draws[1].inputs)
+
+    def _gradients(self, graph: Graph, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
+        try:
+            return graph.gradients(cotangents)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # an autograd.Function of the problem's own may raise anything
+            raise failure(self._problem, "the reference's backward", error) from error
+
+    def _names(self) -> list[str]:
+        return ["the output" if path == ROOT else path for path in paths_of(self._graph.structure)]
+
+    def _is_floating(self, name: str) -> bool:
+        return self._graph.outputs[self._names().index(name)].is_floating_point()
+
+    def _passes(self, errors: Errors) -> bool:
+        return judge(errors, NO_ERROR, FLOORS[self._problem.precision]).ok
+
+
+def _is_differentiable(graph: Graph) -> bool:
+    return bool(graph.leaves) and any(output.requires_grad for output in graph.outputs)
+
+
+def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors are equal, NaN to NaN."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    return bool(((first == second) | ((first != first) & (second != second))).all())
+
+
+def _same_inputs(first: Draw, second: Draw) -> bool:
+    pairs = list(zip(first.inputs, second.inputs, strict=False))
+    tensors = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and isinstance(pair[1], torch.Tensor)]
+    return len(first.inputs) == len(second.inputs) and all(_same(*pair) for pair in tensors)
+
+
+def _same_parameters(first: Draw, second: Draw) -> bool:
+    ours, theirs = first.model.state_dict(), second.model.state_dict()
+    return ours.keys() == theirs.keys() and all(_same(ours[name], theirs[name]) for name in ours)
+
+
+def _size_words(size: Size) -> str:
+    on_cpu, on_gpu = size_text(size.peak_bytes), size_text(size.device_bytes)
+    return f"{size.elements:,} elements; at the peak about {on_cpu} on the CPU, {on_gpu} on a GPU"
+
+
+def _value_words(value: Any) -> str:
+    return _form(value.shape, dtype_name(value.dtype)) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _form(shape: Sequence[int], dtype: str) -> str:
+    return f"{dtype} ({', '.join(map(str, shape))})"

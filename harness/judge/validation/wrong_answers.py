@@ -1,0 +1,360 @@
+"""Would wrong answers pass? Each meets the comparison that a candidate meets, on draws made as for a trial.
+
+An answer passes where it passes in every trial; here two stand for all. docs/numerics.md lists what is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from harness.judge.compare.comparison import Answer, Comparison, badness
+from harness.judge.inputs.copying import copied
+from harness.judge.inputs.draws import Draw, cotangents
+from harness.judge.reference.equivalence import deviation, magnitude, relative
+from harness.judge.reference.kinks import Kinks, Settled
+from harness.judge.reference.reduced_precision import CUT_TRIALS, Rounding, cut, cut_inputs, mantissa_bits
+from harness.judge.reference.reference import Graph, Reference, batch_of, differentiable_leaves, input_names
+from harness.judge.validation.checks import Found
+from harness.records.record import PrecisionClass, TensorReport
+
+Outputs = Sequence[torch.Tensor]
+#: A gradient times its leaf over the outputs, all as RMS, that float32 still holds well: beyond, squares overflow.
+GRADIENT_RANGE = (1e-12, 1e12)
+#: From this budget on zeros may pass for a gradient: their own relative L2 error is 1.
+_WIDE = 0.5
+#: Two runs in float64 differ by less where sums are taken in another order, and by more where products are rounded.
+_FLOAT64_NOISE = 2.0**-45
+
+
+class Trials:
+    """What wrong answers are judged by.
+
+    Args:
+        reference: Evaluates the reference, with graphs.
+        forward: Evaluates it without.
+        precision: The class under which errors are judged.
+        draws: Three draws as the problem makes them.
+        seed: Seed of whatever the forward draws.
+        kinks: Settles draws; None where the reference has no kinks.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        forward: Reference,
+        precision: PrecisionClass,
+        draws: Sequence[Draw],
+        seed: int,
+        kinks: Kinks | None,
+    ):
+        self.reference = reference
+        self.forward = forward
+        self.precision = precision
+        self.draws = draws
+        self.seed = seed
+        self._kinks = kinks
+        self._settled: dict[int, tuple[Draw, Settled | None]] = {}
+        self._comparisons: dict[int, tuple[Comparison, list[TensorReport]]] = {}
+
+    def settled(self, number: int) -> tuple[Draw, Settled | None]:
+        """A trial's draw as the judge makes it: cut in a lower class's trials, and kept from kinks."""
+        if number not in self._settled:
+            draw = self.draws[number]
+            bits = mantissa_bits(self.precision)
+            if bits is not None and number in CUT_TRIALS:
+                draw = cut(replace(draw, model=copied(draw.model)), bits)
+            settled = None if self._kinks is None else self._kinks.settle(draw, self.seed)
+            self._settled[number] = (draw if settled is None else settled.draw), settled
+        return self._settled[number]
+
+    def outputs(self, draw: Draw, rows: torch.Tensor | None = None) -> list[torch.Tensor]:
+        """Eager's outputs on a draw, or on some of its samples."""
+        return self.forward.run(draw, self.seed, None, rows).outputs
+
+    def of_trial(self, number: int) -> tuple[Comparison, list[TensorReport]]:
+        """``comparison`` of a trial, made once."""
+        if number not in self._comparisons:
+            self._comparisons[number] = self.comparison(*self.settled(number))
+        return self._comparisons[number]
+
+    def comparison(self, draw: Draw, settled: Settled | None = None) -> tuple[Comparison, list[TensorReport]]:
+        """A comparison by which to judge outputs on a draw, and what it says of eager's own."""
+        comparison = Comparison(self.forward, draw, self.seed, [], self.precision, 0, settled)
+        comparison.add(self.outputs(draw))
+        return comparison, comparison.result().outputs
+
+
+class _Wrong(NamedTuple):
+    """A wrong answer: what it is, and by place the outputs that it gives (the others are right)."""
+
+    what: str
+    outputs: Mapping[int, torch.Tensor]
+
+
+class _Judged(NamedTuple):
+    """What an output's wrong answer is, and what the judge said of it."""
+
+    what: str
+    place: int
+    report: TensorReport
+
+
+def answers(trials: Trials) -> Iterator[Found]:
+    """Answers that need nothing, or not all, of the inputs must fail, and eager's own must pass."""
+    _, reports = trials.of_trial(0)
+    for place, report in enumerate(reports):
+        if not report.ok:
+            yield Found(
+                False, f"eager's own answer would fail as {output_words(place, len(reports))}: {figures(report)}"
+            )
+    judged, passed = _judged_answers(trials, _wrong_answers, jointly=False)
+    for what, place, report in passed:
+        yield Found(False, f"{what} would pass as {output_words(place, len(reports))}: {figures(report)}")
+    if judged and not passed:
+        yield Found(
+            True,
+            "zeros, a constant, the inputs, other draws' answers and other samples' fail; the closest, "
+            f"{_closest(judged)}",
+        )
+
+
+def precision_class(trials: Trials) -> Iterator[Found]:
+    """An answer of the next lower class must fail: of the products, and of what is stored."""
+    classes = list(PrecisionClass)
+    lower = classes[classes.index(trials.precision) + 1 :]
+    bits = mantissa_bits(lower[0]) if lower else None
+    if bits is None:
+        yield Found(True, f"{trials.precision} is the lowest class: there is none to tell it from")
+        return
+
+    def coarse(trials: Trials, number: int, draw: Draw, right: Outputs) -> Iterator[_Wrong]:
+        floating = [place for place, output in enumerate(right) if output.is_floating_point()]
+        rounded = _by_rounded_products(trials, draw, bits, right)
+        if rounded is not None:
+            what = f"what products of operands rounded to {lower[0]} give"
+            yield _Wrong(what, {place: rounded[place] for place in floating})
+        stored = cut_inputs(right, bits)
+        yield _Wrong(f"the answer stored in {lower[0]}", {place: stored[place] for place in floating})
+
+    reports, passed = _judged_answers(trials, coarse, jointly=True)
+    if not reports:
+        yield Found(True, "no output is a floating tensor: there is no class to tell")
+    _, eager = trials.of_trial(0)
+    for what, place, report in passed:
+        own = f"eager's own has {eager[place].l2_error or 0:.1e}"
+        yield Found(None, f"{what} would pass: {figures(report)}, {own}: the class cannot be told")
+    if reports and not passed:
+        yield Found(True, f"answers of class {lower[0]} fail; the closest, {_closest(reports)}")
+
+
+def gradients(trials: Trials, told: Collection[str]) -> Iterator[Found]:
+    """Eager's own gradients must pass, zeros must not, and their size must be one that float32 holds.
+
+    Args:
+        trials: What to judge by.
+        told: Leaves of which it is known that their gradient says nothing.
+    """
+    draw, settled = trials.settled(0)
+    graph = trials.reference.eager(draw, trials.seed)
+    if not any(output.requires_grad for output in graph.outputs) or not graph.leaves:
+        yield Found(True, "there are none to judge")
+        return
+    first = graph.gradients(next(cotangents(graph.outputs, trials.seed))[1])
+    leaves = differentiable_leaves(first)
+    reports = _judged_gradients(trials, draw, settled, graph, leaves, zeros=False)
+    fine = True
+    for found in (*_unfit_gradients(first, reports), *_sizes(graph, first, told)):
+        fine = False
+        yield found
+    wide = [
+        name
+        for name, report in reports.items()
+        if name not in told and (report.l2_budget or 0) + (report.sensitivity or 0) > _WIDE
+    ]
+    if wide:
+        for name, report in _judged_gradients(trials, draw, settled, graph, wide, zeros=True).items():
+            if report.ok:
+                fine = False
+                yield Found(None, f"zeros would pass for the gradient of {name}: {figures(report)}")
+    if fine:
+        worst = max(reports.values(), key=lambda report: report.l2_budget or 0)
+        yield Found(True, f"eager's pass, zeros do not; the widest budget, of {worst.name}, {worst.l2_budget or 0:.1e}")
+
+
+def figures(report: TensorReport) -> str:
+    """What decided, in words."""
+    if report.l2_error is None or report.l2_budget is None:
+        return "equal" if report.ok else report.note
+    if report.ok or report.l2_error > report.l2_budget or report.max_error is None:
+        return f"relative L2 error {report.l2_error:.1e}, budget {report.l2_budget:.1e}"
+    return f"largest error over the RMS {report.max_error:.1e}, budget {report.max_budget:.1e}"
+
+
+def output_words(place: int, count: int) -> str:
+    """What an output is called."""
+    return "the output" if count == 1 else f"output[{place}]"
+
+
+_Source = Callable[[Trials, int, Draw, Outputs], Iterator[_Wrong]]
+
+
+def _judged_answers(trials: Trials, source: _Source, jointly: bool) -> tuple[list[_Judged], list[_Judged]]:
+    """What the judge says of wrong answers, and which of them would pass in every trial.
+
+    Args:
+        trials: What to judge by.
+        source: Makes the wrong answers.
+        jointly: Whether one passes only with all of its outputs, and is then told once, by its worst.
+    """
+    first = _reports(trials, source, 0, None)
+    passed = _passing(first, jointly)
+    if passed:
+        again = {one.what for one in passed}
+        kept = {one[:2] for one in _passing(_reports(trials, source, 1, again), jointly)}
+        names = {what for what, _ in kept}
+        passed = [one for one in passed if (one.what in names if jointly else one[:2] in kept)]
+    return first, passed
+
+
+def _passing(reports: Sequence[_Judged], jointly: bool) -> list[_Judged]:
+    if not jointly:
+        return [one for one in reports if one.report.ok]
+    worst: dict[str, _Judged] = {}
+    for one in reports:
+        if one.what not in worst or badness(one.report) > badness(worst[one.what].report):
+            worst[one.what] = one
+    return [one for one in worst.values() if one.report.ok]
+
+
+def _closest(reports: Sequence[_Judged]) -> str:
+    """The answer whose errors are nearest to their budgets, in words."""
+    least = min(reports, key=lambda one: one.report.share if one.report.share is not None else math.inf)
+    return f"{least.what}, has {figures(least.report)}"
+
+
+def _reports(trials: Trials, source: _Source, number: int, wanted: Collection[str] | None) -> list[_Judged]:
+    """What the judge says of the wrong answers in a trial: all of them, or some by name."""
+    draw, _ = trials.settled(number)
+    right = trials.outputs(draw)
+    comparison, _ = trials.of_trial(number)
+    found = []
+    for wrong in source(trials, number, draw, right):
+        places = [place for place in wrong.outputs if right[place].numel()]
+        if places and (wanted is None or wrong.what in wanted):
+            reports = comparison.of_other_outputs(
+                [wrong.outputs.get(place, output) for place, output in enumerate(right)]
+            )
+            found += [_Judged(wrong.what, place, reports[place]) for place in places]
+    return found
+
+
+def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> Iterator[_Wrong]:
+    yield _Wrong("zeros", {place: output.new_zeros(()).expand_as(output) for place, output in enumerate(right)})
+    # One for all trials: a candidate cannot know the mean of a draw, which for a single number is the answer.
+    known = right if number == 0 else trials.outputs(trials.settled(0)[0])
+    constants = {
+        place: _constant(known[place]).expand_as(output)
+        for place, output in enumerate(right)
+        if known[place].numel() and output.numel()
+    }
+    yield _Wrong("a constant", constants)
+    names = input_names(draw)
+    for position, value in enumerate(draw.inputs):
+        if isinstance(value, torch.Tensor):
+            form = (value.shape, value.dtype)
+            alike = {place: value for place, output in enumerate(right) if (output.shape, output.dtype) == form}
+            yield _Wrong(f"the input {names.get(position, position)}", alike)
+    other = trials.outputs(trials.draws[number + 1])
+    yield _Wrong("the answer to another draw", dict(enumerate(other)))
+    batch = batch_of(draw)
+    if batch is not None:
+        first = trials.outputs(draw, torch.zeros(batch, dtype=torch.long))
+        yield _Wrong("the first sample's answer for all samples", dict(enumerate(first)))
+
+
+def _constant(output: torch.Tensor) -> torch.Tensor:
+    """The best constant, of no dimensions: the mean of numbers, the most frequent of integers and truth values."""
+    if not output.is_floating_point():
+        return output.flatten().mode().values
+    finite = output[torch.isfinite(output)]
+    return finite.mean(dtype=torch.float64).to(output.dtype)
+
+
+def _by_rounded_products(trials: Trials, draw: Draw, bits: int, right: Outputs) -> list[torch.Tensor] | None:
+    """Outputs of a float64 run that rounds operands of products, in their dtypes; None where that changes nothing."""
+    parts: list[list[torch.Tensor]] = []
+    changes = False
+    for piece in trials.forward.exact(draw, trials.seed).pieces:
+        exact = trials.forward.run(draw, trials.seed, torch.float64, piece).outputs
+        with sdpa_kernel(SDPBackend.MATH):
+            mode = Rounding(bits, to_nearest=True)
+            rounded = trials.forward.run(draw, trials.seed, torch.float64, piece, mode).outputs
+        changes |= any(
+            relative(deviation(one, other), magnitude(other)).l2 > _FLOAT64_NOISE
+            for one, other in zip(rounded, exact, strict=True)
+            if other.is_floating_point()
+        )
+        parts.append([one.to(other.dtype) for one, other in zip(rounded, right, strict=True)])
+    if not changes:
+        return None
+    return parts[0] if len(parts) == 1 else [torch.cat(pieces) for pieces in zip(*parts, strict=True)]
+
+
+def _judged_gradients(
+    trials: Trials, draw: Draw, settled: Settled | None, graph: Graph, leaves: Sequence[str], zeros: bool
+) -> dict[str, TensorReport]:
+    """What the judge says of eager's own gradients, or of zeros in their place."""
+    comparison = Comparison(trials.reference, draw, trials.seed, leaves, trials.precision, 0, settled)
+    kept: list[Answer] = []
+    for name, cotangent in cotangents(graph.outputs, trials.seed):
+        own = graph.gradients(cotangent)
+        given = {leaf: own[leaf] for leaf in leaves}
+        kept.append(
+            Answer(
+                name,
+                cotangent,
+                {
+                    leaf: gradient.new_zeros(()).expand_as(gradient) if zeros else gradient
+                    for leaf, gradient in given.items()
+                    if gradient is not None
+                },
+            )
+        )
+        if not trials.reference.has_room_beside(kept[-1].bytes):
+            comparison.add(None, kept)
+            kept = []
+    if kept:
+        comparison.add(None, kept)
+    return {report.name: report for report in comparison.result().gradients}
+
+
+def _unfit_gradients(first: Mapping[str, torch.Tensor | None], reports: Mapping[str, TensorReport]) -> Iterator[Found]:
+    for name, report in reports.items():
+        gradient = first[name]
+        broken = 0 if gradient is None else gradient.numel() - int(torch.isfinite(gradient).sum())
+        words = f"; {broken} of its elements are NaN or infinite" if broken else ""
+        if not report.ok:
+            yield Found(False, f"eager's own gradient of {name} would fail: {figures(report)}{words}")
+        elif broken:
+            yield Found(None, f"the gradient of {name}: {broken} of its elements are NaN or infinite")
+
+
+def _sizes(graph: Graph, first: Mapping[str, torch.Tensor | None], told: Collection[str]) -> Iterator[Found]:
+    """Gradients that vanish or explode: times their leaf, over the outputs, they are of no size to compute with."""
+    scale = max(magnitude(output.detach()).rms for output in graph.outputs if output.requires_grad)
+    least, most = GRADIENT_RANGE
+    for name, gradient in first.items():
+        if gradient is None or name in told or not scale or not bool(torch.isfinite(gradient).all()):
+            continue
+        size = magnitude(gradient).rms
+        ratio = size * (magnitude(graph.leaves[name].detach()).rms or 1.0) / scale
+        if not least <= ratio <= most:
+            what = "vanishes" if ratio < least else "explodes"
+            words = f"its RMS {size:.1e}, times that of {name}, is {ratio:.1e} of the outputs'"
+            yield Found(None, f"the gradient of {name} {what}: {words}")

@@ -1,0 +1,1 @@
+"""A user's project: problems, solutions, settings and the folders that hold them."""

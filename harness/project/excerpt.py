@@ -1,0 +1,172 @@
+"""What of a problem's source its ``Model`` needs: read off the file, nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import symtable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.errors import ProblemError
+from harness.project.problems import Problem
+
+_LOCAL_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """The part of a problem that a file of its own needs to construct and run its ``Model``.
+
+    Attributes:
+        imports: Its imports, one statement each, in order.
+        text: The rest, as it stands in the file, with the comments right above each statement.
+        constants: Module-level constants that ``Model``, or a function that it calls, reads.
+        signature: The arguments of ``forward`` as declared, ``self`` first; ``self, *inputs`` where they cannot be
+            told.
+        call: The same arguments as a caller passes them on.
+    """
+
+    imports: tuple[str, ...]
+    text: str
+    constants: frozenset[str]
+    signature: str
+    call: str
+
+
+def model_excerpt(problem: Problem) -> Excerpt:
+    """The part of a problem's file that its ``Model`` needs.
+
+    Raises:
+        ProblemError: The file is no Python, in a way that only the compiler sees (a ``return`` outside a function).
+    """
+    tree = ast.parse(problem.source, str(problem.path))
+    try:
+        scopes = symtable.symtable(problem.source, str(problem.path), "exec").get_children()
+    except SyntaxError as error:
+        raise ProblemError(f"{problem.path}:{error.lineno}: not Python: {error.msg}") from None
+    statements = [node for node in tree.body if not _is_left_out(node)]
+    needed = _needed_names(statements, scopes)
+    kept = [node for node in statements if not _bound(node) or _bound(node) & needed]
+    lines = problem.source.split("\n")
+    imports = [node for node in kept if isinstance(node, ast.Import | ast.ImportFrom)]
+    others = [node for node in kept if not isinstance(node, ast.Import | ast.ImportFrom)]
+    signature, call = _forward_arguments(tree)
+    return Excerpt(
+        imports=tuple(ast.unparse(node) for node in imports),
+        text=_text_of(others, lines),
+        constants=frozenset(needed & problem.constants),
+        signature=signature,
+        call=call,
+    )
+
+
+def hidden_constants(problem: Problem) -> list[str]:
+    """Constants that a case replaces and ``Model`` reads: a solution of its own file does not learn of the case.
+
+    Raises:
+        ProblemError: The file is no Python.
+    """
+    replaced = {name for settings in problem.cases.values() for name in settings}
+    return sorted(model_excerpt(problem).constants & replaced)
+
+
+def _is_left_out(node: ast.stmt) -> bool:
+    """Docstrings, ``from __future__`` and what only runs where the file is the program."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "__future__"
+    return isinstance(node, ast.If) and any(
+        isinstance(leaf, ast.Name) and leaf.id == "__name__" for leaf in ast.walk(node.test)
+    )
+
+
+def _needed_names(statements: Sequence[ast.stmt], scopes: Sequence[symtable.SymbolTable]) -> set[str]:
+    """``Model``, what statements that bind no name read, and whatever those names are made of."""
+    needed = {"Model"}
+    while True:
+        before = len(needed)
+        for node in statements:
+            bound = _bound(node)
+            if not bound or bound & needed:
+                needed |= _read(node, scopes)
+        if len(needed) == before:
+            return needed
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    """Module-level names that a statement binds."""
+    names: set[str] = set()
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, _DEFINITIONS):
+            names.add(inner.name)
+        elif isinstance(inner, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in inner.names} - {"*"}
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            names.add(inner.id)
+        elif not isinstance(inner, _LOCAL_SCOPES):
+            waiting.extend(ast.iter_child_nodes(inner))
+    return names
+
+
+def _read(node: ast.stmt, scopes: Sequence[symtable.SymbolTable]) -> set[str]:
+    """Module-level names that a statement, or a function or class that it defines, reads."""
+    if not isinstance(node, _DEFINITIONS):
+        return _loaded([node])
+    inside = [_globals_of(scope) for scope in scopes if scope.get_name() == node.name]
+    around = [value for name, value in ast.iter_fields(node) if name != "body"]
+    return set().union(*inside) | _loaded(around)
+
+
+def _globals_of(scope: symtable.SymbolTable) -> set[str]:
+    names = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global()}
+    return names.union(*(_globals_of(inner) for inner in scope.get_children()))
+
+
+def _loaded(values: Iterable[object]) -> set[str]:
+    """Names that are read anywhere in these nodes, and lists of nodes."""
+    names: set[str] = set()
+    for value in values:
+        if isinstance(value, list):
+            names |= _loaded(value)
+        elif isinstance(value, ast.AST):
+            loads = [leaf for leaf in ast.walk(value) if isinstance(leaf, ast.Name)]
+            names |= {leaf.id for leaf in loads if isinstance(leaf.ctx, ast.Load)}
+    return names
+
+
+def _text_of(statements: Iterable[ast.stmt], lines: Sequence[str]) -> str:
+    """The statements' own lines; as many blank lines between them as in the file, two at most."""
+    blocks: list[str] = []
+    last = 0
+    for node in statements:
+        decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        if first <= last:  # shares its line with the statement before
+            continue
+        while first - 2 >= last and lines[first - 2].startswith("#"):
+            first -= 1
+        blank = 0
+        while first - 2 - blank >= last and not lines[first - 2 - blank].strip():
+            blank += 1
+        last = node.end_lineno or node.lineno
+        blocks.extend([""] * (min(blank, 2) if blocks else 0))
+        blocks.extend(lines[first - 1 : last])
+    return "\n".join(blocks)
+
+
+def _forward_arguments(tree: ast.Module) -> tuple[str, str]:
+    """The declared arguments of ``Model.forward``, and the same as passed on."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "forward":
+                    declared = method.args
+                    names = [argument.arg for argument in (*declared.posonlyargs, *declared.args)]
+                    plain = not (declared.vararg or declared.kwonlyargs or declared.kwarg) and names[:1] == ["self"]
+                    if plain and not method.decorator_list:
+                        return ast.unparse(declared), ", ".join(names[1:])
+    return "self, *inputs", "*inputs"

@@ -1,0 +1,34 @@
+"""Runs a problem's body in a process of its own and says what it declares: ``python -m harness.project.problem_body``.
+
+Standard input holds the problem and the names that are asked for; standard output gets their values by name, or the
+error in words (both pickled). What the body prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+from harness.errors import ProblemError
+from harness.project.problems import run_body
+
+
+def main() -> None:
+    """Answers one question."""
+    problem, names = pickle.load(sys.stdin.buffer)
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        try:
+            module = run_body(problem, {})
+            answer: object = {name: getattr(module, name, None) for name in names}
+            text = pickle.dumps(answer)
+        except ProblemError as error:
+            text = pickle.dumps(str(error))
+        except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
+            text = pickle.dumps(f"{problem.path}: what it declares holds something that no setting can be: {error}")
+        answers.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,502 @@
+"""Problems: plain PyTorch files with ``Model``, ``get_inputs`` and ``get_init_inputs``.
+
+A file written for KernelBench works as it is. A *case* replaces module-level constants while the body of the file
+runs, so that everything derived from them follows; no file is ever changed.
+
+Importing this module does not import torch; running a problem's body does.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from harness import package
+from harness.errors import HarnessError, ProblemError, UsageError, suggestion
+from harness.project.paths import QUIET, import_path
+from harness.records.record import FurtherDraw, PrecisionClass
+from harness.system.files import read_source
+from harness.system.streams import printing_to_stderr
+from harness.system.text import one_line, words_of
+
+CUSTOM_CASE = "custom"
+SAME_GENERATOR = "same-generator"
+_REQUIRED = ("Model", "get_inputs", "get_init_inputs")
+#: Names that say something about the file; no constants that a case sets.
+_DECLARATIONS = ("CASES", "PRECISION", "DRAWS", "TIMEOUT_S", "BUILD_TIMEOUT_S")
+_OVERRIDES = "__case_constants__"
+#: What the parser raises: the last two for text that is nested too deeply.
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem file, read but not run.
+
+    Attributes:
+        name: The file's stem.
+        path: Where it lies.
+        source: Its text.
+        digest: sha256 of the text.
+        constants: Names assigned at module level, outside functions and classes.
+        cases: Settings of those constants by case name; ``full`` with no settings where the file declares none.
+        precision: The precision class that the file allows.
+        draws: The further draws that its inputs allow, each once.
+        timeout_s: Seconds that a candidate may run on a case, where the file says.
+        build_timeout_s: Seconds that a candidate's builds may take, where the file says.
+    """
+
+    name: str
+    path: Path
+    source: str = field(repr=False)
+    digest: str
+    constants: frozenset[str]
+    cases: dict[str, dict[str, Any]]
+    precision: PrecisionClass
+    draws: tuple[FurtherDraw, ...] = ()
+    timeout_s: float | None = None
+    build_timeout_s: float | None = None
+
+    def case(self, name: str) -> dict[str, Any]:
+        """The settings of a case.
+
+        Raises:
+            UsageError: There is no such case.
+        """
+        if name not in self.cases:
+            raise UsageError(f"problem {self.name!r} has no case {name!r}.{suggestion(name, self.cases)}")
+        return self.cases[name]
+
+    def check_constants(self, constants: dict[str, Any], where: str) -> None:
+        """Refuse settings of constants that the file does not have.
+
+        Raises:
+            UsageError: A name is unknown; ``where`` says who set it.
+        """
+        for name in constants:
+            if name not in self.constants:
+                hint = suggestion(name, self.constants.difference(_DECLARATIONS))
+                raise UsageError(f"{where}: {self.path.name} has no constant {name!r}.{hint}")
+
+
+@dataclass(frozen=True)
+class ProblemModule:
+    """A problem whose body has run under a case.
+
+    Attributes:
+        model: Makes the reference: its class, or the class and ``eval()`` where the file has ``TRAINING = False``.
+        get_inputs: Draws the inputs.
+        get_init_inputs: Makes the constructor's arguments.
+        same_generator: Whether the candidate is to draw the reference's random numbers, by ``RANDOMNESS``.
+    """
+
+    model: Callable[..., Any]
+    get_inputs: Callable[[], Any]
+    get_init_inputs: Callable[[], Any]
+    same_generator: bool = False
+
+
+def read_problem(path: Path) -> Problem:
+    """Read and check a problem file; its body runs only where ``CASES`` is not a literal.
+
+    Raises:
+        ProblemError: The file cannot be read or parsed, or lacks a required name.
+    """
+    try:
+        source = read_source(path).decode("utf-8-sig")
+    except OSError as error:
+        raise ProblemError(f"cannot read problem {one_line(str(path))}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"cannot read problem {one_line(str(path))}: it is no UTF-8 text ({error})") from None
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    tree, assigned = _parsed(path, source)
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)} | assigned
+    for name in _REQUIRED:
+        if name not in defined and not _imports(tree, name):
+            raise ProblemError(f"problem {one_line(str(path))} defines no {name}; it needs {', '.join(_REQUIRED)}")
+    problem = Problem(
+        name=path.stem,
+        path=path,
+        source=source,
+        digest=hashlib.sha256(source.encode()).hexdigest(),
+        constants=frozenset(assigned),
+        cases={"full": {}},
+        precision=PrecisionClass.FP32,
+    )
+    declared = _declared(problem, tree, _DECLARATIONS)
+    cases = _checked_cases(problem, declared.get("CASES", problem.cases))
+    precision = declared.get("PRECISION", PrecisionClass.FP32.value)
+    try:
+        allowed = PrecisionClass(precision)
+    except ValueError:
+        known = ", ".join(PrecisionClass)
+        raise ProblemError(f"{path}: PRECISION is {precision!r}; it must be one of {known}") from None
+    draws = _checked_draws(problem, declared.get("DRAWS", []))
+    timeout_s, build_timeout_s = (
+        _checked_seconds(problem, name, declared) for name in ("TIMEOUT_S", "BUILD_TIMEOUT_S")
+    )
+    return replace(
+        problem,
+        cases=cases,
+        precision=allowed,
+        draws=draws,
+        timeout_s=timeout_s,
+        build_timeout_s=build_timeout_s,
+    )
+
+
+def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
+    """Run a problem's body with some of its constants replaced at their assignment.
+
+    Args:
+        problem: The problem.
+        constants: New values by name; each name must be one of ``problem.constants``.
+
+    What the body prints goes to stderr: stdout is for results.
+
+    Returns:
+        A fresh module, registered nowhere but in ``sys.modules`` under a name of its own.
+
+    Raises:
+        ProblemError: The body raised; the message names the line.
+    """
+    tree = _ReplaceConstants(constants).visit(ast.parse(problem.source, str(problem.path)))
+    ast.fix_missing_locations(tree)
+    token = hashlib.sha256(repr(sorted(constants.items())).encode()).hexdigest()[:12]
+    module = types.ModuleType(f"harness_problem_{problem.name}_{token}")
+    module.__file__ = str(problem.path)
+    module.__dict__[_OVERRIDES] = constants
+    sys.modules[module.__name__] = module  # dataclasses and pickling look classes up by module name
+    try:
+        with printing_to_stderr():
+            exec(compile(tree, str(problem.path), "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        raise failure(problem, "the problem's body", error) from error
+    return module
+
+
+def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
+    """Run a problem's body under a case and return what the harness calls.
+
+    Raises:
+        ProblemError: The body raised, a required name is not callable, or ``TRAINING`` or ``RANDOMNESS`` not one of
+            their values.
+    """
+    module = run_body(problem, constants)
+    for name in _REQUIRED:
+        if not callable(getattr(module, name, None)):
+            raise ProblemError(f"{problem.path}: {name} is not callable")
+    training = getattr(module, "TRAINING", True)
+    if not isinstance(training, bool):
+        raise ProblemError(f"{problem.path}: TRAINING is {training!r}; it must be True or False")
+    model = module.Model if training else _evaluating(module.Model)
+    randomness = getattr(module, "RANDOMNESS", None)
+    if randomness not in (None, SAME_GENERATOR):
+        raise ProblemError(f"{problem.path}: RANDOMNESS is {randomness!r}; the only one there is is {SAME_GENERATOR!r}")
+    return ProblemModule(model, module.get_inputs, module.get_init_inputs, randomness == SAME_GENERATOR)
+
+
+def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
+    """The error to raise where one of a problem's functions raised: says what was called, and the line."""
+    return ProblemError(f"{_place(problem, error)}: {what} failed: {_words(error)}")
+
+
+def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
+    """What an unforeseen exception means that came up while a problem's code ran in this process.
+
+    Its functions, and torch on their behalf (in a backward, for instance), may raise anything, ``sys.exit`` included.
+
+    Args:
+        problem: The problem.
+        error: The exception.
+
+    Returns:
+        The problem's error; None where the exception came out of the harness's own code, which is a defect.
+    """
+    own = package.FOLDER
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = bool(frames) and Path(frames[-1].filename).is_relative_to(own)
+    # Torch raises RuntimeErrors from C++, which has no frames: then the innermost is that of the caller.
+    if isinstance(error, HarnessError) or (inside and not isinstance(error, RuntimeError)):
+        return None
+    return failure(problem, "judging with this problem", error)
+
+
+def function_source(source: str, function: str) -> str | None:
+    """A normal form (no comments, no layout) of a top-level function, None where there is none."""
+    return _functions(source).get(function)
+
+
+@functools.lru_cache(maxsize=8)
+def _functions(source: str) -> dict[str, str | None]:
+    """The normal forms of a text's top-level functions, by name; kept, since a hostile text takes long to parse."""
+    try:
+        tree = ast.parse(source)
+    except _UNPARSABLE:
+        return {}
+    found: dict[str, str | None] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name not in found:
+            try:
+                found[node.name] = ast.dump(node)
+            except RecursionError:  # an expression too deep to be walked: its text will do
+                found[node.name] = ast.get_source_segment(source, node)
+    return found
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """``("batch_size", 4)`` for ``batch_size=4``.
+
+    Raises:
+        UsageError: The text has no ``=``, or its value is no Python literal.
+    """
+    name, separator, value = text.partition("=")
+    name = name.strip()
+    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise UsageError(f"--set {text!r}: write NAME=VALUE, as in --set batch_size=4")
+    try:
+        return name, ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise UsageError(
+            f"--set {text!r}: {value!r} is no Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
+        ) from None
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """The constants that ``--set`` replaces, each text as ``parse_setting`` reads it.
+
+    Raises:
+        UsageError: One is no ``NAME=VALUE``, or a name is set twice.
+    """
+    constants: dict[str, Any] = {}
+    for text in texts:
+        name, value = parse_setting(text)
+        if name in constants:
+            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
+        constants[name] = value
+    return constants
+
+
+def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
+    """A problem's syntax tree, and the names that it assigns at module level."""
+    shown = one_line(str(path))
+    try:
+        tree = ast.parse(source, str(path))
+        return tree, _assigned_names(tree)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise ProblemError(f"{shown}:{line or 1}: not Python: {getattr(error, 'msg', error)}") from None
+    except (RecursionError, MemoryError):
+        raise ProblemError(f"{shown}: not Python: an expression in it is nested too deeply") from None
+
+
+def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
+    """Values of some top-level names: read off where literal, else by running the body."""
+    found: dict[str, Any] = {}
+    computed: list[str] = []
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id in names:
+                assert isinstance(node, ast.Assign | ast.AnnAssign)
+                assert node.value is not None
+                try:
+                    found[target.id] = ast.literal_eval(node.value)
+                except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+                    computed.append(target.id)
+    return found | (_computed(problem, computed) if computed else {})
+
+
+def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
+    """Values that the body gives some names; it runs in a process of its own, which ends with all that it starts.
+
+    Raises:
+        ProblemError: The body raised, ended its process, or took longer than ``BODY_LIMIT_S``.
+    """
+    with subprocess.Popen(
+        [sys.executable, *QUIET, "-m", "harness.project.problem_body"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": import_path()},
+        start_new_session=True,
+    ) as process:
+        try:
+            out, _ = process.communicate(pickle.dumps((problem, names)), timeout=BODY_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            words = f"the problem's body still runs after {BODY_LIMIT_S:g} s; give {', '.join(names)} literal values"
+            raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if not out:
+        words = f"the problem's body ended its process ({process.returncode}): it must not end the program that judges"
+        raise ProblemError(f"{one_line(str(problem.path))}: {words}")
+    try:
+        answer = pickle.loads(out)
+    except (pickle.UnpicklingError, ImportError, AttributeError, EOFError, IndexError, TypeError, ValueError) as error:
+        words = f"what it declares holds something that no setting can be: {words_of(error)}"
+        raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
+    if isinstance(answer, str):
+        raise ProblemError(answer)
+    values: dict[str, Any] = answer
+    return values
+
+
+#: Seconds that a problem's body may take to import and to declare what it declares.
+BODY_LIMIT_S = 120.0
+#: Lists within lists: a deeper one is likely to hold itself.
+_MAX_SETTING_DEPTH = 32
+
+
+def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
+    form = f"{problem.path}: CASES must map case names to settings, as in {{'full': {{}}, 'cpu': {{'n': 4}}}}"
+    if not isinstance(cases, dict) or not cases:
+        raise ProblemError(form)
+    for name, settings in cases.items():
+        if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == CUSTOM_CASE:
+            raise ProblemError(f"{form}; {name!r} is no usable name (letters, digits, _; not {CUSTOM_CASE!r})")
+        if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+            raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
+        for key in settings:
+            if key not in problem.constants:
+                hint = suggestion(key, problem.constants.difference(_DECLARATIONS))
+                raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
+            if not _is_setting(settings[key]):
+                raise ProblemError(
+                    f"{problem.path}: case {name!r} sets {key!r} to what no setting can be; numbers, strings, dtypes, "
+                    "and lists, tuples, sets and dicts of them can"
+                )
+    return dict(cases)
+
+
+def _is_setting(value: Any, depth: int = 0) -> bool:
+    """Whether a case may give a constant this value: one that other processes and records can be told."""
+    if depth > _MAX_SETTING_DEPTH:
+        return False
+    if type(value) in (list, tuple, set, frozenset):
+        return all(_is_setting(item, depth + 1) for item in value)
+    if type(value) is dict:
+        return all(_is_setting(item, depth + 1) for pair in value.items() for item in pair)
+    kind = type(value)
+    return (
+        kind in (type(None), bool, int, float, complex, str, bytes)
+        or f"{kind.__module__}.{kind.__name__}" == "torch.dtype"
+    )
+
+
+def _checked_draws(problem: Problem, draws: Any) -> tuple[FurtherDraw, ...]:
+    form = f"{problem.path}: DRAWS must be a list of names of further draws, as in ['shifted', 'scaled']"
+    if not isinstance(draws, list | tuple):
+        raise ProblemError(f"{form}, not {type(draws).__name__}")
+    known = [str(name) for name in FurtherDraw]
+    for name in draws:
+        if not isinstance(name, str):
+            raise ProblemError(f"{form}; {name!r} is no name")
+        if name not in known:
+            raise ProblemError(f"{form}; there is no {name!r}.{suggestion(name, known)}")
+    return tuple(FurtherDraw(name) for name in dict.fromkeys(draws))
+
+
+def _checked_seconds(problem: Problem, name: str, declared: dict[str, Any]) -> float | None:
+    value = declared.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ProblemError(f"{problem.path}: {name} is {value!r}; it must be a number of seconds above 0")
+    return float(value)
+
+
+def _assigned_names(tree: ast.Module) -> set[str]:
+    finder = _ReplaceConstants({})
+    finder.visit(tree)
+    return finder.seen
+
+
+def _imports(tree: ast.Module, name: str) -> bool:
+    return any(
+        isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names)
+        for node in tree.body
+    )
+
+
+class _ReplaceConstants(ast.NodeTransformer):
+    """Replaces the values of module-level assignments, also inside ``if``, ``for``, ``try`` and ``with``."""
+
+    def __init__(self, constants: dict[str, Any]):
+        self._constants = constants
+        self.seen: set[str] = set()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.AST]:
+        names = [leaf.id for target in node.targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)
+                 and isinstance(leaf.ctx, ast.Store)]  # fmt: skip
+        self.seen.update(names)
+        replaced = [name for name in names if name in self._constants]
+        if len(names) == 1 and replaced and isinstance(node.targets[0], ast.Name):
+            node.value = self._lookup(replaced[0])
+            return node
+        return [node, *(self._assignment(name) for name in replaced)]
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if isinstance(node.target, ast.Name):
+            self.seen.add(node.target.id)
+            if node.target.id in self._constants:
+                node.value = self._lookup(node.target.id)
+        return node
+
+    def _assignment(self, name: str) -> ast.AST:
+        return ast.Assign(targets=[ast.Name(name, ast.Store())], value=self._lookup(name))
+
+    @staticmethod
+    def _lookup(name: str) -> ast.expr:
+        return ast.Subscript(ast.Name(_OVERRIDES, ast.Load()), ast.Constant(name), ast.Load())
+
+
+def _evaluating(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A model's class whose instances are in evaluation mode."""
+    return lambda *arguments: model(*arguments).eval()
+
+
+def _place(problem: Problem, error: BaseException) -> str:
+    """``path:line`` of the innermost frame of an error that lies in the problem's file."""
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(problem.path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    shown = one_line(str(problem.path))
+    return f"{shown}:{line}" if line else shown
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "it called sys.exit: a problem must not end the program that judges"
+    return words_of(error)

@@ -1,0 +1,186 @@
+"""Solutions: self-contained files that define ``ModelNew``; and how the command line's selectors find them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import HarnessError, ProblemError, SolutionError, UsageError, suggestion
+from harness.project.problems import Problem, read_problem
+from harness.system.files import is_there, read_source, source_text
+from harness.system.text import one_line
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solution file, read but never imported here.
+
+    Attributes:
+        name: ``problem/variant`` for a file in the solutions folder, else the path as the user wrote it.
+        path: Where it lies.
+        source: Its text; bytes that are no text in its encoding are spelt out.
+        digest: sha256 of its bytes.
+    """
+
+    name: str
+    path: Path
+    source: str = field(repr=False)
+    digest: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A solution with the problem it claims to solve."""
+
+    problem: Problem
+    solution: Solution
+
+
+def read_solution(path: Path, name: str) -> Solution:
+    """Read a solution file; whether what is in it is Python shows when a worker imports it.
+
+    Raises:
+        SolutionError: It cannot be read.
+    """
+    try:
+        data = read_source(path)
+    except OSError as error:
+        raise SolutionError(f"cannot read solution {one_line(str(path))}: {error.strerror}") from None
+    return Solution(name, Path(os.path.realpath(path)), source_text(data), hashlib.sha256(data).hexdigest())
+
+
+def find_problem(root: Path, name_or_path: str) -> Problem:
+    """The problem of a name in ``root/problems``, or of a path to any file.
+
+    Raises:
+        UsageError: There is none of that name.
+        ProblemError: The file is no problem.
+    """
+    known = problem_paths(root)
+    if name_or_path in known:
+        return read_problem(known[name_or_path])
+    path = Path(name_or_path)
+    if path.suffix == ".py" and is_there(path):
+        return read_problem(path)
+    raise UsageError(f"no problem {name_or_path!r} in {root / 'problems'}.{suggestion(name_or_path, known)}")
+
+
+def problem_paths(root: Path) -> dict[str, Path]:
+    """The problem files of a root by name."""
+    return {path.stem: path for path in sorted((root / "problems").glob("*.py")) if path.stem != "__init__"}
+
+
+def solution_paths(root: Path, problem: str) -> dict[str, Path]:
+    """The solution files of a problem by variant name."""
+    folder = root / "solutions" / problem
+    return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
+
+
+def select(
+    root: Path,
+    selectors: Sequence[str],
+    problem: str | None,
+    on_bad_file: Callable[[HarnessError], None] | None = None,
+) -> list[Candidate]:
+    """The candidates that the command line names, each once, in the order named.
+
+    Args:
+        root: Folder that holds ``problems`` and ``solutions``.
+        selectors: Problem names, ``problem/variant``, or paths of solution files or of folders of such; none means
+            everything.
+        problem: Name or path of the problem that path selectors belong to (and, without selectors, the one whose
+            solutions are meant).
+        on_bad_file: Called with the error of each file that cannot be used; the others are selected nevertheless.
+            Without it the first such error is raised.
+
+    Raises:
+        UsageError: A selector names nothing, or a file's problem cannot be told.
+        ProblemError: A problem file is malformed: the one given, or any where ``on_bad_file`` is not given.
+        SolutionError: A solution file cannot be read, and ``on_bad_file`` is not given.
+    """
+    given = find_problem(root, problem) if problem is not None else None
+    if not selectors:
+        names = [given.name] if given else list(problem_paths(root))
+        selectors = [name for name in names if solution_paths(root, name)]
+        if not selectors:
+            where = root / "solutions"
+            raise UsageError(f"nothing to evaluate: no solutions in {where}; render some or name a file")
+    wanted = [one for selector in selectors for one in _select_one(root, selector, given)]
+    read: dict[Path, Problem | None] = {}
+    found: dict[Path, Candidate] = {}
+    for one in wanted:
+        try:
+            solved = one.problem if isinstance(one.problem, Problem) else _read_once(one.problem, read)
+            if solved is not None:
+                solution = read_solution(one.path, one.name)
+                found.setdefault(solution.path, Candidate(solved, solution))
+        except (ProblemError, SolutionError) as error:
+            if on_bad_file is None:
+                raise
+            on_bad_file(error)
+    return list(found.values())
+
+
+class _Wanted(NamedTuple):
+    """A solution file that a selector names, not yet read: its path, its name, its problem or that one's file."""
+
+    path: Path
+    name: str
+    problem: Problem | Path
+
+
+def _read_once(path: Path, read: dict[Path, Problem | None]) -> Problem | None:
+    """The problem of a file; None where it was found to be none before."""
+    if path not in read:
+        read[path] = None
+        read[path] = read_problem(path)
+    return read[path]
+
+
+def _select_one(root: Path, selector: str, given: Problem | None) -> list[_Wanted]:
+    problems = problem_paths(root)
+    if selector in problems:
+        variants = solution_paths(root, selector)
+        if not variants:
+            raise UsageError(f"problem {selector!r} has no solutions in {root / 'solutions' / selector}")
+        solved = given or problems[selector]
+        return [_Wanted(path, f"{selector}/{variant}", solved) for variant, path in variants.items()]
+    match = re.fullmatch(r"(\w+)/(\w+)", selector)
+    if match and match[1] in problems and not os.path.isfile(selector):  # noqa: PTH113 - False for any odd name
+        variants = solution_paths(root, match[1])
+        if match[2] not in variants:
+            hint = suggestion(match[2], variants)
+            raise UsageError(f"problem {match[1]!r} has no solution {match[2]!r}.{hint}")
+        return [_Wanted(variants[match[2]], selector, given or problems[match[1]])]
+    path = Path(selector)
+    if path.suffix == ".py" or os.path.isfile(selector):  # noqa: PTH113
+        return [_select_file(root, path, given)]
+    if os.path.isdir(selector):  # noqa: PTH112 - False for any odd name
+        files = sorted(one for one in path.glob("*.py") if one.stem != "__init__")
+        if not files:
+            raise UsageError(f"no solution (*.py) lies in the folder {one_line(selector)}")
+        return [_select_file(root, one, given) for one in files]
+    known = [*problems, *(f"{name}/{variant}" for name in problems for variant in solution_paths(root, name))]
+    raise UsageError(f"{selector!r} names no problem, solution, file or folder.{suggestion(selector, known)}")
+
+
+def _select_file(root: Path, path: Path, given: Problem | None) -> _Wanted:
+    if not is_there(path):
+        raise UsageError(f"no file {one_line(str(path))}")
+    folder = Path(os.path.realpath(path)).parent
+    own = folder.parent == Path(os.path.realpath(root / "solutions"))
+    name = f"{folder.name}/{path.stem}" if own else str(path)
+    if given is not None:
+        return _Wanted(path, name, given)
+    problems = problem_paths(root)
+    if folder.name not in problems:
+        raise UsageError(
+            f"{one_line(str(path))} lies in no problem's folder; say which problem it solves with --problem."
+            f"{suggestion(folder.name, problems)}"
+        )
+    return _Wanted(path, name, problems[folder.name])
