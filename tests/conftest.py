@@ -31,6 +31,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # What the user has set for the harness is not for the tests, which say by themselves what they set.
 for name in [name for name in os.environ if name.startswith("HARNESS_") or name == "RAY_ADDRESS"]:
     del os.environ[name]
+# Where nothing is kept of compiled modules, each of the thousand processes that tests start compiles the harness.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples in every run, however slow the machine is, and nothing kept from one run for the next.
 settings.register_profile(
@@ -53,6 +55,16 @@ def _same_numbers() -> None:
     """Gives a test the same random numbers in this process, whichever tests ran before it."""
     random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _same_environment() -> Iterator[None]:
+    """Takes back what a test, or torch's compiler on its behalf, sets in this process's environment."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

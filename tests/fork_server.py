@@ -26,7 +26,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 #: Variables that count when Python or torch begin.
 _AT_START = ("PYTHON", "OMP_", "LD_", "MKL_", "CUDA_", "TORCH")
 #: Other people's modules that commands import.
-_MODULES = ("click", "jinja2", "multiprocessing.connection", "rich.console", "rich.table", "sqlite3", "tomllib", "tqdm")
+_MODULES = (
+    *("click", "jinja2", "multiprocessing.connection", "rich.console", "rich.table", "sqlite3", "tomllib", "tqdm"),
+    "torch._dynamo",  # torch imports it when it works out the sizes of a problem's tensors
+)
 
 
 class ForkServers:

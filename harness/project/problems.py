@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
 import hashlib
 import os
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import traceback
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -306,21 +308,50 @@ def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
 
 def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
     """Values of some top-level names: read off where literal, else by running the body."""
+    nodes = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    asked = {name: nodes[name] for name in names if name in nodes}
+    literals = _used_by(tree, asked.values(), nodes)
     found: dict[str, Any] = {}
     computed: list[str] = []
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AnnAssign) and node.value is not None:
-            targets = [node.target]
-        for target in targets:
-            if isinstance(target, ast.Name) and target.id in names:
-                assert isinstance(node, ast.Assign | ast.AnnAssign)
-                assert node.value is not None
-                try:
-                    found[target.id] = ast.literal_eval(node.value)
-                except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-                    computed.append(target.id)
+    for name, node in asked.items():
+        try:
+            found[name] = ast.literal_eval(_Inlined(literals).visit(copy.deepcopy(node)))
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            computed.append(name)
     return found | (_computed(problem, computed) if computed else {})
+
+
+def _used_by(tree: ast.Module, users: Iterable[ast.expr], nodes: dict[str, ast.expr]) -> dict[str, ast.expr]:
+    """Names that are assigned once and read in these expressions alone: nothing can change what they stand for."""
+    everywhere = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    here = Counter(node.id for user in users for node in ast.walk(user) if isinstance(node, ast.Name))
+    return {name: nodes[name] for name, count in here.items() if name in nodes and everywhere[name] == count + 1}
+
+
+class _Inlined(ast.NodeTransformer):
+    """Puts literals in the place of names, and the entries of a dict in the place of ``**name``."""
+
+    def __init__(self, literals: dict[str, ast.expr]):
+        self._literals = literals
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self._literals.get(node.id, node))
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        self.generic_visit(node)
+        pairs: list[tuple[ast.expr | None, ast.expr]] = []
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None and isinstance(value, ast.Dict):
+                pairs += zip(value.keys, value.values, strict=True)
+            else:
+                pairs.append((key, value))
+        return ast.Dict([key for key, _ in pairs], [value for _, value in pairs])
 
 
 def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:

@@ -116,23 +116,26 @@ def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, text: str, words: st
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("while True:\n    pass\nCASES = dict(odd={})\n", "still runs after 8 s; give CASES literal values"),
         ("import os\nCASES = dict(odd={})\nos._exit(0)\n", "ended its process (0)"),
         ("import os, signal\nCASES = dict(odd={})\nos.kill(os.getpid(), 9)\n", "ended its process (-9)"),
         ("CASES = dict(odd=dict(N=lambda: 3))\n", "something that no setting can be"),
         ("class Size: pass\nCASES = dict(odd=dict(N=Size()))\n", "something that no setting can be"),
     ],
-    ids=["endless", "exit", "killed", "function", "class"],
+    ids=["exit", "killed", "function", "class"],
 )
-def test_what_a_body_does_when_it_declares_ends_no_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
-) -> None:
-    monkeypatch.setattr(problems, "BODY_LIMIT_S", 8.0)
+def test_what_a_body_does_when_it_declares_ends_no_program(tmp_path: Path, body: str, words: str) -> None:
     path = write(tmp_path, KERNELBENCH.replace("import torch\n", body + "import torch\n", 1))
     with pytest.raises(ProblemError) as caught:
         read_problem(path)
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_a_body_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problems, "BODY_LIMIT_S", 1.0)
+    path = write(tmp_path, "while True:\n    pass\nCASES = dict(odd={})\n" + KERNELBENCH)
+    with pytest.raises(ProblemError, match="still runs after 1 s; give CASES literal values"):
+        read_problem(path)
 
 
 def test_a_body_may_compute_what_it_declares_and_its_children_end_with_it(tmp_path: Path) -> None:
@@ -150,6 +153,20 @@ def test_a_body_may_compute_what_it_declares_and_its_children_end_with_it(tmp_pa
             break
         time.sleep(0.01)
     assert not is_alive
+
+
+def test_cases_that_share_a_dict_are_read_without_running_the_body(tmp_path: Path) -> None:
+    text = (
+        "SMALL = {'N': 3, 'kind': 'a'}\nCASES = {'a': SMALL, 'b': {**SMALL, 'kind': 'b'}}\nkind = 'c'\nraise OSError\n"
+    )
+    problem = read_problem(write(tmp_path, KERNELBENCH + text))
+    assert problem.cases == {"a": {"N": 3, "kind": "a"}, "b": {"N": 3, "kind": "b"}}
+
+
+@pytest.mark.parametrize("change", ["SMALL['N'] = 5", "SMALL.update(N=5)", "SMALL = {'N': 5}", "change(SMALL)"])
+def test_a_shared_dict_that_the_body_changes_is_read_as_changed(tmp_path: Path, change: str) -> None:
+    text = f"def change(d):\n    d['N'] = 5\nSMALL = {{'N': 3}}\n{change}\nCASES = {{'a': {{**SMALL}}}}\n"
+    assert read_problem(write(tmp_path, KERNELBENCH + text)).cases == {"a": {"N": 5}}
 
 
 def test_a_missing_file_and_a_binary_one_are_errors(tmp_path: Path) -> None:
