@@ -48,14 +48,14 @@ from harness.judge.policy import Policy, new_secret
 from harness.judge.process.handle import Clock, WorkerHandle
 from harness.judge.timing.paired_timing import PRECISION, Series
 from harness.judge.timing.rivals import BaselineError
-from harness.judge.timing.speed import Outcome, Timing
-from harness.judge.timing.timing_target import Contest
+from harness.judge.timing.speed import SpeedTimer, TimingResult
+from harness.judge.timing.timing_target import TimingTarget
 from harness.project.baselines import EAGER
 from harness.project.paths import project_root
 from harness.project.problems import Problem
 from harness.project.solutions import find_problem, problem_paths
 from harness.records.record import EvaluationRecord, Status
-from harness.timing.statistics import SAMENESS, Interval, Verdict
+from harness.timing.statistics import SAMENESS, Interval, SpeedVerdict
 
 #: A 95 % interval misses what it is to hold in this share of all cases.
 STATED = 0.05
@@ -176,7 +176,7 @@ class Summary:
         holds: Whether there are no more of them than may be: of the same as many as ``STATED`` allows, else none.
     """
 
-    verdicts: dict[Verdict, int]
+    verdicts: dict[SpeedVerdict, int]
     ratio: float
     low: float
     high: float
@@ -200,10 +200,10 @@ def is_mistaken(one: One) -> bool:
     """Whether a verdict is wrong; see ``Summary.errors``."""
     verdict = one.interval.verdict
     if one.share == 0:
-        return verdict in (Verdict.FASTER, Verdict.SLOWER)
+        return verdict in (SpeedVerdict.FASTER, SpeedVerdict.SLOWER)
     if one.share > SAMENESS:
-        return verdict is not Verdict.SLOWER
-    return verdict is Verdict.FASTER or (one.is_narrow and verdict is not Verdict.SAME)
+        return verdict is not SpeedVerdict.SLOWER
+    return verdict is SpeedVerdict.FASTER or (one.is_narrow and verdict is not SpeedVerdict.SAME)
 
 
 def summary(series: Sequence[One]) -> Summary:
@@ -212,7 +212,7 @@ def summary(series: Sequence[One]) -> Summary:
     share = series[0].share
     errors = sum(map(is_mistaken, series))
     return Summary(
-        {verdict: verdicts.count(verdict) for verdict in Verdict},
+        {verdict: verdicts.count(verdict) for verdict in SpeedVerdict},
         statistics.median(one.ratio for one in series),
         min(one.low for one in series),
         max(one.high for one in series),
@@ -230,7 +230,7 @@ def name_of(share: float) -> str:
 
 def summary_table(found: Sequence[One]) -> tuple[str, bool]:
     """A row for each problem, candidate and direction, and one for each candidate; and whether all hold."""
-    header = ["problem", "candidate", "direction", "series", *Verdict, "errors"]
+    header = ["problem", "candidate", "direction", "series", *SpeedVerdict, "errors"]
     header += ["intervals without 1", "narrower than 0.5 %", "ratio", "widest", "by construction", "holds"]
     groups: dict[tuple[str, float, str], list[One]] = {}
     for one in found:
@@ -291,11 +291,13 @@ class RepeatingJudge(CandidateJudge):
     wants_more: Callable[[], bool]
     on_series: Callable[[str, Series], object]
 
-    def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
+    def _time(
+        self, target: TimingTarget, results: list[TrialResult], worker: WorkerHandle, clock: Clock
+    ) -> dict[str, Any]:
         assert self._baseline is not None
-        with Timing(contest, worker, clock, self._baseline, self._stages) as timing:
+        with SpeedTimer(target, worker, clock, self._baseline, self._stages) as timing:
             try:
-                outcome: Outcome = timing.run()
+                outcome: TimingResult = timing.run()
                 wrong = [audit for audit in outcome.audits if audit.failed]
                 if wrong:
                     return self._summary(wrong[:1])

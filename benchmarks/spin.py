@@ -46,14 +46,15 @@ from benchmarks.common import (
 )
 from harness.errors import HarnessError
 from harness.executors.session import Session
+from harness.judge.case_context import forward_command
 from harness.judge.compare.comparison import TrialResult
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.handle import Clock, WorkerHandle
 from harness.judge.timing.paired_timing import WARM_UP_ROUNDS
 from harness.judge.timing.speed import QUICK_ROUNDS
-from harness.judge.timing.timing_target import Contest
-from harness.judge.trials.trial import forward_command, stop_for
+from harness.judge.timing.timing_target import TimingTarget
+from harness.judge.trials.trial import stop_for
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord, Status
@@ -383,21 +384,23 @@ class AskingJudge(CandidateJudge):
 
     log = ""
 
-    def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
-        self._have_told(contest, worker, clock)  # the trial's call is none of those
-        fields = super()._time(contest, results, worker, clock)
-        self._have_told(contest, worker, clock)
+    def _time(
+        self, target: TimingTarget, results: list[TrialResult], worker: WorkerHandle, clock: Clock
+    ) -> dict[str, Any]:
+        self._have_told(target, worker, clock)  # the trial's call is none of those
+        fields = super()._time(target, results, worker, clock)
+        self._have_told(target, worker, clock)
         self.log = worker.said()
         return fields
 
-    def _have_told(self, contest: Contest, worker: WorkerHandle, clock: Clock) -> None:
+    def _have_told(self, target: TimingTarget, worker: WorkerHandle, clock: Clock) -> None:
         """Ask for it by the one input that is no tensor.
 
         Raises:
             CandidateStopped: The candidate failed.
         """
-        first = replace(contest.first, inputs=contest.fresh_inputs(contest.seed("told")))
-        command = forward_command(contest.setting, first, 0, "forward", False)
+        first = replace(target.first, inputs=target.fresh_inputs(target.seed("told")))
+        command = forward_command(target.setting, first, 0, "forward", False)
         tells = replace(command.inputs[1], plain=encode_plain(True))
         reply = worker.request(replace(command, inputs=(command.inputs[0], tells)), clock, "telling")
         if not isinstance(reply, Outputs):

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.errors import HarnessError, UsageError
-from harness.executors.plan import Time
+from harness.executors.plan import TimeLimits
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import switched
 from harness.judge.process.handle import Limits
@@ -127,7 +127,7 @@ class Evaluator:
             lanes=lanes,
             home=harness_home(None if home is None else os.fspath(home)),
             root=project_root(None if root is None else os.fspath(root)),
-            time=Time(limits, frozenset(name for name, value in given.items() if value is not None)),
+            time=TimeLimits(limits, frozenset(name for name, value in given.items() if value is not None)),
             forward_only=forward_only,
             is_timed=timed,
             require_confinement=require_confinement,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from harness.answers.code import MODEL, mentions_model, parse
-from harness.answers.parts import FinalPart, Piece, final_part
-from harness.answers.reading import Answer
+from harness.answers.parts import CodeBlock, FinalPart, final_part
+from harness.answers.reading import RawAnswer
 from harness.errors import AnswerError
 from harness.system.text import one_line
 
@@ -33,7 +33,7 @@ class Extract:
     notes: tuple[str, ...]
 
 
-def extract(answer: Answer) -> Extract:
+def extract(answer: RawAnswer) -> Extract:
     """The last complete code of an answer: it parses as Python and defines ``ModelNew``.
 
     An answer that is nothing but code is taken as a whole. Otherwise code counts where it stands in a fence after the
@@ -66,7 +66,7 @@ def _bare(part: FinalPart, last: int) -> Extract:
     return Extract(f"{stripped}\n", part.first + len(part.text) - len(stripped), last, ())
 
 
-def _notes(part: FinalPart, complete: list[Piece], chosen: Piece) -> tuple[str, ...]:
+def _notes(part: FinalPart, complete: list[CodeBlock], chosen: CodeBlock) -> tuple[str, ...]:
     notes = []
     if len(complete) > 1:
         which = "the last" if chosen is complete[-1] else f"the last that binds what its {MODEL} is derived from"
@@ -78,7 +78,7 @@ def _notes(part: FinalPart, complete: list[Piece], chosen: Piece) -> tuple[str, 
     return tuple(notes)
 
 
-def _refuse_what_follows(answer: Answer, part: FinalPart, chosen: Piece) -> None:
+def _refuse_what_follows(answer: RawAnswer, part: FinalPart, chosen: CodeBlock) -> None:
     """Refuse to take a draft for the answer where its next version is there in part."""
     for piece in part.pieces[part.pieces.index(chosen) + 1 :]:
         cut_off = _is_cut_off(answer, piece)
@@ -90,7 +90,7 @@ def _refuse_what_follows(answer: Answer, part: FinalPart, chosen: Piece) -> None
             )
 
 
-def _refuse(answer: Answer, part: FinalPart) -> NoReturn:
+def _refuse(answer: RawAnswer, part: FinalPart) -> NoReturn:
     last = part.pieces[-1] if part.pieces else None
     unfinished = [piece for piece in part.pieces if mentions_model(piece.text)]
     if part.reasoning_begins is not None:
@@ -115,7 +115,7 @@ def _refuse(answer: Answer, part: FinalPart) -> NoReturn:
     raise AnswerError(f"{answer.shown}: there is no complete code: {why}")
 
 
-def _no_fence(answer: Answer, part: FinalPart) -> str:
+def _no_fence(answer: RawAnswer, part: FinalPart) -> str:
     """What to say of a text without a fence, which may be prose, or code that does not parse."""
     if not mentions_model(part.text):
         return f"nothing stands in a fence (```), and {_stop_in_prose(answer)}"
@@ -127,11 +127,11 @@ def _no_fence(answer: Answer, part: FinalPart) -> str:
     )
 
 
-def _is_cut_off(answer: Answer, piece: Piece) -> bool:
+def _is_cut_off(answer: RawAnswer, piece: CodeBlock) -> bool:
     return not piece.closed and piece.last == len(answer.lines)
 
 
-def _fault(answer: Answer, piece: Piece) -> str:
+def _fault(answer: RawAnswer, piece: CodeBlock) -> str:
     """What keeps a piece that begins to define the model from being complete."""
     if not piece.parsed.parses:
         return _syntax_error(answer, piece)
@@ -140,18 +140,18 @@ def _fault(answer: Answer, piece: Piece) -> str:
     return f"the code of lines {piece.first}-{piece.last} names {MODEL}, but not at module level"
 
 
-def _stop_in_prose(answer: Answer) -> str:
+def _stop_in_prose(answer: RawAnswer) -> str:
     return f"the text stops at line {len(answer.lines)}, in prose: {_tail(answer)}; give an answer that is whole"
 
 
-def _stop(answer: Answer, piece: Piece) -> str:
+def _stop(answer: RawAnswer, piece: CodeBlock) -> str:
     return (
         f"the text stops at line {len(answer.lines)}, within the code whose fence opens at line {piece.opening} and "
         f"never closes: {_tail(answer)}"
     )
 
 
-def _syntax_error(answer: Answer, piece: Piece) -> str:
+def _syntax_error(answer: RawAnswer, piece: CodeBlock) -> str:
     at = min(piece.opening + piece.parsed.line, len(answer.lines))
     return (
         f"the code of lines {piece.first}-{piece.last} does not parse: line {at} of the answer: "
@@ -159,13 +159,13 @@ def _syntax_error(answer: Answer, piece: Piece) -> str:
     )
 
 
-def _places(pieces: Sequence[Piece]) -> str:
+def _places(pieces: Sequence[CodeBlock]) -> str:
     shown = [f"{piece.first}-{piece.last}" if piece.text else str(piece.opening) for piece in pieces[:_SHOWN_PIECES]]
     more = f" and {len(pieces) - _SHOWN_PIECES} more" if len(pieces) > _SHOWN_PIECES else ""
     return f"line{'s' if len(pieces) > 1 or pieces[0].text else ''} {', '.join(shown)}{more}"
 
 
-def _tail(answer: Answer) -> str:
+def _tail(answer: RawAnswer) -> str:
     """The end of the last line."""
     line = one_line(answer.lines[-1].strip())
     return f"'{line}'" if len(line) <= _SHOWN_CHARACTERS else f"'…{line[-_SHOWN_CHARACTERS:]}'"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 
 from harness.answers.choice import Extract
-from harness.answers.reading import STANDARD_INPUT, Answer
+from harness.answers.reading import STANDARD_INPUT, RawAnswer
 
 
-def with_head(answer: Answer, extract: Extract, problem: str) -> str:
+def with_head(answer: RawAnswer, extract: Extract, problem: str) -> str:
     """The solution file's text: the code under four lines of comment.
 
     It depends on answer and problem alone, so that the same answer gives the same file wherever it lies. It is no

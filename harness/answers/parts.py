@@ -36,7 +36,7 @@ _QUOTES = "\"'"
 
 
 @dataclass(frozen=True)
-class Piece:
+class CodeBlock:
     """A fenced piece of code.
 
     Attributes:
@@ -79,7 +79,7 @@ class FinalPart:
 
     first: int
     text: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CodeBlock, ...]
     reasoning_ends: int | None
     reasoning_begins: int | None
 
@@ -113,7 +113,7 @@ def final_part(answer: Sequence[str]) -> FinalPart:
     """
     lines = list(answer)
     reader = _PieceReader(lines)
-    pieces: list[Piece] = []
+    pieces: list[CodeBlock] = []
     first = 0
     begins: int | None = None
     ends: int | None = None
@@ -150,7 +150,7 @@ class _PieceReader:
         self._containers_end: set[int] = set()
         self._left = _READINGS_AT_LEAST + _READINGS_OF_ANSWER * (sum(map(len, lines)) + len(lines))
 
-    def read(self, at: int, opening: _Opening) -> tuple[Piece | None, int]:
+    def read(self, at: int, opening: _Opening) -> tuple[CodeBlock | None, int]:
         """The piece of code that a line opens, and the line to go on at.
 
         There is no piece where the fence holds shorter ones (Markdown that shows Markdown), which are read next, nor
@@ -197,11 +197,11 @@ class _PieceReader:
         inner = _opening(self._lines[line])
         return _last_tag(self._lines[line]) is not None or (inner is not None and bool(inner.info))
 
-    def _cut(self, at: int, end: int, opening: _Opening, closed: bool) -> Piece:
+    def _cut(self, at: int, end: int, opening: _Opening, closed: bool) -> CodeBlock:
         lines = self._lines[at + 1 : end]
         self._spend(at, sum(map(len, lines)) + len(lines))
         text = "".join(f"{_without_indent(line, len(opening.indent))}\n" for line in lines)
-        return Piece(at + 1, end, text, parse(text), closed)
+        return CodeBlock(at + 1, end, text, parse(text), closed)
 
     def _spend(self, at: int, characters: int) -> None:
         self._left -= characters

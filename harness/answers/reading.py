@@ -26,7 +26,7 @@ _LONGEST_END_TOKEN = 64
 
 
 @dataclass(frozen=True)
-class Answer:
+class RawAnswer:
     """An answer's text.
 
     Attributes:
@@ -43,7 +43,7 @@ class Answer:
     digest: str
 
 
-def read_answer(source: str) -> Answer:
+def read_answer(source: str) -> RawAnswer:
     """Read an answer.
 
     Args:
@@ -60,7 +60,7 @@ def read_answer(source: str) -> Answer:
             f"{shown} is empty: there is no answer in it; give the file that holds the model's whole text"
         )
     lines = _without_end_tokens(text).split("\n")
-    return Answer(shown, one_line(Path(source).name), tuple(lines), hashlib.sha256(data).hexdigest())
+    return RawAnswer(shown, one_line(Path(source).name), tuple(lines), hashlib.sha256(data).hexdigest())
 
 
 def _standard_input() -> bytes:

@@ -20,8 +20,8 @@ from tqdm import tqdm
 from harness.commands.evaluate import selected
 from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_USAGE, UsageError
-from harness.executors.plan import Choice, Planner
-from harness.executors.result_cache import Ledger
+from harness.executors.plan import CaseChoice, Planner
+from harness.executors.result_cache import ResultCache
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.handle import Limits
 from harness.project import baselines
@@ -105,10 +105,10 @@ def command(
         lanes = stack.enter_context(lanes_on([device], Wanted(folder, calibrates=True)))
         if lanes.device == "cpu":
             raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
-        planner = Planner(Choice(cases, constants, is_main=True), on_cpu=False)
+        planner = Planner(CaseChoice(cases, constants, is_main=True), on_cpu=False)
         jobs = [planner.job(one) for one in candidates]
         policy = Policy(lanes.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
-        ledger = Ledger(store, new_run_name(), fresh=True, seed=None)
+        ledger = ResultCache(store, new_run_name(), fresh=True, seed=None)
         report.run = ledger.run
         stack.callback(report.write)  # also of what is finished when the run is interrupted
         stack.enter_context(unwinding())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.compilation.housekeeping import Part, clear, measure
+from harness.compilation.housekeeping import CacheUsage, clear, measure
 from harness.errors import EXIT_PASSED
 from harness.project.paths import REFERENCES, harness_home
 from harness.project.settings import SettingsGroup, option
@@ -61,7 +61,7 @@ def clear_command(home: str | None, as_json: bool) -> int:
     return EXIT_PASSED
 
 
-def _print(home: Path, parts: list[Part], as_json: bool, removed: bool) -> None:
+def _print(home: Path, parts: list[CacheUsage], as_json: bool, removed: bool) -> None:
     if as_json:
         found = {part.name: {key: value for key, value in asdict(part).items() if key != "name"} for part in parts}
         print(json.dumps({"home": str(home), "removed": removed, **found}))

@@ -19,12 +19,12 @@ from harness.project.settings import option
 from harness.project.solutions import Candidate, problem_paths, select
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store, read_results
-from harness.report.comparison import Entry, Group, as_json, group, machines, markdown
+from harness.report.comparison import ComparedRecord, Group, as_json, group, machines, markdown
 from harness.system.files import is_there
 from harness.system.text import one_line
 
 
-class Share(click.ParamType[float]):
+class ShareType(click.ParamType[float]):
     """A share of something, as ``5%`` or ``0.05``: at least 0, below 1."""
 
     name = "share"
@@ -45,14 +45,14 @@ class Share(click.ParamType[float]):
         return share
 
 
-SHARE = Share()
+SHARE = ShareType()
 
 
 class Operand(NamedTuple):
     """What one argument stands for: the entries it contributes, and whether it is a whole run."""
 
     name: str
-    entries: list[Entry]
+    entries: list[ComparedRecord]
     is_run: bool
 
 
@@ -135,18 +135,18 @@ def _resolve(name: str, root: Path, problem: str | None, cases: set[str], store:
         records = list(store.of_run(name))
         if not records:
             raise UsageError(f"no run {name!r} in {store.path}; `python -m harness list runs` names them")
-        return [Operand(name, [Entry(name, record) for record in records], is_run=True)]
+        return [Operand(name, [ComparedRecord(name, record) for record in records], is_run=True)]
     if path.suffix != ".py" and os.path.isfile(name):  # noqa: PTH113 - False for any odd name
-        return [Operand(name, [Entry(name, record) for record in read_results(path)], is_run=True)]
+        return [Operand(name, [ComparedRecord(name, record) for record in read_results(path)], is_run=True)]
     is_record = re.fullmatch(r"[0-9a-f]{4,12}", name) and name not in problem_paths(root)
     if is_record and (store.has(name) or not is_there(path)):
         record = store.get(name)
-        return [Operand(name, [Entry(f"{record.solution} ({record.record})", record)], is_run=False)]
+        return [Operand(name, [ComparedRecord(f"{record.solution} ({record.record})", record)], is_run=False)]
     candidates = select(root, [name], problem)
     return [Operand(one.solution.name, _newest(one, cases, store), is_run=False) for one in candidates]
 
 
-def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[Entry]:
+def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[ComparedRecord]:
     """A solution's newest record of each case, as the files stand now.
 
     Raises:
@@ -164,7 +164,7 @@ def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[Entry]:
         problem = "" if "/" in name and not name.endswith(".py") else f" --problem {candidate.problem.name}"
         first = f"`python -m harness evaluate {name}{problem}{of_cases}`"
         raise UsageError(f"the store has no record of {name} as it is now; first {first}")
-    return [Entry(name, record) for record in newest.values()]
+    return [ComparedRecord(name, record) for record in newest.values()]
 
 
 def _grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> list[Group]:
@@ -183,7 +183,7 @@ def _runs_grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool)
 
 
 def _in_common(
-    names: Sequence[str], keyed: Sequence[dict[tuple[str, str], Entry]], cases: tuple[str, ...], force: bool
+    names: Sequence[str], keyed: Sequence[dict[tuple[str, str], ComparedRecord]], cases: tuple[str, ...], force: bool
 ) -> list[Group]:
     """A group for every key that all operands have; what some lack is said on stderr.
 
@@ -205,6 +205,6 @@ def _in_common(
     return [group(_title(entries, first), entries, force) for first, entries in groups]
 
 
-def _title(entries: Sequence[Entry], first: str | None = None) -> str:
+def _title(entries: Sequence[ComparedRecord], first: str | None = None) -> str:
     records = [entry.record for entry in entries]
     return f"{first or records[0].problem} {records[0].case} on {machines(records)}"

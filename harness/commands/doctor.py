@@ -13,7 +13,7 @@ from harness.project.paths import harness_home
 from harness.project.settings import option
 
 if TYPE_CHECKING:
-    from harness.doctor.diagnosis import Check, Diagnosis
+    from harness.doctor.diagnosis import Diagnosis, MachineCheck
     from harness.timing.ceilings import Ceilings
 
 _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
@@ -71,11 +71,11 @@ def ceilings_table(ceilings: Ceilings) -> str:
     return "\n".join([f"{ceilings.device}, {ceilings.software}", *lines, f"measured {ceilings.measured_at}"])
 
 
-def _word(check: Check) -> str:
+def _word(check: MachineCheck) -> str:
     return {True: "ok", False: "MISSING", None: "absent"}[check.ok]
 
 
-def _details(check: Check) -> str:
+def _details(check: MachineCheck) -> str:
     if check.ok:
         return check.found
     return f"{check.found} (for {_NEEDS[check.needed_for]}): {check.remedy}"

@@ -16,10 +16,10 @@ from click.core import ParameterSource
 from tqdm import tqdm
 
 from harness.commands.lines import MAX_LINE_BYTES, LineReader, Lines
-from harness.commands.replay import Wish
+from harness.commands.replay import ReplayRequest
 from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
-from harness.commands.run_outcome import Found
+from harness.commands.run_outcome import RunOutcome
 from harness.device.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
@@ -31,8 +31,8 @@ from harness.errors import (
 )
 from harness.executors import local
 from harness.executors.lanes import Lanes, Wanted, lanes_on
-from harness.executors.plan import Choice, Job, Planner, Plans, Time, plan_key
-from harness.executors.result_cache import Ledger
+from harness.executors.plan import CaseChoice, Job, Planner, Plans, TimeLimits, plan_key
+from harness.executors.result_cache import ResultCache
 from harness.judge.integrity import switched
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.handle import Limits
@@ -209,7 +209,7 @@ def command(
         print_rules(changed_rules, as_json)
         return EXIT_PASSED
     if replay is not None:
-        return replayed(Wish(replay, problem, device, root, home, as_json))
+        return replayed(ReplayRequest(replay, problem, device, root, home, as_json))
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
@@ -238,8 +238,8 @@ def command(
         candidates=candidates,
         root=root,
         problem=problem,
-        choice=Choice(cases, constants),
-        time=Time(Limits(timeout, build_timeout), _set_by_user({"timeout": "run_s", "build_timeout": "build_s"})),
+        choice=CaseChoice(cases, constants),
+        time=TimeLimits(Limits(timeout, build_timeout), _set_by_user({"timeout": "run_s", "build_timeout": "build_s"})),
         home=harness_home(home),
         forward_only=forward_only,
         is_timed=not no_timing,
@@ -319,8 +319,8 @@ class Order:
     candidates: list[Candidate] | None
     root: str | None
     problem: str | None
-    choice: Choice
-    time: Time
+    choice: CaseChoice
+    time: TimeLimits
     home: Path
     forward_only: bool
     is_timed: bool
@@ -342,7 +342,7 @@ class Order:
 
 
 def _evaluate(order: Order, wanted_device: str) -> int:
-    found = Found(order.fails_fast, order.max_hours, order.fail_below)
+    found = RunOutcome(order.fails_fast, order.max_hours, order.fail_below)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
@@ -365,7 +365,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             order.check,
             order.is_timed,
         )
-        ledger = Ledger(store, new_run_name(), order.fresh, order.seed)
+        ledger = ResultCache(store, new_run_name(), order.fresh, order.seed)
         table = VerdictTable(results)
         if not order.as_json:
             stack.callback(table.finish)  # also where the run is interrupted

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from harness.answers.choice import Extract, extract
 from harness.answers.head import with_head
-from harness.answers.reading import STANDARD_INPUT, Answer, read_answer
+from harness.answers.reading import STANDARD_INPUT, RawAnswer, read_answer
 from harness.commands import evaluate
 from harness.errors import EXIT_PASSED, TemplateError, UsageError
 from harness.project.paths import project_root, refuse_installed, shown
@@ -128,7 +128,7 @@ def _check_options(context: click.Context, name: str | None, output: str | None,
             raise UsageError(f"{parameter.opts[0]} says how to evaluate: give --evaluate too, or leave it out.")
 
 
-def _own_place(root: Path, problem: Problem, answer: Answer, name: str | None) -> Path:
+def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None) -> Path:
     """Where the solution belongs in the root.
 
     Raises:
@@ -151,7 +151,7 @@ def _own_place(root: Path, problem: Problem, answer: Answer, name: str | None) -
     return root / "solutions" / problem.name / f"{chosen}.py"
 
 
-def _name_of(answer: Answer) -> str:
+def _name_of(answer: RawAnswer) -> str:
     """A solution's name from an answer's file name: in lower case, with ``_`` for all but a-z and 0-9.
 
     Raises:
@@ -191,7 +191,7 @@ def _write(path: Path, data: bytes, force: bool) -> bool:
 
 
 def _described(
-    root: Path, path: Path, problem: Problem, answer: Answer, found: Extract, data: bytes, written: bool
+    root: Path, path: Path, problem: Problem, answer: RawAnswer, found: Extract, data: bytes, written: bool
 ) -> dict[str, Any]:
     own = path.parent == root / "solutions" / problem.name
     return {

@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_PASSED, DeviceError, UsageError
-from harness.executors.plan import Choice
-from harness.executors.single_run import Task, chosen_case, judged_once
+from harness.executors.plan import CaseChoice
+from harness.executors.single_run import SingleRunTask, chosen_case, judged_once
 from harness.judge.process.handle import Limits
 from harness.project.paths import harness_home, project_root
 from harness.project.problems import parse_settings
@@ -81,12 +81,12 @@ def command(
     if len(candidates) != 1:
         names = ", ".join(one_line(candidate.solution.name) for candidate in candidates)
         raise UsageError(f"{solution!r} names {len(candidates)} solutions; name one of them: {names}")
-    choice = Choice((case,) if case is not None else (), constants)
-    task = Task(candidates[0], choice, Limits(timeout, build_timeout), harness_home(home))
+    choice = CaseChoice((case,) if case is not None else (), constants)
+    task = SingleRunTask(candidates[0], choice, Limits(timeout, build_timeout), harness_home(home))
     return _count(task, device, as_json) if counted else _profile(task, device, as_json)
 
 
-def _profile(task: Task, wanted_device: str, as_json: bool) -> int:
+def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
     """What a judged solution launches."""
     from harness.report.profile import print_profile, profile_object
 
@@ -107,7 +107,7 @@ def _profile(task: Task, wanted_device: str, as_json: bool) -> int:
     return exit_code([record.status], bad_problem=False)
 
 
-def _count(task: Task, wanted_device: str, as_json: bool) -> int:
+def _count(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
     """What the GPU's counters say of a solution."""
     from harness.device import devices
     from harness.profiling.ncu import Target, find_ncu, measured

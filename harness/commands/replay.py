@@ -18,7 +18,7 @@ _OWN = frozenset({"replay", "problem", "device", "root", "home", "as_json", "fre
 
 
 @dataclass(frozen=True)
-class Wish:
+class ReplayRequest:
     """What the user says beside the record's name: where its problem and its store are, on which device."""
 
     record: str
@@ -29,7 +29,7 @@ class Wish:
     as_json: bool
 
 
-def replay(wish: Wish) -> int:
+def replay(wish: ReplayRequest) -> int:
     """Repeat an evaluation and print what came of it.
 
     Returns:
@@ -51,7 +51,7 @@ def replay(wish: Wish) -> int:
     if original.policy.get("check") and device != "cpu":
         raise UsageError(f"record {original.record} checked kernels on the emulator: leave --device {device} out")
     problem = executor.problem_of(original, project_root(wish.root), wish.problem)
-    task = executor.Task(original, problem, device, home, _told)
+    task = executor.ReplayTask(original, problem, device, home, _told)
     with Store(home, writable=True) as store:
         record = executor.repeated(task, store)
     if wish.as_json:
@@ -65,7 +65,7 @@ def replay(wish: Wish) -> int:
             print(line)
     if record.status is Status.HARNESS_ERROR:
         return EXIT_HARNESS
-    return EXIT_NOT_PASSED if record.replay["outcome"] == executor.Outcome.DIFFERENT else EXIT_PASSED
+    return EXIT_NOT_PASSED if record.replay["outcome"] == executor.ReplayOutcome.DIFFERENT else EXIT_PASSED
 
 
 def _told(words: str) -> None:

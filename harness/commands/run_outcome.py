@@ -16,7 +16,7 @@ from harness.report.fitness import unfit_lines
 from harness.system.text import one_line, printable
 
 
-class Found:
+class RunOutcome:
     """What came of a command so far: its exit code, and whether it is to end now.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_PASSED, EXIT_USAGE, ProblemError
-from harness.judge.validation.checks import Check, bad_structure
+from harness.judge.validation.checks import ProblemCheck, bad_structure
 from harness.project.paths import project_root
 from harness.project.settings import option
 from harness.project.solutions import find_problem
@@ -36,7 +36,7 @@ def command(problem: str, device: str, cases: tuple[str, ...], root: str | None,
       python -m harness validate group_norm
       python -m harness validate problems/my_op.py --case odd --json
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    checks: list[Check] = []
+    checks: list[ProblemCheck] = []
     with results_alone() as results:  # what the problem's own code prints is no result
         width, found = _checks(project_root(root), problem, device, cases)
         for check in found:
@@ -50,7 +50,7 @@ def command(problem: str, device: str, cases: tuple[str, ...], root: str | None,
     return EXIT_USAGE if failed else EXIT_PASSED
 
 
-def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple[int, Iterable[Check]]:
+def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple[int, Iterable[ProblemCheck]]:
     """The checks as they come, and the length of the longest case's name.
 
     Raises:
@@ -68,5 +68,5 @@ def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple
     return max(len(case) for case in problem.cases), validate(problem, choose(device), cases)
 
 
-def _line(check: Check, width: int) -> str:
+def _line(check: ProblemCheck, width: int) -> str:
     return f"{_WORDS[check.ok]:6}  {check.case or '':{width}}  {check.name:9}  {check.found}"

@@ -26,7 +26,7 @@ _LIBRARY_SUFFIX = ".so"
 
 
 @dataclass(frozen=True)
-class Part:
+class CacheUsage:
     """What lies in one folder of the home, or was removed from it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Part:
     max_bytes: int | None = None
 
 
-def measure(home: Path) -> list[Part]:
+def measure(home: Path) -> list[CacheUsage]:
     """What lies in the home; nothing where it is missing.
 
     Raises:
@@ -59,7 +59,7 @@ def measure(home: Path) -> list[Part]:
         raise HarnessError(f"cannot read {home}: {error}; choose another --home, or make it readable") from None
 
 
-def clear(home: Path) -> list[Part]:
+def clear(home: Path) -> list[CacheUsage]:
     """Remove builds, logs and the emulator's runtime; what is in use stays.
 
     Returns:
@@ -108,13 +108,13 @@ def _entries(home: Path, name: str) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def _weighed(name: str, entries: list[Path], kept: tuple[str, ...] = ()) -> Part:
+def _weighed(name: str, entries: list[Path], kept: tuple[str, ...] = ()) -> CacheUsage:
     libraries = size = 0
     for entry in entries:
         for path, status in _files(entry):
             libraries += path.suffix == _LIBRARY_SUFFIX
             size += status.st_size
-    return Part(name, len(entries), libraries, size, kept, _MAX_BYTES.get(name))
+    return CacheUsage(name, len(entries), libraries, size, kept, _MAX_BYTES.get(name))
 
 
 def _files(entry: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -134,11 +134,11 @@ def _files(entry: Path) -> Iterator[tuple[Path, os.stat_result]]:
             yield path, status
 
 
-def _cleared(home: Path, name: str) -> Part:
+def _cleared(home: Path, name: str) -> CacheUsage:
     """Rename all entries of a folder out of their places, then delete them."""
     entries = _entries(home, name)
     if not entries:
-        return Part(name, max_bytes=_MAX_BYTES.get(name))
+        return CacheUsage(name, max_bytes=_MAX_BYTES.get(name))
     place = Path(tempfile.mkdtemp(prefix=REMOVED_PREFIX, dir=home))
     try:
         going, kept = [], []

@@ -1,7 +1,7 @@
 """What a machine has for judging, what it lacks, and how to get that; with a kernel run on each device to prove it.
 
-Each function looks at one thing and returns a ``Check``. Whether a lack matters depends on the device: ``examine``
-decides that at the end.
+Each function looks at one thing and returns a ``MachineCheck``. Whether a lack matters depends on the device:
+``examine`` decides that at the end.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LEAST_DISK_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class Check:
+class MachineCheck:
     """One thing that was looked at.
 
     Attributes:
@@ -81,7 +81,7 @@ class Diagnosis:
     """
 
     device: str
-    checks: tuple[Check, ...]
+    checks: tuple[MachineCheck, ...]
 
     @property
     def ok(self) -> bool:
@@ -116,7 +116,7 @@ def examine(wanted: str, home: Path) -> Diagnosis:
     return Diagnosis(device, tuple(_for_device(check, kind) for check in checks))
 
 
-def _for_device(check: Check, kind: str) -> Check:
+def _for_device(check: MachineCheck, kind: str) -> MachineCheck:
     """The check as a device sees it: what it does not need cannot be missing."""
     if check.ok is False and check.needed_for not in (kind, "both"):
         return dataclasses.replace(check, ok=None)
@@ -140,24 +140,24 @@ def _reasons(told: Sequence[warnings.WarningMessage]) -> str:
     return _one_line("; ".join(str(warning.message) for warning in told))
 
 
-def check_python() -> Check:
+def check_python() -> MachineCheck:
     """This Python."""
     good = sys.version_info >= _OLDEST_PYTHON
     remedy = "" if good else "`apt-get install python3.11 python3.11-venv python3.11-dev`, then a new environment"
-    return Check("Python", good, f"{platform.python_version()}, {sys.executable}", remedy, "both")
+    return MachineCheck("Python", good, f"{platform.python_version()}, {sys.executable}", remedy, "both")
 
 
-def check_torch() -> Check:
+def check_torch() -> MachineCheck:
     """Whether torch can be imported, its version, and the CUDA that it was built for."""
     try:
         torch = importlib.import_module("torch")
     except (ImportError, OSError) as error:
-        return Check("torch", False, f"cannot be imported: {_one_line(str(error))}", "pip install torch", "both")
+        return MachineCheck("torch", False, f"cannot be imported: {_one_line(str(error))}", "pip install torch", "both")
     version = tuple(int(number) for number in re.findall(r"\d+", str(torch.__version__))[:2])
     built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     good = version >= _OLDEST_TORCH
     remedy = "" if good else 'pip install --upgrade "torch>=2.11"'
-    return Check("torch", good, f"{torch.__version__}, {built}", remedy, "both")
+    return MachineCheck("torch", good, f"{torch.__version__}, {built}", remedy, "both")
 
 
 def _torch_cuda() -> str | None:
@@ -166,7 +166,7 @@ def _torch_cuda() -> str | None:
     return torch.version.cuda
 
 
-def check_confinement() -> Check:
+def check_confinement() -> MachineCheck:
     """The layers that confine a candidate's process, tried in a process of its own."""
     code = (
         "import json, os, pathlib, sys, tempfile\n"
@@ -180,17 +180,17 @@ def check_confinement() -> Check:
     try:
         layers = dict(json.loads(said or ""))
     except ValueError:
-        return Check("confinement", None, "cannot be tried", "see docs/confinement.md", "both")
+        return MachineCheck("confinement", None, "cannot be tried", "see docs/confinement.md", "both")
     missing = {layer: why for layer, why in layers.items() if why}
     held = ", ".join(layer for layer, why in layers.items() if not why) or "no layer"
     if not missing:
-        return Check("confinement", True, held, "", "both")
+        return MachineCheck("confinement", True, held, "", "both")
     without = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
     remedy = "candidates run without these layers; see docs/confinement.md, or run in a container"
-    return Check("confinement", None, f"{held}; missing {without}", remedy, "both")
+    return MachineCheck("confinement", None, f"{held}; missing {without}", remedy, "both")
 
 
-def check_driver(torch_cuda: str | None) -> Check:
+def check_driver(torch_cuda: str | None) -> MachineCheck:
     """NVIDIA's driver: its version, the CUDA it supports, and whether that is enough for torch.
 
     Args:
@@ -199,13 +199,13 @@ def check_driver(torch_cuda: str | None) -> Check:
     version, supported = _driver_version(), _driver_cuda()
     if version is None and supported is None:
         remedy = "Ubuntu: `sudo ubuntu-drivers install`; else https://www.nvidia.com/drivers; then restart"
-        return Check("NVIDIA driver", False, "none", remedy, "cuda")
+        return MachineCheck("NVIDIA driver", False, "none", remedy, "cuda")
     shown = f"{supported[0]}.{supported[1]}" if supported else "an unknown version"
     found = f"{version or 'unknown version'}, supports CUDA {shown}"
     if torch_cuda is not None and supported is not None and supported[0] < int(torch_cuda.partition(".")[0]):
         remedy = f"update the driver, or {_torch_for(supported[0])}"
-        return Check("NVIDIA driver", False, f"{found}; torch was built for CUDA {torch_cuda}", remedy, "cuda")
-    return Check("NVIDIA driver", True, found, "", "cuda")
+        return MachineCheck("NVIDIA driver", False, f"{found}; torch was built for CUDA {torch_cuda}", remedy, "cuda")
+    return MachineCheck("NVIDIA driver", True, found, "", "cuda")
 
 
 def _torch_for(cuda_major: int) -> str:
@@ -245,7 +245,7 @@ def _driver_cuda() -> tuple[int, int] | None:
     return (number.value // 1000, number.value % 1000 // 10) if status == 0 and number.value else None
 
 
-def check_gpus(device: str, refusal: str) -> list[Check]:
+def check_gpus(device: str, refusal: str) -> list[MachineCheck]:
     """The GPUs that torch finds.
 
     Args:
@@ -264,11 +264,11 @@ def check_gpus(device: str, refusal: str) -> list[Check]:
             if torch.version.cuda
             else _torch_for((_driver_cuda() or (13, 0))[0])
         )
-        checks.insert(0, Check("GPU", False, refusal or "torch finds none", remedy, "cuda"))
+        checks.insert(0, MachineCheck("GPU", False, refusal or "torch finds none", remedy, "cuda"))
     return checks
 
 
-def _check_gpu(index: int, device: str) -> Check:
+def _check_gpu(index: int, device: str) -> MachineCheck:
     import torch
 
     name = f"GPU {index}"
@@ -277,13 +277,13 @@ def _check_gpu(index: int, device: str) -> Check:
         free, total = torch.cuda.mem_get_info(index)
     except RuntimeError as error:
         remedy = f"look at `nvidia-smi -i {index}`: another process may hold the GPU or its memory"
-        return Check(name, False if device == f"cuda:{index}" else None, _one_line(str(error)), remedy, "cuda")
+        return MachineCheck(name, False if device == f"cuda:{index}" else None, _one_line(str(error)), remedy, "cuda")
     capability = f"compute capability {properties.major}.{properties.minor}"
     found = f"{properties.name}, {_gib(free)} of {_gib(total)} free, {capability}"
-    return Check(name, True, found, "", "cuda")
+    return MachineCheck(name, True, found, "", "cuda")
 
 
-def check_ceilings(device: str, checks: Sequence[Check], home: Path) -> list[Check]:
+def check_ceilings(device: str, checks: Sequence[MachineCheck], home: Path) -> list[MachineCheck]:
     """What is known of the bandwidths and rates of the chosen GPU, or of the first one; nothing without a GPU.
 
     Args:
@@ -303,9 +303,9 @@ def check_ceilings(device: str, checks: Sequence[Check], home: Path) -> list[Che
         known = ceilings.load(home, describe_gpu())
     if known is None:
         remedy = f"`python -m harness doctor --calibrate --device {name.replace('GPU ', 'cuda:')}`"
-        return [Check("ceilings", None, "not measured", remedy, "cuda")]
+        return [MachineCheck("ceilings", None, "not measured", remedy, "cuda")]
     figures = ", ".join(f"{what} {figure}" for what, figure in known.figures().items())
-    return [Check("ceilings", True, f"{figures}; measured {known.measured_at}", "", "cuda")]
+    return [MachineCheck("ceilings", True, f"{figures}; measured {known.measured_at}", "", "cuda")]
 
 
 def calibrate(wanted: str, home: Path) -> Ceilings:
@@ -339,7 +339,7 @@ def calibrate(wanted: str, home: Path) -> Ceilings:
     return measured
 
 
-def check_nvcc(torch_cuda: str | None) -> Check:
+def check_nvcc(torch_cuda: str | None) -> MachineCheck:
     """CUDA's compiler, tried on a kernel; it must be of the major version that torch was built for.
 
     The CPU does without it, but for `evaluate --check`.
@@ -351,7 +351,7 @@ def check_nvcc(torch_cuda: str | None) -> Check:
         version = nvcc_version()
     except ToolchainError as error:
         remedy = f"{_one_line(str(error))}; without a GPU, `evaluate --check` then says whether solutions build for one"
-        return Check("nvcc", False, "not found or does not run", remedy, "cuda")
+        return MachineCheck("nvcc", False, "not found or does not run", remedy, "cuda")
     found = f"{version.strip()}, {cuda_home()}/bin/nvcc"
     release = re.search(r"release (\d+)", version)
     if release and torch_cuda and release[1] != torch_cuda.partition(".")[0]:
@@ -359,10 +359,10 @@ def check_nvcc(torch_cuda: str | None) -> Check:
             f"`apt-get install cuda-toolkit-{torch_cuda.replace('.', '-')}` from NVIDIA's repository, then "
             f"`export CUDA_HOME=/usr/local/cuda-{torch_cuda}`"
         )
-        return Check("nvcc", False, f"{found}; torch was built for CUDA {torch_cuda}", remedy, "cuda")
+        return MachineCheck("nvcc", False, f"{found}; torch was built for CUDA {torch_cuda}", remedy, "cuda")
     if failure := _nvcc_failure():
-        return Check("nvcc", False, f"{found}; it does not compile a kernel: {failure}", INSTALL_NVCC, "cuda")
-    return Check("nvcc", True, found, "", "cuda")
+        return MachineCheck("nvcc", False, f"{found}; it does not compile a kernel: {failure}", INSTALL_NVCC, "cuda")
+    return MachineCheck("nvcc", True, found, "", "cuda")
 
 
 def _nvcc_failure() -> str:
@@ -388,35 +388,37 @@ def _nvcc_failure() -> str:
     return "" if finished.returncode == 0 else _one_line((telling or [finished.stdout])[0]) or "it printed nothing"
 
 
-def check_compiler() -> Check:
+def check_compiler() -> MachineCheck:
     """The host's C++ compiler."""
     try:
         compiler = find_compiler()
     except ToolchainError as error:
-        return Check("C++ compiler", False, "none that works", _one_line(str(error)), "both")
+        return MachineCheck("C++ compiler", False, "none that works", _one_line(str(error)), "both")
     path = shutil.which(compiler.command[0]) or compiler.command[0]
-    return Check("C++ compiler", True, f"{compiler.version}, {shlex.join((path, *compiler.command[1:]))}", "", "both")
+    return MachineCheck(
+        "C++ compiler", True, f"{compiler.version}, {shlex.join((path, *compiler.command[1:]))}", "", "both"
+    )
 
 
-def check_headers() -> Check:
+def check_headers() -> MachineCheck:
     """Python's C headers, which every extension that is a Python module includes."""
     try:
-        return Check("Python headers", True, str(python_include()), "", "both")
+        return MachineCheck("Python headers", True, str(python_include()), "", "both")
     except ToolchainError as error:
-        return Check("Python headers", False, "not found", _one_line(str(error)), "both")
+        return MachineCheck("Python headers", False, "not found", _one_line(str(error)), "both")
 
 
-def check_ninja() -> Check:
+def check_ninja() -> MachineCheck:
     """The build tool that torch's ``load_inline`` runs; looked for where builds on a GPU look."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     path = shutil.which("ninja", path=places)
     version = _output([path, "--version"]) if path else None
     if version is None:
-        return Check("ninja", False, "not found", "`pip install ninja`; torch builds with it", "cuda")
-    return Check("ninja", True, f"{version.strip()}, {path}", "", "cuda")
+        return MachineCheck("ninja", False, "not found", "`pip install ninja`; torch builds with it", "cuda")
+    return MachineCheck("ninja", True, f"{version.strip()}, {path}", "", "cuda")
 
 
-def check_package(name: str, module: str) -> Check:
+def check_package(name: str, module: str) -> MachineCheck:
     """A Python package that passes tensors between processes on a GPU.
 
     Args:
@@ -428,39 +430,39 @@ def check_package(name: str, module: str) -> Check:
         version = importlib.metadata.version(name)
     except (ImportError, OSError) as error:
         remedy = f"`pip install {name}`; it passes tensors between processes on a GPU"
-        return Check(name, False, _one_line(str(error)), remedy, "cuda")
-    return Check(name, True, version, "", "cuda")
+        return MachineCheck(name, False, _one_line(str(error)), remedy, "cuda")
+    return MachineCheck(name, True, version, "", "cuda")
 
 
-def check_nvml() -> Check:
+def check_nvml() -> MachineCheck:
     """The package that reads clocks, power and temperature of a GPU; nothing needs it."""
     name, remedy = "nvidia-ml-py", "`pip install nvidia-ml-py`; records then have clocks, power and throttling"
     try:
         importlib.import_module("pynvml")
-        return Check(name, True, importlib.metadata.version(name), "", "cuda")
+        return MachineCheck(name, True, importlib.metadata.version(name), "", "cuda")
     except (ImportError, OSError) as error:
-        return Check(name, None, _one_line(str(error)), remedy, "cuda")
+        return MachineCheck(name, None, _one_line(str(error)), remedy, "cuda")
 
 
-def check_ncu() -> Check:
+def check_ncu() -> MachineCheck:
     """Nsight Compute; only ``profile --ncu`` needs it."""
     from harness.profiling.ncu import find_ncu
 
     try:
-        return Check("ncu", True, str(find_ncu()), "", "cuda")
+        return MachineCheck("ncu", True, str(find_ncu()), "", "cuda")
     except ToolchainError as error:
-        return Check("ncu", None, "not found", f"for `profile --ncu` alone: {_one_line(str(error))}", "cuda")
+        return MachineCheck("ncu", None, "not found", f"for `profile --ncu` alone: {_one_line(str(error))}", "cuda")
 
 
-def check_memory() -> Check:
+def check_memory() -> MachineCheck:
     """Free main memory, for the compiler and the references."""
     free = available_memory()
     remedy = f"end other programs: a compiler needs {_gib(_LEAST_MEMORY_BYTES)} to read torch's headers"
     good = free >= _LEAST_MEMORY_BYTES
-    return Check("memory", good, f"{_gib(free)} free", "" if good else remedy, "both")
+    return MachineCheck("memory", good, f"{_gib(free)} free", "" if good else remedy, "both")
 
 
-def check_disk(home: Path) -> Check:
+def check_disk(home: Path) -> MachineCheck:
     """Whether the harness's folder, or the nearest one above it that exists, can be written and has room.
 
     Args:
@@ -473,12 +475,12 @@ def check_disk(home: Path) -> Check:
         with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
-        return Check("HARNESS_HOME", False, f"{home} cannot be written: {error.strerror}", remedy, "both")
+        return MachineCheck("HARNESS_HOME", False, f"{home} cannot be written: {error.strerror}", remedy, "both")
     good = free >= _LEAST_DISK_BYTES
-    return Check("HARNESS_HOME", good, f"{home}, writable, {_gib(free)} free", "" if good else remedy, "both")
+    return MachineCheck("HARNESS_HOME", good, f"{home}, writable, {_gib(free)} free", "" if good else remedy, "both")
 
 
-def check_emulator(checks: Sequence[Check], home: Path) -> Check:
+def check_emulator(checks: Sequence[MachineCheck], home: Path) -> MachineCheck:
     """Build the emulator's runtime in ``HARNESS_HOME`` and run a kernel on it.
 
     Args:
@@ -493,12 +495,12 @@ def check_emulator(checks: Sequence[Check], home: Path) -> Check:
     try:
         libraries = build_runtime(home / "emulator")
     except (ToolchainError, OSError) as error:
-        return Check(name, False, "the runtime cannot be built", _one_line(str(error)), "cpu")
+        return MachineCheck(name, False, "the runtime cannot be built", _one_line(str(error)), "cpu")
     paths = {"core": str(libraries.core), "torch": str(libraries.torch)}
     return self_test(name, "kernel", "cpu", paths)
 
 
-def check_gpu_work(device: str, checks: Sequence[Check]) -> list[Check]:
+def check_gpu_work(device: str, checks: Sequence[MachineCheck]) -> list[MachineCheck]:
     """Build and run a kernel on a GPU, and share memory of it.
 
     Args:
@@ -517,17 +519,19 @@ def check_gpu_work(device: str, checks: Sequence[Check]) -> list[Check]:
     return results
 
 
-def _lacking(checks: Sequence[Check], *names: str) -> list[str]:
+def _lacking(checks: Sequence[MachineCheck], *names: str) -> list[str]:
     return [check.name for check in checks if check.name in names and not check.ok]
 
 
-def _not_run(name: str, lacking: Sequence[str], needed_for: NeededFor) -> Check:
-    return Check(name, False, f"not run: it takes {', '.join(lacking)}", "see there, then run this again", needed_for)
+def _not_run(name: str, lacking: Sequence[str], needed_for: NeededFor) -> MachineCheck:
+    return MachineCheck(
+        name, False, f"not run: it takes {', '.join(lacking)}", "see there, then run this again", needed_for
+    )
 
 
 def self_test(
     name: str, probe: str, device: str, libraries: Mapping[str, str], limit_s: float = SELF_TEST_LIMIT_S
-) -> Check:
+) -> MachineCheck:
     """Run a probe in a process of its own; neither it nor what it starts or writes is left behind.
 
     Args:
@@ -543,9 +547,9 @@ def self_test(
         settings = {"probe": probe, "device": device, "libraries": dict(libraries), "folder": str(folder)}
         failure = run_probe(settings | {"parent": os.getpid()}, folder, limit_s)
     if failure:
-        return Check(name, False, failure, f"{remedy}; if that does not help, report this", needed_for)
+        return MachineCheck(name, False, failure, f"{remedy}; if that does not help, report this", needed_for)
     did = "memory was shared and read back" if probe == "exchange" else "a kernel was built and ran right"
-    return Check(name, True, did, "", needed_for)
+    return MachineCheck(name, True, did, "", needed_for)
 
 
 def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:

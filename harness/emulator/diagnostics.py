@@ -20,7 +20,7 @@ _SOURCE_LABELS = ("<cuda_sources", "<cpp_sources", "<functions")
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A line of a file, as ``#line`` names it."""
 
     file: str
@@ -48,7 +48,7 @@ class SourceLocator:
         self._lines = text.splitlines()
         self._constants = _string_constants(text)
 
-    def places(self, source: str, label: str) -> list[Place]:
+    def places(self, source: str, label: str) -> list[SourceLocation]:
         """The place of each line of a source.
 
         A source that is one string constant, or constants joined together, is located exactly. An f-string is located
@@ -62,13 +62,13 @@ class SourceLocator:
             One place a line of ``source`` (as many as it has line breaks, plus one).
         """
         lines = source.split("\n")
-        found: list[Place] = []
+        found: list[SourceLocation] = []
         offset = 0
         while len(found) < len(lines):
             constant = self._longest_at(source, offset)
             count = constant.text.count("\n") if constant else 0
             if constant is None or (count == 0 and offset + len(constant.text) < len(source)):
-                found.append(Place(label, len(found) + 1))
+                found.append(SourceLocation(label, len(found) + 1))
                 offset += len(lines[len(found) - 1]) + 1
                 continue
             ends_the_source = offset + len(constant.text) >= len(source)
@@ -76,10 +76,10 @@ class SourceLocator:
             taken = count + 1 if tail_stays else count
             for index in range(taken):
                 offset += len(lines[len(found)]) + 1
-                found.append(Place(self.path, constant.line + index))
+                found.append(SourceLocation(self.path, constant.line + index))
         return found[: len(lines)]
 
-    def source_line(self, place: Place) -> str | None:
+    def source_line(self, place: SourceLocation) -> str | None:
         """The text of a line of the solution; None for another file or a line it does not have."""
         if place.file == self.path and 0 < place.line <= len(self._lines):
             return self._lines[place.line - 1]
@@ -131,9 +131,9 @@ class Diagnostic:
         via: Places that led there, the nearest first: the instantiations, the includes, the macro's use.
     """
 
-    place: Place
+    place: SourceLocation
     message: str
-    via: tuple[Place, ...]
+    via: tuple[SourceLocation, ...]
 
 
 _ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<message>.*)$")
@@ -181,15 +181,15 @@ def diagnostics(log: str) -> list[Diagnostic]:
         The errors in their order.
     """
     found: list[Diagnostic] = []
-    instantiated: list[Place] = []
-    included_from: list[Place] = []
+    instantiated: list[SourceLocation] = []
+    included_from: list[SourceLocation] = []
     for line in log.splitlines():
         if error := _ERROR.match(line):
-            place = Place(error["file"], int(error["line"]))
+            place = SourceLocation(error["file"], int(error["line"]))
             found.append(Diagnostic(place, error["message"].strip(), (*instantiated, *included_from)))
             instantiated, included_from = [], []
         elif required := _REQUIRED.match(line):
-            place = Place(required["file"], int(required["line"]))
+            place = SourceLocation(required["file"], int(required["line"]))
             if "required" in line:
                 instantiated.append(place)
             elif found:
@@ -198,11 +198,11 @@ def diagnostics(log: str) -> list[Diagnostic]:
         elif included := _INCLUDED.search(line):
             if line.startswith("In file included"):
                 included_from = []
-            included_from.append(Place(included["file"], int(included["line"])))
+            included_from.append(SourceLocation(included["file"], int(included["line"])))
     return found
 
 
-def is_own(place: Place, locator: SourceLocator) -> bool:
+def is_own(place: SourceLocation, locator: SourceLocator) -> bool:
     """Whether a place lies in the author's text: the solution file or an unlocated source of its."""
     return place.file == locator.path or place.file.startswith(_SOURCE_LABELS)
 
@@ -221,7 +221,7 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
     """
     errors = diagnostics(log)
 
-    def author_place(error: Diagnostic) -> Place:
+    def author_place(error: Diagnostic) -> SourceLocation:
         for place in (error.place, *error.via):
             if is_own(place, locator) or place.file in own_files:
                 return place
@@ -250,7 +250,7 @@ def _marker(message: str) -> tuple[str, str]:
     return construct.strip(trailing), remedy.strip(trailing) or "use another way"
 
 
-def _message(log: str, errors: list[Diagnostic], author_place_of: list[Place], locator: SourceLocator) -> str:
+def _message(log: str, errors: list[Diagnostic], author_place_of: list[SourceLocation], locator: SourceLocator) -> str:
     shown: list[str] = []
     for error, place in list(zip(errors, author_place_of, strict=True))[:_SHOWN_ERRORS]:
         text = f"{place.file}:{place.line}: error: {error.message}"

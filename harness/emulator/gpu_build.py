@@ -21,7 +21,7 @@ from harness.compilation.torch_headers import LEAN, SELECTION, needs_real_header
 from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_include, torch_paths
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
-from harness.emulator.processes import Finished, run_together
+from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.sources import InlineSources, Unit, nvcc_units
 from harness.records.record import CompiledKernel
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
@@ -106,7 +106,7 @@ class _GpuBuild:
         self._scratch = scratch
         self._torch = torch_paths()
 
-    def run(self, jobs: Sequence[_Job]) -> list[Finished]:
+    def run(self, jobs: Sequence[_Job]) -> list[FinishedProcess]:
         """How nvcc ended on each; what failed on stand-ins for torch's headers is tried on torch's own."""
         for job in jobs:
             job.folder.mkdir()
@@ -118,23 +118,23 @@ class _GpuBuild:
             results[at] = result
         return results
 
-    def _ended(self, jobs: Sequence[_Job], real: Sequence[bool]) -> list[Finished]:
+    def _ended(self, jobs: Sequence[_Job], real: Sequence[bool]) -> list[FinishedProcess]:
         commands = [self._command(job, is_real) for job, is_real in zip(jobs, real, strict=True)]
         most = min(AT_ONCE, os.cpu_count() or 1)
         batches = [commands[at : at + most] for at in range(0, len(commands), most)]
         return [result for batch in batches for result in run_together(batch, self._scratch)]
 
-    def _may_be_ours(self, job: _Job, result: Finished) -> bool:
+    def _may_be_ours(self, job: _Job, result: FinishedProcess) -> bool:
         """Whether a failure may come from something that the stand-ins for torch's headers lack."""
         if result.status == 0 or not uses_torch_headers(job.unit.text):
             return False
         return any(error.fault == MACHINE or _TORCH_NAMES.search(error.message) for error in self._errors(job, result))
 
-    def _errors(self, job: _Job, result: Finished) -> list[NvccError]:
+    def _errors(self, job: _Job, result: FinishedProcess) -> list[NvccError]:
         own_files = [str(file.path) for file in job.sources.files]
         return nvcc_errors(result.output, self._locator, own_files, _intermediate(job))
 
-    def outcome(self, jobs: Sequence[_Job], results: Sequence[Finished], started: float) -> Compiled:
+    def outcome(self, jobs: Sequence[_Job], results: Sequence[FinishedProcess], started: float) -> Compiled:
         """What came of all of them; the first that failed is told."""
         kernels: list[CompiledKernel] = []
         failed: list[tuple[list[NvccError], str]] = []

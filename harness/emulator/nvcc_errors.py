@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.compilation.ptxas import demangled
-from harness.emulator.diagnostics import Place, SourceLocator, diagnostics, is_own
+from harness.emulator.diagnostics import SourceLocation, SourceLocator, diagnostics, is_own
 from harness.system.text import kernel_name, shortened
 
 SHOWN_ERRORS = 3
@@ -57,7 +57,7 @@ class NvccError:
 
     message: str
     fault: str
-    place: Place | None = None
+    place: SourceLocation | None = None
     kernel: str | None = None
 
 
@@ -75,13 +75,13 @@ def nvcc_errors(log: str, locator: SourceLocator, own_files: Sequence[str], ptx:
     """
     found: list[NvccError] = []
     lines = log[:MAX_READ_CHARACTERS].splitlines()
-    of_front_end: list[tuple[str, list[Place]]] = []
+    of_front_end: list[tuple[str, list[SourceLocation]]] = []
     for line in lines:
         if error := _ERROR.match(line):
-            of_front_end.append((error["message"], [Place(error["file"], int(error["line"]))]))
+            of_front_end.append((error["message"], [SourceLocation(error["file"], int(error["line"]))]))
         elif of_front_end and (led := _LED_HERE.search(line)):
             places = of_front_end[-1][1]
-            places.append(Place(led["quoted"] or led["file"] or places[0].file, int(led["line"])))
+            places.append(SourceLocation(led["quoted"] or led["file"] or places[0].file, int(led["line"])))
         elif len(found) < MAX_PTXAS_ERRORS and (fault := _of_ptxas(line, ptx)):
             found.append(fault)
     found += [_placed(message, places, locator, own_files) for message, places in of_front_end]
@@ -119,7 +119,9 @@ def in_words(errors: Sequence[NvccError], locator: SourceLocator) -> str:
     return "\n".join(shown)
 
 
-def _placed(message: str, places: Sequence[Place], locator: SourceLocator, own_files: Sequence[str]) -> NvccError:
+def _placed(
+    message: str, places: Sequence[SourceLocation], locator: SourceLocator, own_files: Sequence[str]
+) -> NvccError:
     own = next((place for place in places if is_own(place, locator) or place.file in own_files), None)
     error = NvccError(message, SOURCE if own is not None else MACHINE, own or places[0])
     if missing := _MISSING_HEADER.search(message):
@@ -148,7 +150,7 @@ _MARK = re.compile(r"\s*\.loc\s+(?P<file>\d+) (?P<line>\d+)")
 _FILE = re.compile(r"\s*\.file\s+(?P<number>\d+) \"(?P<name>(?:[^\"\\]|\\.)*)\"")
 
 
-def _line_marked(ptx: Path, *, entry: str = "", line: int = 0) -> Place | None:
+def _line_marked(ptx: Path, *, entry: str = "", line: int = 0) -> SourceLocation | None:
     """The source's line that a line of PTX, or a kernel's first one, came from; None where that is not marked."""
     try:
         lines = ptx.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -165,4 +167,4 @@ def _line_marked(ptx: Path, *, entry: str = "", line: int = 0) -> Place | None:
     if mark is None:
         return None
     files = {told["number"]: told["name"] for told in map(_FILE.match, lines) if told}
-    return Place(files[mark["file"]], int(mark["line"])) if mark["file"] in files else None
+    return SourceLocation(files[mark["file"]], int(mark["line"])) if mark["file"] in files else None

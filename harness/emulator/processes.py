@@ -23,7 +23,7 @@ exit "$status"
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedProcess:
     """A process that has ended.
 
     Attributes:
@@ -40,7 +40,7 @@ class Finished:
         return self.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
-def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[Finished]:
+def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[FinishedProcess]:
     """Runs commands side by side and waits for all of them.
 
     Args:
@@ -74,7 +74,7 @@ def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[Finis
         for process in running:
             _end(process)
     return [
-        Finished(status, log.read_text(encoding="utf-8", errors="replace"))
+        FinishedProcess(status, log.read_text(encoding="utf-8", errors="replace"))
         for status, log in zip(statuses, logs, strict=True)
     ]
 

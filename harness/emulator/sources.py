@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.emulator.diagnostics import Place, SourceLocator
+from harness.emulator.diagnostics import SourceLocation, SourceLocator
 from harness.emulator.lexer import Kind, tokenize
 from harness.emulator.rewrite import rewrite_cuda, rewrite_host
 
@@ -122,7 +122,7 @@ def _as_it_is(text: str) -> str:
 
 
 def _file_unit(index: int, file: SourceFile, rewrite: Callable[[str], str]) -> Unit:
-    places = [Place(str(file.path), line + 1) for line in range(file.text.count("\n") + 1)]
+    places = [SourceLocation(str(file.path), line + 1) for line in range(file.text.count("\n") + 1)]
     suffix = ".cu" if file.is_cuda else ".cpp"
     text = _with_lines(rewrite(file.text), places)
     return Unit(f"unit{index}{suffix}", text, _names(file.text), file.is_cuda, file.path.parent)
@@ -151,14 +151,14 @@ def _implicit_headers(headers: Sequence[str]) -> str:
     return "".join(f"#include <{header}>\n" for header in headers)
 
 
-def _places(sources: Sequence[str], argument: str, locator: SourceLocator) -> list[Place]:
+def _places(sources: Sequence[str], argument: str, locator: SourceLocator) -> list[SourceLocation]:
     return [place for index, source in enumerate(sources) for place in locator.places(source, f"<{argument}[{index}]>")]
 
 
-def _with_lines(text: str, places: Sequence[Place]) -> str:
+def _with_lines(text: str, places: Sequence[SourceLocation]) -> str:
     """The text with a ``#line`` directive wherever the author's lines do not simply go on."""
     written: list[str] = []
-    counted: Place | None = None
+    counted: SourceLocation | None = None
     continued = False
     for line, place in zip(text.split("\n"), places, strict=True):
         # A directive inside a continued line would become part of it.
@@ -167,7 +167,7 @@ def _with_lines(text: str, places: Sequence[Place]) -> str:
             written.append(f'#line {place.line} "{quoted}"')
             counted = place
         written.append(line)
-        counted = Place(counted.file, counted.line + 1) if counted is not None else None
+        counted = SourceLocation(counted.file, counted.line + 1) if counted is not None else None
         continued = line.rstrip("\r").endswith("\\")
     return "\n".join(written) + "\n"
 

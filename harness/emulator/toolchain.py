@@ -42,7 +42,7 @@ from harness.emulator.compiler import (
 )
 from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
-from harness.emulator.processes import Finished, run_together
+from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
 from harness.errors import ToolchainError
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
@@ -311,11 +311,11 @@ class _Build:
             self._raise(told)
         return [self._scratch / f"{unit.file_name}.o" for unit in compiled]
 
-    def _run(self, compiled: Sequence[Unit], real: Sequence[bool]) -> list[Finished]:
+    def _run(self, compiled: Sequence[Unit], real: Sequence[bool]) -> list[FinishedProcess]:
         commands = [self._command(unit, is_real) for unit, is_real in zip(compiled, real, strict=True)]
         return run_together(commands, self._scratch)
 
-    def _is_refused(self, result: Finished) -> bool:
+    def _is_refused(self, result: FinishedProcess) -> bool:
         """Whether a compiler was killed, or met what the emulator refuses by name: no other headers help there."""
         if result.was_killed or _OUT_OF_SPACE in result.output:
             return True
@@ -324,7 +324,7 @@ class _Build:
     def _own_files(self) -> list[str]:
         return [str(file.path) for file in self._sources.files]
 
-    def _raise(self, results: Sequence[Finished]) -> None:
+    def _raise(self, results: Sequence[FinishedProcess]) -> None:
         told = [result.output for result in results if result.output.strip()]
         if any(result.was_killed for result in results):
             told.append(f"error: Killed signal terminated program {Path(self._compiler.command[0]).name}")

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 from harness.compilation.cache import BuildCache
 from harness.errors import HarnessError
 from harness.executors.lanes import LaneProcess, opening_of
-from harness.executors.payload import Parcel, unpacked
+from harness.executors.payload import Payload, unpacked
 from harness.executors.plan import Planned
-from harness.executors.protocol import Failure, Finished, Opened, Opening
+from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening
 from harness.executors.tools import tools_for
 from harness.judge.process.builder import Refused, build_ahead
 from harness.judge.process.workers import Workers
 from harness.system.processes import adopt_orphans, die_with_parent
 
 
-class Place(NamedTuple):
+class ActorSetup(NamedTuple):
     """What actors are to do their work on.
 
     Attributes:
@@ -46,7 +46,7 @@ def _end_with_node() -> None:
 class JudgingActor:
     """On a node: a lane's process, and its way to the driver."""
 
-    def __init__(self, place: Place):
+    def __init__(self, place: ActorSetup):
         _end_with_node()
         self._cache = BuildCache(place.home / "builds")
         self._lane = LaneProcess(Opening(place.device, place.home, place.is_timed, os.getpid()))
@@ -58,12 +58,12 @@ class JudgingActor:
         except HarnessError as error:
             return Failure(error)
 
-    def judge(self, parcel: Parcel) -> Iterator[Any]:
+    def judge(self, parcel: Payload) -> Iterator[Any]:
         """What the lane says of a candidate, as it comes."""
         with unpacked(parcel, self._cache) as work:
             self._lane.send(work)
             said: Any = None
-            while not isinstance(said, Planned | Finished | Failure):
+            while not isinstance(said, Planned | CandidateFinished | Failure):
                 try:
                     said = self._lane.receive()
                 except HarnessError as error:
@@ -78,7 +78,7 @@ class JudgingActor:
 class BuildingActor:
     """On a node: a worker for each build."""
 
-    def __init__(self, place: Place, capability: tuple[int, int] | None):
+    def __init__(self, place: ActorSetup, capability: tuple[int, int] | None):
         _end_with_node()
         adopt_orphans()
         tools = tools_for(place.device, place.home)
@@ -88,7 +88,7 @@ class BuildingActor:
     def opened(self) -> None:
         """Answers once it is ready."""
 
-    def build(self, parcel: Parcel) -> tuple[Refused, dict[str, bytes]]:
+    def build(self, parcel: Payload) -> tuple[Refused, dict[str, bytes]]:
         """Build a candidate; what a compiler refused, and what came of it."""
         with unpacked(parcel, self._cache) as work:
             solution = work.job.candidate.solution

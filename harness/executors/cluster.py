@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 from harness.compilation.cache import BuildCache
 from harness.device import environment
 from harness.errors import DeviceError, HarnessError, UsageError
-from harness.executors.actors import BuildingActor, JudgingActor, Place
+from harness.executors.actors import ActorSetup, BuildingActor, JudgingActor
 from harness.executors.lanes import LaneDied, LaneHandle, Lanes, opening_of
-from harness.executors.payload import Parcel, keep, packed, readdressed
+from harness.executors.payload import Payload, keep, packed, readdressed
 from harness.executors.plan import Job, Planned
-from harness.executors.prebuild import Builders, Work
-from harness.executors.protocol import Failure, Finished, Opened
+from harness.executors.prebuild import Builders, PlannedWork
+from harness.executors.protocol import CandidateFinished, Failure, Opened
 from harness.judge.blank_records import blank_record
 from harness.judge.policy import Policy
 from harness.judge.process.builder import Refused
@@ -65,10 +65,10 @@ class ClusterLane:
 
     def __init__(self, ray: ModuleType, actor: Any, name: str, cache: BuildCache):
         self.device = name
-        self.work: Work | None = None
+        self.work: PlannedWork | None = None
         self._ray, self._actor, self._cache = ray, actor, cache
         self._environment: dict[str, str] = {}
-        self._orders: queue.SimpleQueue[Parcel | list[Any] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Payload | list[Any] | None] = queue.SimpleQueue()
         self._heard, self._telling = Pipe(duplex=False)
         self._death = "its actor was ended"
         self._thread = threading.Thread(target=self._relay, name=name, daemon=True)
@@ -78,7 +78,7 @@ class ClusterLane:
         """Can be read when the lane has said something, or has ended."""
         return self._heard.fileno()
 
-    def send(self, work: Work) -> None:
+    def send(self, work: PlannedWork) -> None:
         """Have it judge a candidate."""
         self.work = work
         try:
@@ -87,7 +87,7 @@ class ClusterLane:
             candidate, policy = work.job.candidate, work.policy
             blanks = [blank_record(candidate, policy, self._environment, *case) for case in work.cases]
             failed = [replace(blank, status=Status.HARNESS_ERROR, message=str(error)) for blank in blanks]
-            self._orders.put([*failed, Finished()] if work.is_planned else [Planned((), error=error)])
+            self._orders.put([*failed, CandidateFinished()] if work.is_planned else [Planned((), error=error)])
 
     def answer(self) -> None:
         """Nothing: builds elsewhere disturb no candidate."""
@@ -131,7 +131,7 @@ class ClusterLane:
             try:
                 self._telling.send(self._ray.get(self._actor.opened.remote(), timeout=OPEN_LIMIT_S))
                 while (order := self._orders.get()) is not None:
-                    for said in self._said_of(order) if isinstance(order, Parcel) else order:
+                    for said in self._said_of(order) if isinstance(order, Payload) else order:
                         self._telling.send(said)
                 self._ray.get(self._actor.end.remote(), timeout=END_LIMIT_S)
             except (errors.GetTimeoutError, TimeoutError):
@@ -139,7 +139,7 @@ class ClusterLane:
             except errors.RayError as error:
                 self._death = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
-    def _said_of(self, parcel: Parcel) -> Iterator[Any]:
+    def _said_of(self, parcel: Payload) -> Iterator[Any]:
         """What the actor says of a candidate.
 
         Raises:
@@ -196,7 +196,7 @@ class ClusterBuilders(Builders):
 
     def _build(self, job: Job, policy: Policy) -> Refused:
         try:
-            parcel = packed(Work(job, policy, (), ()), self._cache)
+            parcel = packed(PlannedWork(job, policy, (), ()), self._cache)
         except HarnessError:  # whoever judges it meets the same, and tells
             return {}
         builder = self._actors.get()
@@ -264,7 +264,7 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
             raise DeviceError(f"--device {wanted}: the cluster has no GPU; say cpu")
         is_cpu = wanted == "cpu" or not gpus
         count = (cluster.lanes or max(1, processors // 2)) if is_cpu else gpus
-        place = Place("cpu" if is_cpu else "cuda:0", home, is_timed)
+        place = ActorSetup("cpu" if is_cpu else "cuda:0", home, is_timed)
         cache = BuildCache(home / "builds")
         judging = ray.remote(JudgingActor).options(
             num_cpus=1, num_gpus=0 if is_cpu else 1, max_restarts=0, scheduling_strategy="SPREAD"

@@ -10,11 +10,11 @@ from typing import Any
 
 from harness.device.devices import check_device
 from harness.errors import ProblemError
-from harness.executors.prebuild import Work
+from harness.executors.prebuild import PlannedWork
 from harness.executors.session import Session
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.inputs.memory_fit import check_room
-from harness.judge.reference.reference_cache import Shared
+from harness.judge.reference.reference_cache import ReferenceCache
 from harness.project.problems import Problem, fault_of
 from harness.records.record import EvaluationRecord
 from harness.system.text import one_line, printable
@@ -36,10 +36,10 @@ class Lane:
 
     session: Session
     quiet: Quiet = contextlib.nullcontext
-    shared: Shared = field(default_factory=Shared)
+    shared: ReferenceCache = field(default_factory=ReferenceCache)
     estimated: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def judge(self, work: Work, progress: Progress) -> Iterator[EvaluationRecord | ProblemError]:
+    def judge(self, work: PlannedWork, progress: Progress) -> Iterator[EvaluationRecord | ProblemError]:
         """Judge a candidate.
 
         Args:

@@ -17,8 +17,8 @@ from harness.errors import EXIT_INTERRUPTED, HarnessError
 from harness.executors.lane import Lane
 from harness.executors.own_time import OwnTime
 from harness.executors.plan import Planned, fitting
-from harness.executors.prebuild import Work
-from harness.executors.protocol import Failure, Finished, Opened, Opening, Overrun, Timing, Words
+from harness.executors.prebuild import PlannedWork
+from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun, TimingTurn, Words
 from harness.executors.session import calibrated, opened
 from harness.judge.process.handle import WorkerHandle
 from harness.system import interrupts
@@ -59,13 +59,13 @@ class Link:
     @contextlib.contextmanager
     def timing(self) -> Iterator[None]:
         """A block in which the driver's builds stand still."""
-        self.send(Timing(begins=True))
+        self.send(TimingTurn(begins=True))
         with WorkerHandle.waited:
             self.receive()
         try:
             yield
         finally:
-            self.send(Timing(begins=False))
+            self.send(TimingTurn(begins=False))
 
 
 def serve(link: Link) -> None:
@@ -81,10 +81,10 @@ def serve(link: Link) -> None:
         own_time = OwnTime(lambda error: _overrun(link, Overrun(error)))
         while True:
             try:
-                work: Work = link.receive()
+                work: PlannedWork = link.receive()
             except EOFError:
                 return
-            last_word: Planned | Finished = Finished()
+            last_word: Planned | CandidateFinished = CandidateFinished()
             with own_time.of(work):
                 if not work.is_planned:
                     last_word = fitting(work.job.candidate.problem, work.job.is_main)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from harness.device.devices import guess
 from harness.errors import DeviceError, HarnessError, ProblemError
 from harness.executors.plan import Planned
-from harness.executors.protocol import Failure, Finished, Opened, Opening, Overrun, Timing, Words
+from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun, TimingTurn, Words
 from harness.executors.tools import tools_for
 from harness.project.paths import QUIET, import_path
 from harness.records.record import Status
@@ -27,8 +27,8 @@ from harness.system.text import printable
 
 if TYPE_CHECKING:
     from harness.compilation.cache import BuildCache
-    from harness.executors.prebuild import Builders, Work
-    from harness.executors.scheduler import Fault, Feed, Judged, Source, Verdict
+    from harness.executors.prebuild import Builders, PlannedWork
+    from harness.executors.scheduler import Fault, Judged, KeptRecord, RequestSource, Scheduler
     from harness.judge.process.zygote import Process
 
 #: Longest that a lane may take to end its workers when it is told to end.
@@ -56,7 +56,7 @@ class LaneProcess:
 
     def __init__(self, opening: Opening):
         self.device = opening.device
-        self.work: Work | None = None
+        self.work: PlannedWork | None = None
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = self._started(theirs)
@@ -79,7 +79,7 @@ class LaneProcess:
         """Can be read when the lane has said something, or has ended."""
         return self._link.fileno()
 
-    def send(self, work: Work) -> None:
+    def send(self, work: PlannedWork) -> None:
         """Have it judge a candidate."""
         self.work = work
         with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
@@ -131,16 +131,16 @@ class LaneHandle(Protocol):
     """
 
     device: str
-    work: Work | None
+    work: PlannedWork | None
 
     def fileno(self) -> int:
         """Can be read when the lane has said something, or has ended."""
 
-    def send(self, work: Work) -> None:
+    def send(self, work: PlannedWork) -> None:
         """Have it judge a candidate."""
 
     def answer(self) -> None:
-        """Let it time its candidate, after ``Timing``."""
+        """Let it time its candidate, after ``TimingTurn``."""
 
     def receive(self) -> Any:
         """What it says next: one of the messages of ``link``, ``Planned``, a record, or a problem's error.
@@ -198,8 +198,8 @@ class Lanes:
     _overruns: dict[tuple[str, str, str], ProblemError] = field(default_factory=dict)
 
     def judge(
-        self, feed: Feed, progress: Callable[[str], None], builders: Builders | None, source: Source | None
-    ) -> Generator[Verdict | Judged | Fault]:
+        self, feed: Scheduler, progress: Callable[[str], None], builders: Builders | None, source: RequestSource | None
+    ) -> Generator[KeptRecord | Judged | Fault]:
         """Judge what the feed has, side by side.
 
         Args:
@@ -235,7 +235,7 @@ class Lanes:
                 elif builders is not None and ready is builders:
                     builders.forget_finished()
 
-    def _hand_out(self, feed: Feed) -> Iterator[Verdict | Fault]:
+    def _hand_out(self, feed: Scheduler) -> Iterator[KeptRecord | Fault]:
         """Give each free lane a candidate."""
         while self.free and (work := feed.take()) is not None:
             if work.is_planned:
@@ -248,7 +248,7 @@ class Lanes:
             self.busy.append(lane)
             lane.send(work)
 
-    def _without_overruns(self, work: Work) -> Iterator[Fault]:
+    def _without_overruns(self, work: PlannedWork) -> Iterator[Fault]:
         """Leave out the cases whose reference is known to take too long."""
         from harness.executors.scheduler import Fault
 
@@ -281,8 +281,8 @@ class Lanes:
             raise DeviceError(f"no lane is left; the last was lost: {death}")
 
     def _heard(
-        self, lane: LaneHandle, feed: Feed, progress: Callable[[str], None], builders: Builders | None
-    ) -> Iterator[Verdict | Judged | Fault]:
+        self, lane: LaneHandle, feed: Scheduler, progress: Callable[[str], None], builders: Builders | None
+    ) -> Iterator[KeptRecord | Judged | Fault]:
         from harness.executors.scheduler import Fault, Judged
 
         work = lane.work
@@ -296,7 +296,7 @@ class Lanes:
             return
         if isinstance(said, Words):
             progress(said.words)
-        elif isinstance(said, Timing):
+        elif isinstance(said, TimingTurn):
             if said.begins and builders is not None:
                 builders.pause()
             elif builders is not None:
@@ -310,7 +310,7 @@ class Lanes:
                 _tell(note)
             self._is_free(lane)
             yield from feed.planned(work, said, len(self.free))
-        elif isinstance(said, Finished):
+        elif isinstance(said, CandidateFinished):
             self._is_free(lane)
             feed.finish(work)
         else:
@@ -324,8 +324,8 @@ class Lanes:
         self.free.append(lane)
 
     def _overrun(
-        self, lane: LaneHandle, work: Work, error: ProblemError, feed: Feed
-    ) -> Iterator[Verdict | Judged | Fault]:
+        self, lane: LaneHandle, work: PlannedWork, error: ProblemError, feed: Scheduler
+    ) -> Iterator[KeptRecord | Judged | Fault]:
         """End a lane whose problem takes too long on a case, and go on without that case."""
         self.busy.remove(lane)
         self._end(lane)
@@ -336,7 +336,9 @@ class Lanes:
         else:
             yield from feed.planned(work, Planned((), error=error), len(self.free))
 
-    def _lost(self, lane: LaneHandle, work: Work, death: Exception, feed: Feed) -> Iterator[Verdict | Judged | Fault]:
+    def _lost(
+        self, lane: LaneHandle, work: PlannedWork, death: Exception, feed: Scheduler
+    ) -> Iterator[KeptRecord | Judged | Fault]:
         """Give what a lane was judging to others, and replace it unless its device is to blame.
 
         Raises:
@@ -383,7 +385,7 @@ class Lanes:
                 lane.close()
 
 
-def _case_key(work: Work, case: tuple[str, dict[str, Any]]) -> tuple[str, str, str]:
+def _case_key(work: PlannedWork, case: tuple[str, dict[str, Any]]) -> tuple[str, str, str]:
     """What a reference's time depends on."""
     return work.job.candidate.problem.digest, case[0], repr(sorted(case[1].items()))
 
@@ -393,7 +395,7 @@ def _tell(words: str) -> None:
     print(printable(words), file=sys.stderr)
 
 
-def _given_up(work: Work, death: Exception, environment: dict[str, str]) -> Iterator[Judged]:
+def _given_up(work: PlannedWork, death: Exception, environment: dict[str, str]) -> Iterator[Judged]:
     """Records of a candidate that ends every lane; such a record answers nothing later."""
     from harness.executors.scheduler import Judged
     from harness.judge.blank_records import blank_record

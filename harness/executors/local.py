@@ -8,25 +8,25 @@ from collections.abc import Callable, Generator, Iterable
 from harness.executors.lanes import Lanes
 from harness.executors.plan import Job, Plans
 from harness.executors.prebuild import most_builders
-from harness.executors.result_cache import Ledger
-from harness.executors.scheduler import Asked, Fault, Feed, Judged, Source, Verdict
+from harness.executors.result_cache import ResultCache
+from harness.executors.scheduler import Asked, Fault, Judged, KeptRecord, RequestSource, Scheduler
 from harness.judge.policy import Policy
 
-__all__ = ["Fault", "Verdict", "run"]
+__all__ = ["Fault", "KeptRecord", "run"]
 
 
 def run(
     jobs: Iterable[Asked],
     policy: Policy,
     lanes: Lanes,
-    ledger: Ledger,
+    ledger: ResultCache,
     progress: Callable[[str], None],
     confirms: bool = False,
     ahead: int | None = None,
-    source: Source | None = None,
+    source: RequestSource | None = None,
     done: Callable[[Job], None] = lambda _: None,
     plans: Plans | None = None,
-) -> Generator[Verdict | Fault]:
+) -> Generator[KeptRecord | Fault]:
     """Judge all jobs; a bad candidate or problem never affects another.
 
     What the store knows already is taken from there; every other record is in the store before it is yielded. Builds
@@ -57,7 +57,7 @@ def run(
         builders = None
         if ahead:
             builders = stack.enter_context(lanes.building(ahead))
-        feed = Feed(
+        feed = Scheduler(
             jobs,
             policy,
             lanes.environment,
@@ -73,6 +73,6 @@ def run(
         for outcome in stack.enter_context(contextlib.closing(outcomes)):
             if isinstance(outcome, Judged):
                 job = outcome.work.job
-                yield Verdict(ledger.keep(job.candidate, outcome.record), stored=False, tag=job.tag)
+                yield KeptRecord(ledger.keep(job.candidate, outcome.record), stored=False, tag=job.tag)
             else:
                 yield outcome

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from harness.errors import ProblemError
-from harness.executors.prebuild import Work
+from harness.executors.prebuild import PlannedWork
 from harness.judge.process.handle import WorkerHandle
 
 #: The judge's own share of a case may take so many times what the candidate may run. It evaluates the reference
@@ -34,13 +34,13 @@ class OwnTime:
         self._report = report
         self._clock, self._waited_s = clock, waited_s
         self._changed = threading.Condition()
-        self._work: Work | None = None
+        self._work: PlannedWork | None = None
         self._cases: list[str] = []
         self._began_s = 0.0
         threading.Thread(target=self._watch, daemon=True).start()
 
     @contextlib.contextmanager
-    def of(self, work: Work) -> Iterator[None]:
+    def of(self, work: PlannedWork) -> Iterator[None]:
         """A block in which a candidate is judged, or its cases are sized."""
         with self._changed:
             self._work, self._cases = work, [name for name, _ in work.cases]

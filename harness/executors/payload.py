@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.compilation.cache import BuildCache
 from harness.errors import HarnessError
-from harness.executors.prebuild import Work
+from harness.executors.prebuild import PlannedWork
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord
 from harness.system.files import read_source
@@ -19,7 +19,7 @@ from harness.system.scratch import scratch_folder
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Payload:
     """What another machine needs to judge, or to build, a candidate.
 
     Attributes:
@@ -29,13 +29,13 @@ class Parcel:
         libraries: What is built of the solution, by build key.
     """
 
-    work: Work
+    work: PlannedWork
     solution: bytes
     problem: bytes
     libraries: dict[str, bytes]
 
 
-def packed(work: Work, cache: BuildCache) -> Parcel:
+def packed(work: PlannedWork, cache: BuildCache) -> Payload:
     """A candidate with everything that lies on this machine's disk.
 
     Args:
@@ -56,11 +56,11 @@ def packed(work: Work, cache: BuildCache) -> Parcel:
         if was != now:
             raise HarnessError(f"{path} has changed since it was read; run the command again")
     libraries = {key: path.read_bytes() for key, path in cache.libraries(solution.digest).items()}
-    return Parcel(work, *texts, libraries)
+    return Payload(work, *texts, libraries)
 
 
 @contextlib.contextmanager
-def unpacked(parcel: Parcel, cache: BuildCache) -> Iterator[Work]:
+def unpacked(parcel: Payload, cache: BuildCache) -> Iterator[PlannedWork]:
     """The candidate with paths of this machine, for the block; its libraries are in the cache.
 
     Args:

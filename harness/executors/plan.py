@@ -15,7 +15,7 @@ Cases = tuple[tuple[str, dict[str, Any]], ...]
 
 
 @dataclass(frozen=True)
-class Choice:
+class CaseChoice:
     """What the user chose.
 
     Attributes:
@@ -43,7 +43,7 @@ class Job:
         cases: On which cases: (name, constants) each; None where their sizes decide, which a lane finds out.
         tag: By what its results are known, if by anything.
         limits: The seconds that it may run and build where they are not everybody's.
-        is_main: As of ``Choice``, for a lane that chooses the cases.
+        is_main: As of ``CaseChoice``, for a lane that chooses the cases.
     """
 
     candidate: Candidate
@@ -54,7 +54,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Time:
+class TimeLimits:
     """The seconds that candidates may run and build, where their problems leave it open.
 
     Attributes:
@@ -105,9 +105,9 @@ class Planner:
         time: The seconds that candidates may use; None for what the policy grants, whatever problems say.
     """
 
-    choice: Choice
+    choice: CaseChoice
     on_cpu: bool
-    time: Time | None = None
+    time: TimeLimits | None = None
 
     def job(self, candidate: Candidate, tag: str | None = None) -> Job:
         """A candidate with its cases, and the tag of its results.

@@ -30,7 +30,7 @@ def most_builders() -> int:
 
 
 @dataclass
-class Work:
+class PlannedWork:
     """A candidate with what is still to be judged of it.
 
     Attributes:
@@ -96,7 +96,7 @@ class Builders(abc.ABC):
         os.close(self._finished)
         os.close(self._telling)
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: PlannedWork) -> None:
         """Have a candidate built, unless something of it is built already."""
         if not self._cache.libraries(work.job.candidate.solution.digest):
             work.build = self._pool.submit(self._build, work.job, work.policy)

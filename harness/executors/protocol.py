@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, ProblemError
-from harness.executors.plan import Time
+from harness.executors.plan import TimeLimits
 from harness.records.record import EvaluationRecord
 from harness.records.rules import Mode
 
@@ -58,7 +58,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Timing:
+class TimingTurn:
     """A lane that is alone times a candidate: it waits for the driver's answer before, and tells the end.
 
     Attributes:
@@ -80,7 +80,7 @@ class Overrun:
 
 
 @dataclass(frozen=True)
-class Finished:
+class CandidateFinished:
     """A lane has nothing more to say of its candidate."""
 
 
@@ -137,7 +137,7 @@ class Service:
     lanes: int
     home: Path
     root: Path
-    time: Time
+    time: TimeLimits
     forward_only: bool
     is_timed: bool
     require_confinement: bool

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ProblemError, SolutionError, UsageError
-from harness.executors.result_cache import Ledger
+from harness.executors.result_cache import ResultCache
 from harness.executors.session import opened
 from harness.executors.single_run import faults_told
 from harness.judge.process.handle import Limits
@@ -33,7 +33,7 @@ _ENVIRONMENT = (*IDENTIFYING, "driver")
 _GIVEN, _GRADIENT = "given", "gradient of "
 
 
-class Outcome(enum.StrEnum):
+class ReplayOutcome(enum.StrEnum):
     """Whether an evaluation came out the same.
 
     Either bit for bit; or with the same verdict, and other figures for a reason that is known; or neither.
@@ -45,7 +45,7 @@ class Outcome(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Task:
+class ReplayTask:
     """What is to be repeated.
 
     Attributes:
@@ -103,7 +103,7 @@ def problem_of(record: EvaluationRecord, root: Path, named: str | None) -> Probl
     )
 
 
-def repeated(task: Task, store: Store) -> EvaluationRecord:
+def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
     """Judge again as a record says it was judged; the new record is kept, and says what came of it.
 
     Raises:
@@ -142,7 +142,7 @@ def repeated(task: Task, store: Store) -> EvaluationRecord:
                 record = judge.evaluate(original.case, constants, int(asked.get("trials", TRIALS)))
         record = replace(record, solution=original.solution, solution_path=original.solution_path)
         record = replace(record, replay={"of": original.record, **compared(original, record), **record.replay})
-        ledger = Ledger(store, new_run_name(), fresh=True, seed=original.seed)
+        ledger = ResultCache(store, new_run_name(), fresh=True, seed=original.seed)
         return ledger.keep(candidate, record)
 
 
@@ -157,48 +157,51 @@ def compared(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, A
     differences = _differences(original, again)
     found: dict[str, Any] = {"environment": environment, "differences": differences}
     if _verdict(original) != _verdict(again):
-        return {"outcome": Outcome.DIFFERENT.value, "why": "the verdict is another", **found}
+        return {"outcome": ReplayOutcome.DIFFERENT.value, "why": "the verdict is another", **found}
     if not differences:
-        return {"outcome": Outcome.IDENTICAL.value, "why": "", **found}
+        return {"outcome": ReplayOutcome.IDENTICAL.value, "why": "", **found}
     outcome, why = _explained(original, again, environment, [one["field"] for one in differences])
     return {"outcome": outcome.value, "why": why, **found}
 
 
 def _explained(
     original: EvaluationRecord, again: EvaluationRecord, environment: dict[str, Any], fields: Sequence[str]
-) -> tuple[Outcome, str]:
+) -> tuple[ReplayOutcome, str]:
     """What figures that differ under the same verdict come to."""
     if environment:
-        return Outcome.SAME_VERDICT, (
+        return ReplayOutcome.SAME_VERDICT, (
             f"{', '.join(environment)}: another environment, where results are compared within their budgets, not bit "
             "for bit"
         )
     other = {name for name in original.digests if original.digests[name] != again.digests.get(name)}
     if "findings" in fields:
-        return Outcome.DIFFERENT, "other findings"
+        return ReplayOutcome.DIFFERENT, "other findings"
     if not original.digests or original.digests.keys() != again.digests.keys():
-        return Outcome.DIFFERENT, "results cannot be compared bit for bit"
+        return ReplayOutcome.DIFFERENT, "results cannot be compared bit for bit"
     if not other:
-        return Outcome.SAME_VERDICT, (
+        return ReplayOutcome.SAME_VERDICT, (
             "the candidate was given and returned the same bits; figures differ, since the reference does not evaluate "
             "to the same bits every time"
         )
     if _GIVEN in other:
         if original.kinks:
-            return Outcome.SAME_VERDICT, (
+            return ReplayOutcome.SAME_VERDICT, (
                 "the inputs are others: which samples are drawn anew follows from eager's rounding, which was another"
             )
-        return Outcome.DIFFERENT, "the inputs are others, under the same seeds: the problem does not draw by them alone"
+        return (
+            ReplayOutcome.DIFFERENT,
+            "the inputs are others, under the same seeds: the problem does not draw by them alone",
+        )
     unsteady = set(again.replay.get("spread", {}).get("tensors", {}))
     outputs = {name for name in unsteady if not name.startswith(_GRADIENT)}
     # One cotangent is the output itself: where that varies, so do the gradients under it.
     steady = {name for name in other - unsteady if not (outputs and name.startswith(_GRADIENT))}
     if steady:
-        return Outcome.DIFFERENT, (
+        return ReplayOutcome.DIFFERENT, (
             f"{', '.join(sorted(steady))}: other bits than then, though runs on the same inputs agree: the result "
             "depends on something else than its inputs"
         )
-    return Outcome.SAME_VERDICT, "the candidate is not deterministic: see how far its results lie apart"
+    return ReplayOutcome.SAME_VERDICT, "the candidate is not deterministic: see how far its results lie apart"
 
 
 def _verdict(record: EvaluationRecord) -> tuple[Any, ...]:

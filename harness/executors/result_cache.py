@@ -19,7 +19,7 @@ _BASELINE_ENVIRONMENT = ("harness_code", "python", "torch", "processor", "gpu", 
 
 
 @dataclass(frozen=True)
-class Ledger:
+class ResultCache:
     """The store as one command uses it.
 
     Attributes:

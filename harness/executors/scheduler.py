@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol
 
 from harness.errors import HarnessError
 from harness.executors.plan import Cases, Job, Planned, Plans, plan_key
-from harness.executors.prebuild import Builders, Work
-from harness.executors.result_cache import Ledger
+from harness.executors.prebuild import Builders, PlannedWork
+from harness.executors.result_cache import ResultCache
 from harness.judge.blank_records import TRIALS, blank_record
 from harness.judge.policy import Policy
 from harness.records.record import EvaluationRecord
 
 
-class Verdict(NamedTuple):
+class KeptRecord(NamedTuple):
     """A record, whether it was there before, and by what its candidate is known, if by anything."""
 
     record: EvaluationRecord
@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 class Judged(NamedTuple):
     """A record that has just been made, and of what."""
 
-    work: Work
+    work: PlannedWork
     record: EvaluationRecord
 
 
@@ -69,7 +69,7 @@ class Judged(NamedTuple):
 Asked = Job | Fault | None
 
 
-class Source(Protocol):
+class RequestSource(Protocol):
     """Requests that arrive while others are judged."""
 
     def is_ready(self) -> bool:
@@ -79,7 +79,7 @@ class Source(Protocol):
         """A descriptor that can be read when a request may be there."""
 
 
-class Feed:
+class Scheduler:
     """Candidates on their way to the lanes.
 
     Args:
@@ -100,7 +100,7 @@ class Feed:
         jobs: Iterable[Asked],
         policy: Policy,
         environment: dict[str, str],
-        ledger: Ledger,
+        ledger: ResultCache,
         builders: Builders | None,
         ahead: int,
         confirms: bool,
@@ -119,7 +119,7 @@ class Feed:
         self._done = done
         self._plans = plans
         self._in_planning: set[tuple[str, str]] = set()
-        self._waiting: list[Work] = []
+        self._waiting: list[PlannedWork] = []
         self._at_work = 0
         self._is_read = False
 
@@ -140,7 +140,7 @@ class Feed:
         """Whether ``fill`` would take a job, or see the end, now."""
         return self.has_room(idle) and self._is_ready()
 
-    def fill(self, idle: int) -> Iterator[Verdict | Fault]:
+    def fill(self, idle: int) -> Iterator[KeptRecord | Fault]:
         """Take the jobs that are there, while there is room.
 
         Args:
@@ -160,9 +160,9 @@ class Feed:
             elif asked is not None:
                 yield from self._add(asked, idle)
 
-    def take(self) -> Work | None:
+    def take(self) -> PlannedWork | None:
         """The first candidate that is built, else the first that nobody builds; None where none can be judged."""
-        for has_come_up in (Work.is_settled, Work.withdraw):
+        for has_come_up in (PlannedWork.is_settled, PlannedWork.withdraw):
             for number, work in enumerate(self._waiting):
                 key = plan_key(work.job.candidate.problem)
                 if not work.is_planned and key in self._in_planning:
@@ -176,12 +176,12 @@ class Feed:
                     return work
         return None
 
-    def known_by_now(self, work: Work) -> Iterator[Verdict]:
+    def known_by_now(self, work: PlannedWork) -> Iterator[KeptRecord]:
         """What the store has come to know of a candidate that has come up: a copy of it may have been judged."""
         left = yield from self._unknown(work.job, work.cases)
         work.cases, work.trials = left.cases, left.trials
 
-    def planned(self, work: Work, found: Planned, idle: int) -> Iterator[Verdict | Fault]:
+    def planned(self, work: PlannedWork, found: Planned, idle: int) -> Iterator[KeptRecord | Fault]:
         """Give the candidates of a problem their cases.
 
         Args:
@@ -203,18 +203,18 @@ class Feed:
             else:
                 yield from self._add(one.job, idle)
 
-    def finish(self, work: Work) -> None:
+    def finish(self, work: PlannedWork) -> None:
         """A candidate that had come up has been judged."""
         self._at_work -= 1
         self._done(work.job)
 
-    def give_back(self, work: Work) -> None:
+    def give_back(self, work: PlannedWork) -> None:
         """A candidate that had come up is to come up again, before all others."""
         self._at_work -= 1
         self._in_planning.discard(plan_key(work.job.candidate.problem))
         self._waiting.insert(0, work)
 
-    def _add(self, job: Job, idle: int) -> Iterator[Verdict | Fault]:
+    def _add(self, job: Job, idle: int) -> Iterator[KeptRecord | Fault]:
         """Have a candidate wait, unless everything about it is known."""
         found = self._plans.get(plan_key(job.candidate.problem))
         if job.cases is None and found is not None:
@@ -224,7 +224,7 @@ class Feed:
                 return
             job = replace(job, cases=found.cases)
         if job.cases is None:
-            self._waiting.append(Work(job, self._policy, (), ()))
+            self._waiting.append(PlannedWork(job, self._policy, (), ()))
             return
         work = yield from self._unknown(job, job.cases)
         if not work.cases:
@@ -234,15 +234,15 @@ class Feed:
             self._builders.begin(work)
         self._waiting.append(work)
 
-    def _unknown(self, job: Job, wanted: Cases) -> Generator[Verdict, None, Work]:
+    def _unknown(self, job: Job, wanted: Cases) -> Generator[KeptRecord, None, PlannedWork]:
         """What is to be judged of a candidate's cases; yields what the store knows."""
         cases, trials = [], []
         policy = self._policy if job.limits is None else replace(self._policy, limits=job.limits)
         for case, constants in wanted:
             blank = blank_record(job.candidate, policy, self._environment, case, constants)
             if not self._confirms and (kept := self._ledger.recall(blank)):
-                yield Verdict(kept, stored=True, tag=job.tag)
+                yield KeptRecord(kept, stored=True, tag=job.tag)
                 continue
             cases.append((case, constants))
             trials.append(1 if self._confirms and self._ledger.has_passed(blank) else TRIALS)
-        return Work(job, policy, tuple(cases), tuple(trials))
+        return PlannedWork(job, policy, tuple(cases), tuple(trials))

@@ -18,10 +18,10 @@ from harness.device.devices import several
 from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
 from harness.executors import local
 from harness.executors.lanes import Wanted, lanes_on
-from harness.executors.plan import Choice, Job, Planner
+from harness.executors.plan import CaseChoice, Job, Planner
 from harness.executors.prebuild import most_builders
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
-from harness.executors.result_cache import Ledger
+from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import Asked
 from harness.judge.policy import Policy, new_secret
 from harness.project.problems import Problem
@@ -75,7 +75,7 @@ class Requests:
             self._found[str(request.number)] = []
             yield job
 
-    def add(self, outcome: local.Verdict | local.Fault) -> None:
+    def add(self, outcome: local.KeptRecord | local.Fault) -> None:
         """Take in what came of a case."""
         assert outcome.tag is not None
         if isinstance(outcome, local.Fault):
@@ -104,7 +104,7 @@ class Requests:
             file = self._folder / f"candidate_{request.number}.py"
             file.write_text(request.source, encoding="utf-8", errors="surrogatepass")
             candidate = Candidate(problem, read_solution(file, f"candidate {request.number}"))
-        planner = Planner(Choice(request.cases, request.constants, is_main=True), self._on_cpu, self._service.time)
+        planner = Planner(CaseChoice(request.cases, request.constants, is_main=True), self._on_cpu, self._service.time)
         return planner.job(candidate, str(request.number))
 
     def _problem(self, name: str) -> Problem:
@@ -138,7 +138,7 @@ def serve(link: Connection) -> None:
         )
         folder = stack.enter_context(scratch_folder("harness-service-"))
         requests = Requests(link, service, lanes.device == "cpu", folder)
-        ledger = Ledger(store, new_run_name(), service.fresh, service.seed)
+        ledger = ResultCache(store, new_run_name(), service.fresh, service.seed)
         link.send(Serving(lanes.device, len(devices) + 2 * most_builders()))
         outcomes = local.run(requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.errors import ProblemError
-from harness.executors.plan import Choice, Planner, fitting
+from harness.executors.plan import CaseChoice, Planner, fitting
 from harness.executors.session import Session, opened
 from harness.judge.process.handle import Limits
 from harness.project.problems import Problem, fault_of
@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class SingleRunTask:
     """What is to be judged.
 
     Attributes:
@@ -38,13 +38,13 @@ class Task:
     """
 
     candidate: Candidate
-    choice: Choice
+    choice: CaseChoice
     limits: Limits
     home: Path
     progress: Callable[[str], None] = lambda _: None
 
 
-def judged_once(task: Task, wanted_device: str) -> EvaluationRecord:
+def judged_once(task: SingleRunTask, wanted_device: str) -> EvaluationRecord:
     """Judge a solution in one trial; what it launches is in the record where it passes.
 
     Args:
@@ -60,7 +60,7 @@ def judged_once(task: Task, wanted_device: str) -> EvaluationRecord:
         return _record(task, session)
 
 
-def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
+def chosen_case(problem: Problem, choice: CaseChoice, on_cpu: bool) -> Case:
     """The one case that is meant: the named one, else ``full`` on a GPU and the smallest that fits on the CPU.
 
     Raises:
@@ -81,7 +81,7 @@ def chosen_case(problem: Problem, choice: Choice, on_cpu: bool) -> Case:
     return Case(*chosen[0])
 
 
-def _record(task: Task, session: Session) -> EvaluationRecord:
+def _record(task: SingleRunTask, session: Session) -> EvaluationRecord:
     from harness.judge.evaluation import CandidateJudge
     from harness.judge.policy import Policy, new_secret
 

@@ -15,10 +15,11 @@ import torch
 
 from harness.errors import HarnessError, ProblemError
 from harness.judge.blank_records import TRIALS, blank_record
+from harness.judge.case_context import CaseContext
 from harness.judge.compare.comparison import TrialResult
 from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.evidence.tracing import traced
-from harness.judge.exchange.exchange import Exchange, Form
+from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.inputs.draws import Draw, derive_seed, draw, init_args
 from harness.judge.inputs.matching import MatchError, match_state
 from harness.judge.inputs.memory_fit import shortage, spare_memory
@@ -31,16 +32,15 @@ from harness.judge.process.workers import Workers
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
-from harness.judge.reference.reference_cache import Known, Shape, Shared
+from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
 from harness.judge.timing.device_conditions import Conditions
 from harness.judge.timing.rivals import Baseline, BaselineError
-from harness.judge.timing.speed import Timing
-from harness.judge.timing.stopwatch import Stages
-from harness.judge.timing.timing_target import Contest
-from harness.judge.trials.further_draws import Further, Source, further_trials
+from harness.judge.timing.speed import SpeedTimer
+from harness.judge.timing.stopwatch import Stopwatch
+from harness.judge.timing.timing_target import TimingTarget
+from harness.judge.trials.further_draws import DrawSource, Further, further_trials
 from harness.judge.trials.repeats import spread
 from harness.judge.trials.robustness import robustness_checks
-from harness.judge.trials.trial import Setting
 from harness.judge.trials.trials import Plan, budgets, run_trials, summary
 from harness.judge.validation.screening import Screen
 from harness.project import problems
@@ -114,13 +114,13 @@ class CandidateJudge:
         workers: Workers,
         progress: Callable[[str], None] = lambda _: None,
         baseline: Baseline | None = None,
-        shared: Shared | None = None,
+        shared: ReferenceCache | None = None,
         refused: Refused = MappingProxyType({}),
         quiet: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
         has_next: bool = False,
     ):
         self._has_next = has_next
-        self._shared = Shared() if shared is None else shared
+        self._shared = ReferenceCache() if shared is None else shared
         self._screen = Screen(self._shared.unfit, surroundings.home, torch.device(policy.device), progress)
         self._refused_builds = refused
         self._quiet = quiet
@@ -134,7 +134,7 @@ class CandidateJudge:
         self._worker: WorkerHandle | None = None
         self._loaded: Loaded | None = None
         self._is_upset = self._was_upset = False
-        self._stages = Stages()
+        self._stages = Stopwatch()
         self._faults = Faults()
         self._integrity = Integrity(policy.rules)
         self._never_loads: CandidateStopped | None = None
@@ -171,7 +171,7 @@ class CandidateJudge:
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
         record = replace(self.blank(case, constants), own_seed=self._own_seed)
-        self._stages = Stages()
+        self._stages = Stopwatch()
         self._faults = Faults(bool(self._policy.check))
         self._integrity = Integrity(self._policy.rules)
         if trials != TRIALS:
@@ -290,11 +290,11 @@ class CandidateJudge:
             construct = self._construct_command(exchange, constants, first)
             names = self._construct(worker, exchange, construct, first.state, clock)
             buffers = _watched_buffers(reference.changes, names, exchange)
-            source = Source(problem, module, args, self._device)
+            source = DrawSource(problem, module, args, self._device)
             kinks = None
             if shape.has_kinks:
                 kinks = Kinks(reference, problem.precision, source.fresh_inputs, known.steps)
-            setting = Setting(
+            context = CaseContext(
                 exchange,
                 reference,
                 names,
@@ -308,11 +308,11 @@ class CandidateJudge:
                 self._policy.is_relaxed,
                 self._faults,
             )
-            own = self._own(setting, source, case)
+            own = self._own(context, source, case)
             seeds = [derive_seed(secret, case, "draw", trial) for trial in range(trials - 1)]
             seeds.append(derive_seed(self._own_seed, case, "draw", trials - 1))
             without_gradients = derive_seed(self._own_seed, case, "draw", "without gradients")
-            plan = Plan(setting, own, source, first, seeds, without_gradients)
+            plan = Plan(context, own, source, first, seeds, without_gradients)
             self._stages.enter("trials")
             if self._has_next:
                 self._workers.start_next()
@@ -323,12 +323,12 @@ class CandidateJudge:
             if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS and not self._faults.kept:
                 self._stages.enter("further draws")
                 evidence_clock = Clock(*self._policy.granted)
-                further = further_trials(setting, worker, evidence_clock, source, trials, self._progress)
+                further = further_trials(context, worker, evidence_clock, source, trials, self._progress)
             if fields["status"] is Status.PASSED and conditions is not None:
                 told = self._encoded(constants)
                 plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
                 first = replace(first, inputs=[])  # they take room that timing needs
-                contest = Contest(
+                target = TimingTarget(
                     problem,
                     module,
                     told,
@@ -343,7 +343,7 @@ class CandidateJudge:
                     budgets(results),
                 )
                 said = [fields["message"]]
-                fields |= self._time(contest, results, worker, clock)
+                fields |= self._time(target, results, worker, clock)
                 seen, odd = conditions.fields(fields.get("samples", {}))
                 fields |= seen
                 if fields["status"] is Status.PASSED:  # what was said of the trials stays said
@@ -351,16 +351,16 @@ class CandidateJudge:
                     fields["message"] = "\n".join(filter(None, notes))
             elif fields["status"] is Status.PASSED:
                 self._stages.enter("kernels")
-                fields |= self._evidence(setting, worker, fields)
+                fields |= self._evidence(context, worker, fields)
             fields["shared_draws"] = known.shared
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
             if self._policy.is_replay:
-                fields["replay"] = {"spread": self._spread(setting, worker, source, seeds[0])}
+                fields["replay"] = {"spread": self._spread(context, worker, source, seeds[0])}
             if status is Status.PASSED and trials == TRIALS:
                 self._stages.enter("robustness")
                 clock = Clock(*self._policy.granted)
-                checks = robustness_checks(setting, worker, clock, source, seeds[0], self._progress)
+                checks = robustness_checks(context, worker, clock, source, seeds[0], self._progress)
                 self._is_upset = self._is_upset or checks.is_upset
                 fields["robustness"] = checks.ends
                 findings += checks.findings
@@ -374,7 +374,7 @@ class CandidateJudge:
         file = str(problem.path.resolve()), problem.digest
         return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
 
-    def _reference(self, known: Known, module: ProblemModule, first: Draw, case: str) -> tuple[Reference, Shape]:
+    def _reference(self, known: CaseCache, module: ProblemModule, first: Draw, case: str) -> tuple[Reference, Shape]:
         """What evaluates the reference, and what it looks like; an eager run where that is not known yet."""
         memory = spare_memory(self._device) // EXACT_SHARE
         if known.reference is None or known.shape is None:
@@ -397,38 +397,40 @@ class CandidateJudge:
                 torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
             ]
             leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        forms = [Form(output.shape, output.dtype) for output in graph.outputs]
+        forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
         return Shape(forms, leaves, graph.structure, watcher.found)
 
-    def _spread(self, setting: Setting, worker: WorkerHandle, source: Source, seed: int) -> dict[str, Any]:
+    def _spread(self, context: CaseContext, worker: WorkerHandle, source: DrawSource, seed: int) -> dict[str, Any]:
         """How far the candidate's results on the first trial's inputs lie apart."""
         if worker.is_closed:
             return {"failure": "its process has ended"}
         self._stages.enter("repeats")
         self._progress("running again on the same inputs")
         drawn = draw(source.problem, source.module, source.args, seed, source.device)
-        found = spread(setting, worker, Clock(*self._policy.granted), drawn)
+        found = spread(context, worker, Clock(*self._policy.granted), drawn)
         self._is_upset = self._is_upset or "failure" in found
         return found
 
-    def _own(self, setting: Setting, source: Source, case: str) -> Setting:
-        """The setting for draws that no other candidate is given; nothing measured on them is kept."""
+    def _own(self, context: CaseContext, source: DrawSource, case: str) -> CaseContext:
+        """The context for draws that no other candidate is given; nothing measured on them is kept."""
         kinks = None
-        if setting.kinks is not None:
-            kinks = Kinks(setting.reference, setting.precision, source.fresh_inputs)
-        return replace(setting, secret=f"{self._own_seed}:{case}", kinks=kinks, known=Known(), gauges_at_need=True)
+        if context.kinks is not None:
+            kinks = Kinks(context.reference, context.precision, source.fresh_inputs)
+        return replace(context, secret=f"{self._own_seed}:{case}", kinks=kinks, known=CaseCache(), gauges_at_need=True)
 
     def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
         named = {name: first.inputs[position] for position, name in input_names(first).items()}
         return named | dict(first.model.named_parameters())
 
-    def _time(self, contest: Contest, results: list[TrialResult], worker: WorkerHandle, clock: Clock) -> dict[str, Any]:
+    def _time(
+        self, target: TimingTarget, results: list[TrialResult], worker: WorkerHandle, clock: Clock
+    ) -> dict[str, Any]:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
         self._scanned()  # nothing else is to run beside what is timed
         self._workers.settle_next()
-        with self._quiet(), Timing(contest, worker, clock, self._baseline, self._stages) as timing:
+        with self._quiet(), SpeedTimer(target, worker, clock, self._baseline, self._stages) as timing:
             try:
                 outcome = timing.run()
             except (BaselineError, CandidateStopped, torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -441,7 +443,7 @@ class CandidateJudge:
                     return {**failed, "trials": len(results), "message": f"{words}: {failed['message']}"}
                 self._stages.enter("kernels")
                 fields = outcome.fields()
-                fields |= self._evidence(contest.setting, worker, fields)
+                fields |= self._evidence(target.context, worker, fields)
                 try:
                     fields["modes"] = timing.short_calls(outcome, fields.get("kernels", {}))
                 except (BaselineError, CandidateStopped) as error:
@@ -453,20 +455,20 @@ class CandidateJudge:
                 self._is_upset = timing.is_upset
                 return fields
         self._stages.enter("kernels")  # once its rivals have given their memory back
-        return untimed | self._evidence(contest.setting, worker, untimed)
+        return untimed | self._evidence(target.context, worker, untimed)
 
-    def _evidence(self, setting: Setting, worker: WorkerHandle, fields: dict[str, Any]) -> dict[str, Any]:
+    def _evidence(self, context: CaseContext, worker: WorkerHandle, fields: dict[str, Any]) -> dict[str, Any]:
         """What the candidate does and whose work that is; on a clock of its own. The record's fields that this fills.
 
         Args:
-            setting: The case's setting.
+            context: The case's context.
             worker: The candidate's.
             fields: What the record has by now; its latencies, where there are any.
         """
         self._keep()
         libraries = self._surroundings.cache.libraries(self._candidate.solution.digest).values()
         latencies = {name: fields.get(f"{name}_ms") for name in ("forward", "forward_backward")}
-        return traced(setting, worker, Clock(*self._policy.granted), libraries, latencies)
+        return traced(context, worker, Clock(*self._policy.granted), libraries, latencies)
 
     def _untimed(self, error: Exception) -> dict[str, Any]:
         """What is said of a candidate that passed and could not be timed.

@@ -13,7 +13,7 @@ from harness.records.rules import ENFORCED, MEANINGS, PROTOCOL, REPORTED, Mode
 from harness.scanning.rules import RULES
 
 
-class Rule(NamedTuple):
+class IntegrityRule(NamedTuple):
     """A rule, what it is broken by, and what comes of that where nobody says otherwise."""
 
     name: str
@@ -21,11 +21,11 @@ class Rule(NamedTuple):
     default: Mode
 
 
-def every_rule() -> dict[str, Rule]:
+def every_rule() -> dict[str, IntegrityRule]:
     """All rules by name: those of running candidates, then those of the static scan."""
-    running = [Rule(name, MEANINGS[name], Mode.ENFORCE) for name in ENFORCED]
-    running += [Rule(name, MEANINGS[name], Mode.REPORT) for name in REPORTED]
-    scanned = [Rule(rule.name, f"in the text: {rule.what}", Mode.REPORT) for rule in RULES.values()]
+    running = [IntegrityRule(name, MEANINGS[name], Mode.ENFORCE) for name in ENFORCED]
+    running += [IntegrityRule(name, MEANINGS[name], Mode.REPORT) for name in REPORTED]
+    scanned = [IntegrityRule(rule.name, f"in the text: {rule.what}", Mode.REPORT) for rule in RULES.values()]
     return {rule.name: rule for rule in (*running, *scanned)}
 
 

@@ -10,7 +10,7 @@ from harness.errors import UsageError, suggestion
 EAGER = "eager"
 
 
-class Variant(NamedTuple):
+class BaselineVariant(NamedTuple):
     """A way to run the reference.
 
     Attributes:
@@ -28,13 +28,15 @@ class Variant(NamedTuple):
 
 
 BASELINES = {
-    EAGER: Variant("eager PyTorch"),
-    "compile": Variant("torch.compile", "default"),
-    "compile-max-autotune": Variant("torch.compile(mode='max-autotune-no-cudagraphs')", "max-autotune-no-cudagraphs"),
-    "eager-graph": Variant("eager PyTorch, replayed from a CUDA graph", replays=True),
-    "eager-tf32": Variant("eager PyTorch with TF32 allowed", allows_tf32=True),
-    "compile-tf32": Variant("torch.compile with TF32 allowed", "default", allows_tf32=True),
-    "compile-max-autotune-tf32": Variant(
+    EAGER: BaselineVariant("eager PyTorch"),
+    "compile": BaselineVariant("torch.compile", "default"),
+    "compile-max-autotune": BaselineVariant(
+        "torch.compile(mode='max-autotune-no-cudagraphs')", "max-autotune-no-cudagraphs"
+    ),
+    "eager-graph": BaselineVariant("eager PyTorch, replayed from a CUDA graph", replays=True),
+    "eager-tf32": BaselineVariant("eager PyTorch with TF32 allowed", allows_tf32=True),
+    "compile-tf32": BaselineVariant("torch.compile with TF32 allowed", "default", allows_tf32=True),
+    "compile-max-autotune-tf32": BaselineVariant(
         "torch.compile(mode='max-autotune-no-cudagraphs') with TF32 allowed",
         "max-autotune-no-cudagraphs",
         allows_tf32=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import TemplateError, suggestion
 from harness.rendering.constraints import Constraint
-from harness.rendering.parameters import Declaration, Parameter, Variant
+from harness.rendering.parameters import Declaration, Parameter, TemplateVariant
 from harness.rendering.values import TYPE_NAMES, Value, has_type
 
 _NAME = re.compile(r"[a-z0-9_]+")
@@ -166,12 +166,12 @@ def _read_constraints(entries: object, path: Path) -> tuple[Constraint, ...]:
     return tuple(constraints)
 
 
-def _read_variant(name: str, entry: object, path: Path) -> Variant:
+def _read_variant(name: str, entry: object, path: Path) -> TemplateVariant:
     settings = dict(_table(entry, path, name))
     is_default = settings.pop("default", False)
     if not isinstance(is_default, bool):
         raise TemplateError(f"{path}: variant {name!r}: default must be true or false.")
-    return Variant(name, {key: _default(value) for key, value in settings.items()}, is_default)
+    return TemplateVariant(name, {key: _default(value) for key, value in settings.items()}, is_default)
 
 
 def _check_keys(

@@ -60,7 +60,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Variant:
+class TemplateVariant:
     """A named setting that becomes a solution file.
 
     Attributes:
@@ -92,7 +92,7 @@ class Declaration:
     problem: str
     parameters: Mapping[str, Parameter]
     constraints: tuple[Constraint, ...]
-    variants: Mapping[str, Variant]
+    variants: Mapping[str, TemplateVariant]
 
     def parse(self, assignments: Mapping[str, str]) -> dict[str, Value]:
         """Turn texts from the command line into values of the declared types.
@@ -129,7 +129,7 @@ class Declaration:
                 )
         return resolved
 
-    def variant(self, name: str) -> Variant:
+    def variant(self, name: str) -> TemplateVariant:
         """The variant of that name.
 
         Raises:
@@ -139,7 +139,7 @@ class Declaration:
             raise TemplateError(f"template {self.template!r} has no variant {name!r}.{suggestion(name, self.variants)}")
         return self.variants[name]
 
-    def default_variant(self) -> Variant:
+    def default_variant(self) -> TemplateVariant:
         """The variant with ``default = true``, else the only one.
 
         Raises:

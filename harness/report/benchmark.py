@@ -54,7 +54,7 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """One record in one direction.
 
     Attributes:
@@ -250,13 +250,13 @@ def scores(records: Sequence[EvaluationRecord]) -> list[Score]:
     return [score(records, name, direction) for direction in _directions(records) for name in names] if records else []
 
 
-def _row(record: EvaluationRecord, names: Sequence[str], direction: str) -> Row:
+def _row(record: EvaluationRecord, names: Sequence[str], direction: str) -> BenchmarkRow:
     latency = {side: one for side in ("candidate", *names) if (one := _latency(record, side, direction))}
     speedup = {name: one for name in names if (one := _speedup(record, name, direction))}
     floor = mapping(record.floor.get(direction))
     share = floor_share(record, direction)
     peak = mapping(record.peak_bytes.get(direction))
-    return Row(
+    return BenchmarkRow(
         record.problem,
         _solution(record.problem, record.solution),
         _case(record),
@@ -334,7 +334,7 @@ def _header(names: Sequence[str]) -> tuple[str, ...]:
     return ("solution", "case", *sides, *(f"over {name}" for name in names), *floor, "peak GiB", "eager's peak GiB")
 
 
-def _cells(row: Row, names: Sequence[str]) -> tuple[str, ...]:
+def _cells(row: BenchmarkRow, names: Sequence[str]) -> tuple[str, ...]:
     own = _figure_text(row.latency.get("candidate")) if not row.why else shortened(row.why, _CELL)
     bound = f" ({row.bound})" if row.bound else ""
     return (

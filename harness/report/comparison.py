@@ -16,13 +16,13 @@ from harness.errors import UsageError
 from harness.records.record import EvaluationRecord, Status, plain
 from harness.records.rules import rules_text, weakened
 from harness.system.text import one_line
-from harness.timing.statistics import Interval, Verdict, measured, paired_ratios, ratio_of_medians
+from harness.timing.statistics import Interval, SpeedVerdict, measured, paired_ratios, ratio_of_medians
 
 DIRECTIONS = ("forward", "forward_backward")
 WORDS = {"forward": "forward", "forward_backward": "forward+backward"}
 
 
-class Entry(NamedTuple):
+class ComparedRecord(NamedTuple):
     """A record under the name that the user knows it by."""
 
     label: str
@@ -50,15 +50,15 @@ class Group:
     """
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ComparedRecord, ...]
     leads: dict[str, Winner]
-    named: tuple[Entry, ...]
+    named: tuple[ComparedRecord, ...]
     notes: tuple[str, ...]
 
     def winner(self, direction: str) -> Winner | None:
         """The fastest, if it is faster by more than noise."""
         lead = self.leads.get(direction)
-        return lead if lead is not None and lead.lead.verdict is Verdict.FASTER else None
+        return lead if lead is not None and lead.lead.verdict is SpeedVerdict.FASTER else None
 
     def regressions(self, share: float) -> Iterator[str]:
         """What is slower than the entry that was named first, by more than a share of its speed, in a sentence each.
@@ -88,7 +88,7 @@ def machine(record: EvaluationRecord) -> str:
     return record.environment.get("gpu", record.device) if record.device != "cpu" else "CPU emulator"
 
 
-def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
+def group(title: str, entries: Sequence[ComparedRecord], force: bool) -> Group:
     """Compare entries that answer the same question.
 
     Args:
@@ -104,7 +104,7 @@ def group(title: str, entries: Sequence[Entry], force: bool) -> Group:
         words = "; ".join(differences)
         raise UsageError(f"{title}: {words}: that is no fair comparison; --force makes it nevertheless")
     if len({machine(record) for _, record in entries}) > 1:
-        entries = [Entry(f"{label} on {machine(record)}", record) for label, record in entries]
+        entries = [ComparedRecord(f"{label} on {machine(record)}", record) for label, record in entries]
     by_speed = sorted(entries, key=lambda entry: _order(entry.record))
     leads = {}
     for direction in DIRECTIONS:
@@ -123,7 +123,7 @@ def lead_text(group: Group, direction: str) -> str:
     lead = group.leads[direction]
     figures = _figures(lead.lead)
     if group.winner(direction) is None:
-        why = "which is the same" if lead.lead.verdict is Verdict.SAME else "which may be noise"
+        why = "which is the same" if lead.lead.verdict is SpeedVerdict.SAME else "which may be noise"
         return f"{WORDS[direction]}: no winner: {lead.label} over {lead.runner_up} is {figures}, {why}"
     return f"{WORDS[direction]}: {lead.label} wins, {figures} as fast as {lead.runner_up}"
 
@@ -137,7 +137,7 @@ def as_json(groups: Iterable[Group]) -> dict[str, Any]:
     return {"groups": [_group_object(one) for one in groups]}
 
 
-def columns(entry: Entry) -> tuple[str, ...]:
+def columns(entry: ComparedRecord) -> tuple[str, ...]:
     """A row of the table: label, status, then latency with quartiles and speedup for each direction."""
     record = entry.record
     cells = [entry.label, str(record.status)]
@@ -182,7 +182,7 @@ def _group_object(one: Group) -> dict[str, Any]:
             "ratio": lead.lead.ratio,
             "interval": [lead.lead.low, lead.lead.high],
             "verdict": str(lead.lead.verdict),
-            "winner": lead.label if lead.lead.verdict is Verdict.FASTER else None,
+            "winner": lead.label if lead.lead.verdict is SpeedVerdict.FASTER else None,
         }
     rows = []
     for label, record in one.entries:
@@ -211,7 +211,7 @@ def _group_object(one: Group) -> dict[str, Any]:
     return {"title": one.title, "rows": rows, "leads": leads, "notes": list(one.notes)}
 
 
-def _differences(entries: Sequence[Entry]) -> Iterable[str]:
+def _differences(entries: Sequence[ComparedRecord]) -> Iterable[str]:
     questions = {
         "devices": [machine(record) for _, record in entries],
         "problems": [record.problem for _, record in entries],
@@ -234,7 +234,7 @@ def _differences(entries: Sequence[Entry]) -> Iterable[str]:
         yield f"some were judged under weaker integrity rules ({'; '.join(filter(None, weak))})"
 
 
-def _software(entries: Sequence[Entry]) -> Iterable[str]:
+def _software(entries: Sequence[ComparedRecord]) -> Iterable[str]:
     for name in ("torch", "compiler", "harness", "harness_code", "cuda", "driver", "processor"):
         found = dict.fromkeys(record.environment.get(name, "unknown") for _, record in entries)
         if len(found) > 1:

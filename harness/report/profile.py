@@ -22,7 +22,7 @@ OWN, TORCHS, DRIVERS = "own", "torch", "driver"
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """One line of a direction's table.
 
     Attributes:
@@ -42,13 +42,13 @@ class Row:
     bytes: int | None = None
 
 
-def rows_of(record: EvaluationRecord) -> dict[str, list[Row]]:
+def rows_of(record: EvaluationRecord) -> dict[str, list[ProfileRow]]:
     """What each direction of one call ran, kernels in the order of their first launch, then copies."""
     found = {}
     for direction, kernels in record.kernels.items():
         copies = record.copies.get(direction, ())
-        rows = [Row(use.name, OWN if use.own else TORCHS, use.calls, use.device_ms) for use in kernels]
-        rows += [Row(copy.name, DRIVERS, copy.calls, copy.device_ms, bytes=copy.bytes) for copy in copies]
+        rows = [ProfileRow(use.name, OWN if use.own else TORCHS, use.calls, use.device_ms) for use in kernels]
+        rows += [ProfileRow(copy.name, DRIVERS, copy.calls, copy.device_ms, bytes=copy.bytes) for copy in copies]
         total = sum(row.device_ms or 0.0 for row in rows)
         found[direction] = [
             replace(row, share=row.device_ms / total) if row.device_ms is not None and total else row for row in rows

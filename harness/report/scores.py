@@ -13,7 +13,7 @@ from rich.table import Table
 
 from harness.report.comparison import WORDS
 from harness.system.text import one_line
-from harness.timing.scores import GRID, Score, Share
+from harness.timing.scores import GRID, FastShare, Score
 from harness.timing.statistics import Interval
 
 HEADER = (
@@ -99,7 +99,7 @@ def _floor_text(score: Score) -> str:
     return words + (f" ({score.beyond_floor} beyond it left out)" if score.beyond_floor else "")
 
 
-def _share_text(share: Share | None) -> str:
+def _share_text(share: FastShare | None) -> str:
     if share is None:
         return "-"
     low, middle, high = (f"{100 * one:.0f}" for one in (share.low, share.share, share.high))

@@ -17,7 +17,7 @@ MOST_CHARACTERS = 1 << 19
 _MOST_LOOKED_AT = 20_000_000
 
 
-class Piece(NamedTuple):
+class MeaningfulToken(NamedTuple):
     """A token that says something.
 
     Attributes:
@@ -37,20 +37,20 @@ _INCLUDE = re.compile(r"#\s*include(?:_next)?\s*(?:[<\"]([^>\"\n]*)|(\S+))")
 _DEFINE = re.compile(r"#\s*define\s+\w+(?:\([^)\n]{0,2000}\))?")
 
 
-def pieces(source: Located) -> Iterator[Piece]:
+def pieces(source: Located) -> Iterator[MeaningfulToken]:
     """The tokens of a text without blanks and comments; a preprocessor line, then the tokens of its macro."""
     row = 0
     for token in tokenize(source.text):
         line = source.lines[row]
         if token.is_code:
-            yield Piece(token.kind, token.text, line, False)
+            yield MeaningfulToken(token.kind, token.text, line, False)
         elif token.kind is Kind.DIRECTIVE:
-            yield Piece(token.kind, token.text, line, False)
+            yield MeaningfulToken(token.kind, token.text, line, False)
             if head := _DEFINE.match(token.text):
                 inner = row + head.group(0).count("\n")
                 for one in tokenize(token.text[head.end() :], directives=False):
                     if one.is_code:
-                        yield Piece(one.kind, one.text, source.lines[inner], True)
+                        yield MeaningfulToken(one.kind, one.text, source.lines[inner], True)
                     inner += one.text.count("\n")
         row += token.text.count("\n")
 
@@ -88,7 +88,7 @@ def cuda_hits(sources: Sequence[Located], named: Callable[[str], bool]) -> Itera
             yield Hit(line, "unlaunched-kernel", name)
 
 
-def _token_hits(tokens: Sequence[Piece], index: int, piece: Piece) -> Iterator[Hit]:
+def _token_hits(tokens: Sequence[MeaningfulToken], index: int, piece: MeaningfulToken) -> Iterator[Hit]:
     if piece.kind is Kind.NAME:
         if rule := _NAMES.get(piece.text, "") or _family(piece.text):
             yield Hit(piece.line, rule, piece.text)
@@ -117,7 +117,7 @@ def _family(name: str) -> str:
     return next(rule for prefix, rule in _FAMILIES.items() if name.startswith(prefix))
 
 
-def _directive_hits(piece: Piece) -> Iterator[Hit]:
+def _directive_hits(piece: MeaningfulToken) -> Iterator[Hit]:
     if include := _INCLUDE.match(piece.text):
         path = include.group(1)
         if path is None or path.startswith("/") or ".." in path or ":" in path:
@@ -126,10 +126,12 @@ def _directive_hits(piece: Piece) -> Iterator[Hit]:
             yield Hit(piece.line, "low-precision", f"#include <{path}>")
 
 
-def _body_hits(tokens: Sequence[Piece], kernels: _Kernels) -> Iterator[Hit]:
+def _body_hits(tokens: Sequence[MeaningfulToken], kernels: _Kernels) -> Iterator[Hit]:
     """What is seen in the bodies of device functions, in one walk over the text."""
     depth = 0
-    pending: Piece | None = None  # the __global__ or __device__ whose body has not begun, then the function's name
+    pending: MeaningfulToken | None = (
+        None  # the __global__ or __device__ whose body has not begun, then the function's name
+    )
     is_kernel = False
     name = ""
     body = None  # depth of the device function's body that we are in
@@ -163,17 +165,17 @@ def _body_hits(tokens: Sequence[Piece], kernels: _Kernels) -> Iterator[Hit]:
             yield Hit(piece.line, "device-printing", "printf(...)")
 
 
-def _names_kernel(tokens: Sequence[Piece], index: int) -> bool:
+def _names_kernel(tokens: Sequence[MeaningfulToken], index: int) -> bool:
     """Whether a token is the name of the function that is being declared: a name, and its parameters follow."""
     piece = tokens[index]
     return piece.kind is Kind.NAME and piece.text not in _ATTRIBUTES and _text(tokens, index + 1) == "("
 
 
-def _text(tokens: Sequence[Piece], index: int) -> str:
+def _text(tokens: Sequence[MeaningfulToken], index: int) -> str:
     return tokens[index].text if 0 <= index < len(tokens) else ""
 
 
-def _is_free_call(tokens: Sequence[Piece], index: int) -> bool:
+def _is_free_call(tokens: Sequence[MeaningfulToken], index: int) -> bool:
     """Whether a name is called as a function of the system's: no member, no declaration of the solution's own."""
     if _text(tokens, index + 1) != "(":
         return False
@@ -185,7 +187,7 @@ def _is_free_call(tokens: Sequence[Piece], index: int) -> bool:
     return index == 0 or tokens[index - 1].kind is not Kind.NAME or before in ("return", "else", "do", "throw")
 
 
-def _is_type(tokens: Sequence[Piece], index: int) -> bool:
+def _is_type(tokens: Sequence[MeaningfulToken], index: int) -> bool:
     """Whether ``half`` is the type and no variable of that name."""
     after = tokens[index + 1] if index + 1 < len(tokens) else None
     if after is None or _text(tokens, index - 1) in (".", "->", "::"):
@@ -197,7 +199,7 @@ def _is_type(tokens: Sequence[Piece], index: int) -> bool:
     )
 
 
-def _is_assembly(tokens: Sequence[Piece], index: int) -> bool:
+def _is_assembly(tokens: Sequence[MeaningfulToken], index: int) -> bool:
     """Whether a string stands in an ``asm`` statement, a few tokens behind it."""
     return any(tokens[one].text in _ASM for one in range(max(0, index - 40), index))
 

@@ -240,7 +240,7 @@ def _operands(node: ast.BinOp) -> list[ast.expr]:
     return [current, *reversed(found)]
 
 
-class Source(NamedTuple):
+class CudaText(NamedTuple):
     """A C++ or CUDA text of a solution.
 
     Attributes:
@@ -265,9 +265,9 @@ _SOURCE_ARGUMENTS = ("cpp_sources", "cuda_sources", "sources", "code", "kernel_s
 _LOOKS_LIKE_CUDA = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]|__global__\s+\w|<<<[^\n]*>>>", re.MULTILINE)
 
 
-def sources(program: Program, literals: Literals) -> list[Source]:
+def sources(program: Program, literals: Literals) -> list[CudaText]:
     """The C++ and CUDA texts of a program: what it gives to a compiler, then further constants that look like it."""
-    found: list[Source] = []
+    found: list[CudaText] = []
     for call in program.of(ast.Call):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         named = program.dotted(call.func).rpartition(".")[2] or name
@@ -275,14 +275,14 @@ def sources(program: Program, literals: Literals) -> list[Source]:
             continue
         given = dict(zip(_BUILDERS[named], call.args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-        found += [Source(literals.of(given[what]), given[what], what) for what in _SOURCE_ARGUMENTS if what in given]
+        found += [CudaText(literals.of(given[what]), given[what], what) for what in _SOURCE_ARGUMENTS if what in given]
     docstrings = {node.value for node in program.of(ast.Expr) if literal(node.value) is not None}
     for node in program.of(ast.JoinedStr, ast.Constant):
         if node in literals.visited or node in docstrings:
             continue
         text = literal(node) if isinstance(node, ast.Constant) else "".join(literal(one) or "" for one in node.values)
         if text and _LOOKS_LIKE_CUDA.search(text):
-            found.append(Source(literals.of(node), node, ""))
+            found.append(CudaText(literals.of(node), node, ""))
     return found
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Work:
+class MinimalWork:
     """What a problem's directions, ``forward`` and ``forward_backward``, cannot do without (see ``judge.work``).
 
     Attributes:
@@ -31,7 +31,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Floor:
+class SpeedOfLight:
     """The speed of light of one direction on one device.
 
     Attributes:
@@ -49,7 +49,7 @@ class Floor:
     intensity: float | None
 
 
-def floor_of(work: Work, ceilings: Ceilings, precision_class: PrecisionClass) -> dict[str, Floor]:
+def floor_of(work: MinimalWork, ceilings: Ceilings, precision_class: PrecisionClass) -> dict[str, SpeedOfLight]:
     """``max(bytes / copy, flops / rate)`` of each direction.
 
     Args:
@@ -67,11 +67,11 @@ def floor_of(work: Work, ceilings: Ceilings, precision_class: PrecisionClass) ->
         moving_ms, computing_ms = moved / ceilings.copy * 1e3, flops / rate * 1e3
         bound: Literal["bytes", "flops"] = "flops" if computing_ms > moving_ms else "bytes"
         intensity = flops / moved if moved else None
-        floors[direction] = Floor(moved, flops, max(moving_ms, computing_ms), bound, intensity)
+        floors[direction] = SpeedOfLight(moved, flops, max(moving_ms, computing_ms), bound, intensity)
     return floors
 
 
-def share(floor: Floor, latency_ms: Interval) -> Interval:
+def share(floor: SpeedOfLight, latency_ms: Interval) -> Interval:
     """The share of the speed of light that a latency reaches, ``floor / latency``, with its interval.
 
     Args:
@@ -82,7 +82,7 @@ def share(floor: Floor, latency_ms: Interval) -> Interval:
 
 
 def floor_fields(
-    work: Work,
+    work: MinimalWork,
     ceilings: Ceilings,
     precision_class: PrecisionClass,
     samples_by_direction: Mapping[str, Sequence[float]],

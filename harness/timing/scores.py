@@ -26,7 +26,7 @@ MOST_SAMPLES = 1000
 LEAST, MOST = 1e-100, 1e100
 
 
-class Share(NamedTuple):
+class FastShare(NamedTuple):
     """A share of candidates, with the least and the most that it may be, given how well each was measured."""
 
     share: float
@@ -62,7 +62,7 @@ class Score:
     failed: int
     untimed: int
     geometric_mean: Interval | None
-    fast_p: dict[float, Share | None]
+    fast_p: dict[float, FastShare | None]
     floor_share: Interval | None
     with_floor: int
     beyond_floor: int
@@ -95,7 +95,7 @@ def score(records: Iterable[EvaluationRecord], baseline: str, direction: str) ->
     )
 
 
-def fast_p(speedups: Sequence[Interval], p: float, failed: int = 0, untimed: int = 0) -> Share | None:
+def fast_p(speedups: Sequence[Interval], p: float, failed: int = 0, untimed: int = 0) -> FastShare | None:
     """The share of all candidates that are correct and more than p times as fast as the baseline.
 
     Ouyang et al., 2025, "KernelBench: Can LLMs Write Efficient GPU Kernels?", definition of fast_p. At p = 0 it is the
@@ -120,7 +120,7 @@ def fast_p(speedups: Sequence[Interval], p: float, failed: int = 0, untimed: int
     faster = certain + sum(one.ratio > p for one in speedups)
     least = certain + sum(one.low > p for one in speedups)
     most = certain + unknown + sum(one.high > p for one in speedups)
-    return Share(faster / (total - unknown), least / total, most / total)
+    return FastShare(faster / (total - unknown), least / total, most / total)
 
 
 def geometric_mean(series: Sequence[Sequence[float]], seed: int = 0) -> Interval | None:

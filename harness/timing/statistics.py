@@ -62,7 +62,7 @@ def paired_ratios(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -
     return [theirs / mine for mine, theirs in zip(candidate_ms, baseline_ms, strict=True)]
 
 
-class Verdict(enum.StrEnum):
+class SpeedVerdict(enum.StrEnum):
     """What an interval of a ratio of speeds says, tried in this order."""
 
     SAME = "SAME"
@@ -88,13 +88,13 @@ class Interval(NamedTuple):
         return Interval(self.ratio, self.low * (1 - share), self.high * (1 + share))
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> SpeedVerdict:
         """``SAME`` where all of it lies within ``SAMENESS`` of 1; ``FASTER`` or ``SLOWER`` where it excludes 1."""
         if self.low >= 1 - SAMENESS and self.high <= 1 + SAMENESS:
-            return Verdict.SAME
+            return SpeedVerdict.SAME
         if self.low > 1:
-            return Verdict.FASTER
-        return Verdict.SLOWER if self.high < 1 else Verdict.UNCLEAR
+            return SpeedVerdict.FASTER
+        return SpeedVerdict.SLOWER if self.high < 1 else SpeedVerdict.UNCLEAR
 
 
 def measured(samples: Sequence[float]) -> Interval:

@@ -194,7 +194,7 @@ class Vary:
 
 
 @dataclass(frozen=True)
-class Time:
+class TimeCalls:
     """Time one call on the inputs of the last ``Forward``; without ``backward`` a forward under ``no_grad``.
 
     Attributes:
@@ -211,7 +211,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Weigh:
-    """Say how much device memory one call holds at its peak; ``backward`` as in ``Time``."""
+    """Say how much device memory one call holds at its peak; ``backward`` as in ``TimeCalls``."""
 
     backward: Backward | None
 
@@ -342,7 +342,7 @@ class OutputTensor:
 
 
 @dataclass(frozen=True)
-class Part:
+class OutputPart:
     """One part of what a forward returned (see ``wire.structure``).
 
     Attributes:
@@ -363,7 +363,7 @@ class Outputs:
     ``buffer_faults`` says of buffers, by name, why they were not copied.
     """
 
-    structure: tuple[Part, ...]
+    structure: tuple[OutputPart, ...]
     tensors: tuple[OutputTensor, ...]
     buffer_faults: dict[str, str]
     reports: tuple[Report, ...]
@@ -467,7 +467,7 @@ class Launched:
 
 
 @dataclass(frozen=True)
-class Work:
+class EmulatedWork:
     """What all judged calls of an instance did on the emulator.
 
     Attributes:
@@ -501,7 +501,7 @@ class Traced:
     backward: tuple[Launched, ...]
     inference: tuple[Launched, ...]
     operators: dict[str, dict[str, int]]
-    work: Work | None
+    work: EmulatedWork | None
     refused: tuple[str, ...]
 
 
@@ -556,7 +556,7 @@ Command = (
     | Vary
     | Forward
     | Backward
-    | Time
+    | TimeCalls
     | Weigh
     | MapSlots
     | DropSlots

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.system.text import shortened
-from harness.wire.messages import Part
+from harness.wire.messages import OutputPart
 
 MAX_DEPTH, MAX_PARTS = 16, 4096
 TOO_MUCH = f"what forward returned is nested deeper than {MAX_DEPTH}, or has over {MAX_PARTS} parts"
@@ -28,13 +28,13 @@ class Unstructured(ValueError):
     """A result that is too large or too deep to be taken apart; the message says so."""
 
 
-def taken_apart(result: Any) -> tuple[tuple[Part, ...], list[torch.Tensor]]:
+def taken_apart(result: Any) -> tuple[tuple[OutputPart, ...], list[torch.Tensor]]:
     """Every part of a result, each one before those inside it, and the tensors among them in the same order.
 
     Raises:
         Unstructured: There are too many, or they are nested too deeply.
     """
-    parts: list[Part] = []
+    parts: list[OutputPart] = []
     tensors: list[torch.Tensor] = []
     _take(result, ROOT, 0, parts, tensors)
     return tuple(parts), tensors
@@ -59,17 +59,17 @@ def tensors_of(result: Any, depth: int = 0) -> list[torch.Tensor]:
     return [tensor for _, item in _items(result) or () for tensor in tensors_of(item, depth + 1)]
 
 
-def paths_of(parts: tuple[Part, ...]) -> list[str]:
+def paths_of(parts: tuple[OutputPart, ...]) -> list[str]:
     """The paths of the tensors: ``output``, ``output[1]``, ``output.attention[0]``."""
     return [part.path for part in parts if part.kind == TENSOR]
 
 
-def strange_parts(parts: tuple[Part, ...]) -> list[Part]:
+def strange_parts(parts: tuple[OutputPart, ...]) -> list[OutputPart]:
     """The parts that nothing is known of: of another type than those that can be compared."""
     return [part for part in parts if part.kind not in (TENSOR, SEQUENCE, DICT, VALUE)]
 
 
-def difference(expected: tuple[Part, ...], received: tuple[Part, ...]) -> str:
+def difference(expected: tuple[OutputPart, ...], received: tuple[OutputPart, ...]) -> str:
     """In what a result is not of the expected form: the first part that differs, in words; empty where none does.
 
     Args:
@@ -77,14 +77,14 @@ def difference(expected: tuple[Part, ...], received: tuple[Part, ...]) -> str:
         received: The candidate's, by its own process's word.
     """
     for number, wanted in enumerate(expected):
-        found = received[number] if number < len(received) else Part("", "nothing", "")
+        found = received[number] if number < len(received) else OutputPart("", "nothing", "")
         if found != wanted:
             verb, other = ("returned", "returns") if wanted.path == ROOT else (f"has {wanted.path}:", "has")
             return f"forward {verb} {_words(found)}, where the reference {other} {_words(wanted)}"
     return "forward returned more than the reference" if len(received) > len(expected) else ""
 
 
-def _words(part: Part) -> str:
+def _words(part: OutputPart) -> str:
     value = shortened(part.value, MAX_WORDS)
     known = {
         TENSOR: "a tensor",
@@ -95,12 +95,12 @@ def _words(part: Part) -> str:
     return known.get(part.kind, shortened(part.kind, MAX_WORDS))
 
 
-def _take(value: Any, path: str, depth: int, parts: list[Part], tensors: list[torch.Tensor]) -> None:
+def _take(value: Any, path: str, depth: int, parts: list[OutputPart], tensors: list[torch.Tensor]) -> None:
     if depth > MAX_DEPTH or len(parts) == MAX_PARTS:
         raise Unstructured(TOO_MUCH)
     kind = type(value)
     if kind in (torch.Tensor, torch.nn.Parameter):
-        parts.append(Part(path, TENSOR, ""))
+        parts.append(OutputPart(path, TENSOR, ""))
         tensors.append(value)
         return
     items = _items(value)
@@ -110,9 +110,9 @@ def _take(value: Any, path: str, depth: int, parts: list[Part], tensors: list[to
     is_dict = issubclass(kind, dict)
     content = ", ".join(repr(key) for key, _ in items) if is_dict else str(len(items))
     if len(content) > MAX_CHARACTERS:
-        parts.append(Part(path, f"a dict with keys of {len(content)} characters", ""))
+        parts.append(OutputPart(path, f"a dict with keys of {len(content)} characters", ""))
         return
-    parts.append(Part(path, DICT if is_dict else SEQUENCE, content))
+    parts.append(OutputPart(path, DICT if is_dict else SEQUENCE, content))
     for key, item in items:
         if is_dict:
             inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]"
@@ -135,11 +135,15 @@ def _items(value: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _leaf(path: str, value: Any) -> Part:
+def _leaf(path: str, value: Any) -> OutputPart:
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         text = repr(value)
-        return Part(path, VALUE, text) if len(text) <= MAX_CHARACTERS else Part(path, f"a long {kind.__name__}", "")
+        return (
+            OutputPart(path, VALUE, text)
+            if len(text) <= MAX_CHARACTERS
+            else OutputPart(path, f"a long {kind.__name__}", "")
+        )
     if issubclass(kind, dict):
-        return Part(path, "a dict with keys that are no strings", "")
-    return Part(path, shortened(kind.__name__, MAX_WORDS), "")
+        return OutputPart(path, "a dict with keys that are no strings", "")
+    return OutputPart(path, shortened(kind.__name__, MAX_WORDS), "")

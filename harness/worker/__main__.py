@@ -9,14 +9,14 @@ import socket
 import sys
 
 from harness.system.processes import hide_memory
-from harness.worker.zygote import Zygote, import_all
+from harness.worker.zygote import ZygoteServer, import_all
 
 
 def main(ours: socket.socket) -> None:
     """Be a zygote on this end of the judge's socket pair, and a worker in each process that is forked of it."""
     hide_memory()  # a worker shows its own again
     import_all()
-    worker = Zygote(ours).serve()
+    worker = ZygoteServer(ours).serve()
     if worker is not None:
         code = worker.run()
         sys.stdout.flush()

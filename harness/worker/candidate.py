@@ -14,7 +14,7 @@ import torch
 
 from harness.system.files import StrangeEncoding, declared_encoding, read_source
 from harness.wire.arena import Arena, dtype_name
-from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, Time, Value, input_key
+from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, TimeCalls, Value, input_key
 from harness.wire.structure import tensors_of
 from harness.wire.values import decode_plain
 from harness.worker import clock
@@ -211,7 +211,7 @@ class Instance:
         self._set(dict(self.model.named_buffers()))
         self.call()
 
-    def timed(self, command: Time, device: torch.device) -> tuple[float, float]:
+    def timed(self, command: TimeCalls, device: torch.device) -> tuple[float, float]:
         """What one call took, a forward without gradients or with its backward; see ``clock.timed``."""
         call = self.step(command.backward)
         if command.is_replayed:

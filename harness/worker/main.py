@@ -52,7 +52,7 @@ from harness.wire.messages import (
     Released,
     Reply,
     Report,
-    Time,
+    TimeCalls,
     Timed,
     Trace,
     Traced,
@@ -95,7 +95,7 @@ _STAGES = {
     Vary: "baseline",
     Forward: "forward",
     Backward: "backward",
-    Time: "timed calls",
+    TimeCalls: "timed calls",
     Weigh: "timed calls",
     MapSlots: "timed calls",
     DropSlots: "timed calls",
@@ -164,7 +164,7 @@ class Worker:
                 return self._backward(command)
             if isinstance(command, Vary):
                 return self._vary(command)
-            if isinstance(command, Time):
+            if isinstance(command, TimeCalls):
                 return self._time(command)
             if isinstance(command, Weigh):
                 return self._weigh(command)
@@ -315,7 +315,7 @@ class Worker:
         self._instance = self._instances[command.name]
         return self._variants.told(is_known)
 
-    def _time(self, command: Time) -> Timed:
+    def _time(self, command: TimeCalls) -> Timed:
         assert self._instance is not None
         with self._running():
             return Timed(*self._instance.timed(command, self.platform.device))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.aten.operators import HEAVY
-from harness.wire.messages import Work
+from harness.wire.messages import EmulatedWork
 
 FORWARD, BACKWARD = "forward", "backward"
 
@@ -45,6 +45,6 @@ class Tally:
                 most[short] = max(most.get(short, 0), calls)
 
     @property
-    def work(self) -> Work:
+    def work(self) -> EmulatedWork:
         """The sums, as the judge is told them."""
-        return Work(self.forwards, self.threads, self.elements)
+        return EmulatedWork(self.forwards, self.threads, self.elements)

@@ -55,7 +55,7 @@ def _no_look_at_the_device(cuda: Any) -> Iterator[None]:
         cuda.is_available = asked
 
 
-class Zygote:
+class ZygoteServer:
     """Answers the judge's requests until the judge is gone.
 
     Args:

@@ -27,7 +27,7 @@ from harness.judge.process.workers import Workers
 from harness.judge.timing.rivals import Baseline
 from harness.project import problems
 from harness.project.problems import Problem, read_problem
-from harness.timing.statistics import Verdict
+from harness.timing.statistics import SpeedVerdict
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROBLEM = """
@@ -153,7 +153,7 @@ def test_verdicts_are_counted_and_judged(
     holds: bool,
 ) -> None:
     told = script("same_and_slower").summary(ones(share, *intervals))
-    order = (Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNCLEAR)
+    order = (SpeedVerdict.SAME, SpeedVerdict.FASTER, SpeedVerdict.SLOWER, SpeedVerdict.UNCLEAR)
     assert tuple(told.verdicts[verdict] for verdict in order) == counts
     assert (told.errors, told.missing, told.holds) == (errors, missing, holds)
 

@@ -11,7 +11,7 @@ import pytest
 from harness.executors import local
 from harness.executors.lanes import Wanted, lanes_on
 from harness.executors.plan import Job
-from harness.executors.result_cache import Ledger
+from harness.executors.result_cache import ResultCache
 from harness.judge.blank_records import TRIALS
 from harness.judge.policy import Policy
 from harness.judge.process.handle import Limits
@@ -55,13 +55,13 @@ def test_what_has_passed_is_judged_in_one_trial_more(tmp_path: Path, home: Path)
 
     def judged() -> EvaluationRecord:
         (outcome,) = local.run([job], policy, lanes, ledger, lambda _: None, confirms=True)
-        assert isinstance(outcome, local.Verdict)
+        assert isinstance(outcome, local.KeptRecord)
         assert not outcome.stored
         return outcome.record
 
     with Store(tmp_path, writable=True) as store, lanes_on(["cpu"], Wanted(home)) as lanes:
         policy = Policy("cpu", "5eed" * 8, Limits(60.0, 60.0))
-        ledger = Ledger(store, "run-0", fresh=True, seed=None)
+        ledger = ResultCache(store, "run-0", fresh=True, seed=None)
         assert (judged().trials, judged().trials) == (TRIALS, 1)
         again = judged()  # one trial does not vouch for the next: the first record does
         assert (again.status, again.trials, again.policy["trials"]) == ("PASSED", 1, 1)

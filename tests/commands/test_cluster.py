@@ -17,7 +17,7 @@ from benchmarks.kills import BROKEN, PROBLEM, WRONG, Batch, Nodes
 from harness.compilation.cache import BuildCache
 from harness.executors import cluster
 from harness.executors.plan import Job
-from harness.executors.prebuild import Work
+from harness.executors.prebuild import PlannedWork
 from harness.judge.policy import Policy
 from harness.judge.process.handle import Limits
 from harness.project.problems import read_problem
@@ -143,7 +143,7 @@ def test_a_builder_that_was_placed_goes_on_building(monkeypatch: pytest.MonkeyPa
         for number in range(3):
             (tmp_path / f"{number}.py").write_text(f"# {number}")
             solution = read_solution(tmp_path / f"{number}.py", str(number))
-            work = Work(Job(Candidate(problem, solution), ()), Policy("cpu", "0", Limits(1.0, 1.0)), (), ())
+            work = PlannedWork(Job(Candidate(problem, solution), ()), Policy("cpu", "0", Limits(1.0, 1.0)), (), ())
             builders.begin(work)
             assert work.build is not None
             work.build.result()

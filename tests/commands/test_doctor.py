@@ -14,7 +14,7 @@ import torch
 
 from harness.commands import doctor
 from harness.device import devices, environment
-from harness.doctor.diagnosis import Check, check_ceilings, check_nvcc, self_test
+from harness.doctor.diagnosis import MachineCheck, check_ceilings, check_nvcc, self_test
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 
@@ -135,7 +135,7 @@ def _text(path: Path) -> str:
 
 
 GPU = {"gpu": "NVIDIA H200", "gpu_memory_gib": "139.8", "capability": "9.0", "cuda": "13.0"}
-FOUND = Check("GPU 1", True, "NVIDIA H200", "", "cuda")
+FOUND = MachineCheck("GPU 1", True, "NVIDIA H200", "", "cuda")
 CEILINGS = Ceilings(
     copy=4.28e12,
     read=4.35e12,
@@ -187,9 +187,9 @@ def test_calibrating_keeps_the_ceilings_that_doctor_then_shows(
 
 
 @pytest.mark.parametrize(
-    ("device", "checks"), [("cuda:0", [FOUND]), ("cpu", []), ("cuda:1", [Check("GPU 1", False, "", "", "cuda")])]
+    ("device", "checks"), [("cuda:0", [FOUND]), ("cpu", []), ("cuda:1", [MachineCheck("GPU 1", False, "", "", "cuda")])]
 )
-def test_of_a_gpu_that_is_not_there_nothing_is_said(tmp_path: Path, device: str, checks: list[Check]) -> None:
+def test_of_a_gpu_that_is_not_there_nothing_is_said(tmp_path: Path, device: str, checks: list[MachineCheck]) -> None:
     assert check_ceilings(device, checks, tmp_path) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.emulator.toolchain import build_runtime
-from harness.executors.replay import Outcome, compared
+from harness.executors.replay import ReplayOutcome, compared
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 
@@ -166,15 +166,15 @@ def test_elsewhere_the_verdict_counts_and_not_the_bits(place: Place) -> None:
     with Store(place.home) as store:
         then: EvaluationRecord = store.get(place.rows["honest"]["record"])
     now = replace(then, digests={**then.digests, "output": ("0" * 16,) * 5})
-    assert compared(then, now)["outcome"] == Outcome.DIFFERENT
+    assert compared(then, now)["outcome"] == ReplayOutcome.DIFFERENT
     elsewhere = replace(now, environment={**then.environment, "gpu": "NVIDIA L4"}, device="cuda:0")
     told = compared(then, elsewhere)
-    assert told["outcome"] == Outcome.SAME_VERDICT
+    assert told["outcome"] == ReplayOutcome.SAME_VERDICT
     assert told["environment"]["device"] == {"then": "cpu", "now": "cuda"}
     assert "within their budgets" in told["why"]
     failing = replace(elsewhere, outputs=(replace(then.outputs[0], ok=False),))
-    assert compared(then, failing)["outcome"] == Outcome.DIFFERENT
+    assert compared(then, failing)["outcome"] == ReplayOutcome.DIFFERENT
     unsteady = {"spread": {"runs": 4, "tensors": {"output": {"differing": 1, "l2": 1e-8, "max": 1e-7}}}}
-    assert compared(then, replace(now, replay=unsteady))["outcome"] == Outcome.SAME_VERDICT
+    assert compared(then, replace(now, replay=unsteady))["outcome"] == ReplayOutcome.SAME_VERDICT
     others = replace(now, digests={**now.digests, "given": ("0" * 16,) * 5}, replay=unsteady)
-    assert compared(then, others)["outcome"] == Outcome.DIFFERENT
+    assert compared(then, others)["outcome"] == ReplayOutcome.DIFFERENT

@@ -17,10 +17,10 @@ import pytest
 from harness.compilation.errors import BuildFailed, BuildKilled, Unsupported
 from harness.compilation.torch_headers import LEAN
 from harness.emulator import toolchain
-from harness.emulator.diagnostics import Place, SourceLocator, build_error
+from harness.emulator.diagnostics import SourceLocation, SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.inline import InlineLoader
-from harness.emulator.processes import Finished
+from harness.emulator.processes import FinishedProcess
 from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler
 from harness.errors import ToolchainError
 
@@ -176,15 +176,15 @@ class Compilers:
         self._status = status
         monkeypatch.setattr(toolchain, "run_together", self._run)
 
-    def _run(self, commands: Sequence[Sequence[str]], scratch: Path) -> list[Finished]:
+    def _run(self, commands: Sequence[Sequence[str]], scratch: Path) -> list[FinishedProcess]:
         return [self._finished(command) for command in commands]
 
-    def _finished(self, command: Sequence[str]) -> Finished:
+    def _finished(self, command: Sequence[str]) -> FinishedProcess:
         output = self._outputs.pop(0) if self._outputs else ""
         if "-c" in command:
             self.with_stand_ins.append(f"-I{LEAN}" in command)
         Path(command[command.index("-o") + 1]).touch()
-        return Finished(self._status if output else 0, output)
+        return FinishedProcess(self._status if output else 0, output)
 
 
 STRANGE = "s.py:1:1: error: words that no list of signs has\n"
@@ -471,12 +471,15 @@ ESCAPED = "int f;\\nint g;\\nint h;"
 
 def test_sources_are_located_in_the_solution() -> None:
     locator = SourceLocator("s.py", SOLUTION)
-    assert locator.places("\nint a;\nint b;\n", "<x>") == [Place("s.py", line) for line in (2, 3, 4, 5)]
+    assert locator.places("\nint a;\nint b;\n", "<x>") == [SourceLocation("s.py", line) for line in (2, 3, 4, 5)]
     joined = "\nint a;\nint b;\n" + "int d;\nint e;"
-    assert locator.places(joined, "<x>") == [Place("s.py", line) for line in (2, 3, 4, 6, 7)]
-    assert locator.places("int f;\nint g;\nint h;", "<x>") == [Place("<x>", line) for line in (1, 2, 3)]
-    assert locator.places("unknown", "<x>") == [Place("<x>", 1)]
-    assert SourceLocator("s.py", "not python (").places("a\nb", "<x>") == [Place("<x>", 1), Place("<x>", 2)]
+    assert locator.places(joined, "<x>") == [SourceLocation("s.py", line) for line in (2, 3, 4, 6, 7)]
+    assert locator.places("int f;\nint g;\nint h;", "<x>") == [SourceLocation("<x>", line) for line in (1, 2, 3)]
+    assert locator.places("unknown", "<x>") == [SourceLocation("<x>", 1)]
+    assert SourceLocator("s.py", "not python (").places("a\nb", "<x>") == [
+        SourceLocation("<x>", 1),
+        SourceLocation("<x>", 2),
+    ]
 
 
 def test_what_a_template_refuses_is_told_where_it_is_used() -> None:

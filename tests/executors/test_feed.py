@@ -21,9 +21,9 @@ from harness.errors import ProblemError, UsageError
 from harness.executors import lanes as lanes_module
 from harness.executors.lanes import MOST_DEATHS, LaneDied, Lanes
 from harness.executors.plan import Job, Planned
-from harness.executors.prebuild import Work
-from harness.executors.protocol import Finished, Opened, Overrun, Timing, Words
-from harness.executors.scheduler import Asked, Fault, Feed, Judged, Verdict
+from harness.executors.prebuild import PlannedWork
+from harness.executors.protocol import CandidateFinished, Opened, Overrun, TimingTurn, Words
+from harness.executors.scheduler import Asked, Fault, Judged, KeptRecord, Scheduler
 from harness.judge.blank_records import blank_record
 from harness.judge.policy import Policy
 from harness.judge.process.handle import Limits
@@ -76,7 +76,7 @@ class Builders:
     def __init__(self) -> None:
         self.builds: list[Future[Any]] = []
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: PlannedWork) -> None:
         work.build = Future()
         self.builds.append(work.build)
 
@@ -95,11 +95,11 @@ class Lane:
     """A lane that says what the world has it say."""
 
     device: str
-    work: Work | None = None
+    work: PlannedWork | None = None
     says: Any = None
     is_closed: bool = False
 
-    def send(self, work: Work) -> None:
+    def send(self, work: PlannedWork) -> None:
         self.work = work
 
     def answer(self) -> None:
@@ -132,7 +132,7 @@ class World:
     answered: Counter[tuple[str, str]] = field(default_factory=Counter)
     finished: Counter[str] = field(default_factory=Counter)
     builders: Builders = field(default_factory=Builders)
-    feed: Feed | None = None
+    feed: Scheduler | None = None
     lanes: Lanes | None = None
 
     def __iter__(self) -> Iterator[Asked]:
@@ -221,12 +221,12 @@ class World:
             self.deaths[tag] += 1
             return LaneDied("signal SIGBUS")
         if self.data.draw(st.integers(0, 4)) == 0:
-            return self.data.draw(st.sampled_from([Words("at it"), Timing(True), Timing(False)]))
+            return self.data.draw(st.sampled_from([Words("at it"), TimingTurn(True), TimingTurn(False)]))
         if not work.is_planned:
             is_unfit = line.problem == "unfit"
             return Planned((), error=ProblemError("unfit")) if is_unfit else Planned(tuple(CASES.items()))
         if not work.cases:
-            return Finished()
+            return CandidateFinished()
         if line.kind == "faulty":
             return self.data.draw(st.sampled_from([ProblemError("faulty"), Overrun(ProblemError("too long"))]))
         return blank_record(work.job.candidate, POLICY, {}, *work.cases[0])
@@ -244,7 +244,9 @@ def test_whatever_happens_each_request_is_answered_once(
     def done(job: Job) -> None:
         world.finished[str(job.tag)] += 1
 
-    feed = Feed(world, POLICY, {}, Ledger(), world.builders if ahead else None, ahead, False, world.is_ready, done, {})  # type: ignore[arg-type]
+    feed = Scheduler(
+        world, POLICY, {}, Ledger(), world.builders if ahead else None, ahead, False, world.is_ready, done, {}
+    )  # type: ignore[arg-type]
     free: list[Any] = [Lane("cpu") for _ in range(count)]
     lanes = Lanes("cpu", {}, None, None, Lane, free=free)  # type: ignore[arg-type]
     world.feed, world.lanes = feed, lanes
@@ -254,7 +256,7 @@ def test_whatever_happens_each_request_is_answered_once(
                 world.answered[str(outcome.tag), outcome.case or ""] += 1
             case Judged():
                 world.answered[str(outcome.work.job.tag), outcome.record.case] += 1
-            case Verdict():
+            case KeptRecord():
                 world.answered[str(outcome.tag), outcome.record.case] += 1
     wanted = Counter({key: 1 for number in range(len(lines)) for key in world.wanted(number)})
     assert world.answered == wanted

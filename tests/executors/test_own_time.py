@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.errors import ProblemError
 from harness.executors.own_time import SHARE, OwnTime
 from harness.executors.plan import Job
-from harness.executors.prebuild import Work
+from harness.executors.prebuild import PlannedWork
 from harness.judge.policy import Policy
 from harness.judge.process.handle import Limits
 from harness.project.problems import Problem
@@ -18,9 +18,9 @@ from harness.records.record import PrecisionClass
 PROBLEM = Problem("slow", Path("slow.py"), "", "0", frozenset(), {"a": {}, "b": {}}, PrecisionClass.FP32)
 
 
-def work(run_s: float) -> Work:
+def work(run_s: float) -> PlannedWork:
     job = Job(Candidate(PROBLEM, Solution("s", Path("s.py"), "", "1")), (("a", {}), ("b", {})))
-    return Work(job, Policy("cpu", "0", Limits(run_s, 1.0)), job.cases or (), (1, 1))
+    return PlannedWork(job, Policy("cpu", "0", Limits(run_s, 1.0)), job.cases or (), (1, 1))
 
 
 def test_time_that_the_worker_takes_is_not_the_problem_s() -> None:

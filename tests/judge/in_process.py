@@ -12,7 +12,7 @@ from harness.judge.policy import Policy, Surroundings
 from harness.judge.process.handle import Limits
 from harness.judge.process.workers import Workers
 from harness.judge.process.zygote import Zygote
-from harness.judge.reference.reference_cache import Shared
+from harness.judge.reference.reference_cache import ReferenceCache
 from harness.judge.timing.rivals import Baseline
 from harness.project.problems import Problem, read_problem
 from harness.project.solutions import Candidate, read_solution
@@ -65,7 +65,7 @@ def evaluated(
     case: str,
     baseline: Baseline | None = None,
     names: tuple[str, ...] = ("eager",),
-    shared: Shared | None = None,
+    shared: ReferenceCache | None = None,
     own_seed: str = "0dd5" * 8,
     memory_bytes: int | None = None,
 ) -> EvaluationRecord:

@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
+from harness.judge.exchange import digests
 from harness.judge.exchange.digests import Digests
-from harness.judge.exchange.exchange import digests
 from harness.judge.trials.repeats import difference
 
 

@@ -16,7 +16,7 @@ from harness.judge.inputs.draws import Draw
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.process.handle import Limits, WorkerHandle
 from harness.judge.process.workers import Workers
-from harness.judge.reference.reference import reference
+from harness.judge.reference import reference
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate, read_solution
 from harness.records.record import Status

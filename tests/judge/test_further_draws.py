@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from harness.errors import ProblemError
+from harness.judge.trials import further_draws
 from harness.judge.trials.further_draws import chosen, transformed
-from harness.judge.trials.trials import further_draws
 from harness.project.problems import read_problem
 from harness.records.record import EvaluationRecord, FurtherDraw, Status
 from harness.report.single import sections

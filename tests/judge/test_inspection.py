@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import rules
+from harness.records import rules
 from harness.scanning.rules import RULES
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "integrity.md"

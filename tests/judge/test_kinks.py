@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.judge.compare.comparison import Answer, Comparison, TrialResult
+from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
 from harness.judge.inputs.draws import Draw, draw, draw_inputs
 from harness.judge.reference.kink_modes import Bounds, Counter, Mover, Watching
 from harness.judge.reference.kinks import Kinks, Settled
@@ -129,7 +129,7 @@ def judged(set_up: Bench, solution: Path, drawn: Draw, settled: Settled | None, 
     answers = []
     for name, cotangent in (("normal", torch.randn_like(output)), ("ones", torch.ones_like(output))):
         gradients = torch.autograd.grad(output, list(leaves.values()), cotangent, retain_graph=True)
-        answers.append(Answer(name, [cotangent], dict(zip(leaves, gradients, strict=True))))
+        answers.append(ReceivedGradients(name, [cotangent], dict(zip(leaves, gradients, strict=True))))
     if are_apart:
         comparison.add([output.detach()])
         for answer in answers:

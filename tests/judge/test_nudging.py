@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.variants import honest
 from benchmarks.variants.kind import MIN, write
-from harness.judge.compare.comparison import Answer, Comparison
+from harness.judge.compare.comparison import Comparison, ReceivedGradients
 from harness.judge.inputs.draws import draw
 from harness.judge.inputs.nudging import nudged
 from harness.judge.reference.equivalence import MAX_FACTOR, NUDGED_FACTOR
@@ -72,7 +72,7 @@ def budgets(folder: Path, forward: str, more: str) -> dict[str, TensorReport]:
     cotangent = [torch.randn(graph.outputs[0].shape, generator=torch.Generator().manual_seed(1))]
     gradient = graph.gradients(cotangent)["x"]
     assert gradient is not None
-    comparison.add([graph.outputs[0].detach()], [Answer("normal", cotangent, {"x": gradient})])
+    comparison.add([graph.outputs[0].detach()], [ReceivedGradients("normal", cotangent, {"x": gradient})])
     result = comparison.result()
     return {report.name: report for report in (*result.outputs, *result.gradients)}
 

@@ -21,7 +21,7 @@ from harness.judge.timing.paired_timing import (
     Side,
     measure,
 )
-from harness.wire.messages import Time, Timed
+from harness.wire.messages import TimeCalls, Timed
 
 
 @dataclass
@@ -34,9 +34,9 @@ class Scripted:
     """
 
     says: tuple[float, float]
-    asked: list[Time] = field(default_factory=list)
+    asked: list[TimeCalls] = field(default_factory=list)
 
-    def request(self, command: Time, *_: Any) -> Timed:
+    def request(self, command: TimeCalls, *_: Any) -> Timed:
         self.asked.append(command)
         time.sleep(sum(max(0.0, one) for one in self.says if math.isfinite(one)) / 1e3 + 1e-4)
         return Timed(*self.says)
@@ -97,7 +97,7 @@ def test_what_cannot_be_is_a_cheat(claim: tuple[float, float]) -> None:
 @pytest.mark.parametrize(("times", "rounds"), [((1.0, 1.001), 6), ((1.0, 1.008), 10), ((1.0, 1.4), 14)])
 def test_what_repeats_well_needs_fewer_rounds(times: tuple[float, float], rounds: int) -> None:
     class Unsteady(Scripted):
-        def request(self, command: Time, *_: Any) -> Timed:
+        def request(self, command: TimeCalls, *_: Any) -> Timed:
             self.says = times[len(self.asked) % 2], 0.0
             return super().request(command)
 

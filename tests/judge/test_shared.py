@@ -14,7 +14,7 @@ from harness.judge.blank_records import TRIALS
 from harness.judge.inputs.draws import Draw, draw
 from harness.judge.reference.equivalence import FLOORS, Slices
 from harness.judge.reference.reference import Graph, Reference
-from harness.judge.reference.reference_cache import MOST_DRAWS, Known, Shared
+from harness.judge.reference.reference_cache import MOST_DRAWS, CaseCache, ReferenceCache
 from harness.judge.reference.reference_errors import Gauge
 from harness.project.problems import load, read_problem
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
@@ -69,7 +69,7 @@ def judged(tmp_path: Path, own_home: Path) -> Callable[..., EvaluationRecord]:
     (tmp_path / "problem.py").write_text(PROBLEM)
     problem = read_problem(tmp_path / "problem.py")
 
-    def record(factor: int, shared: Shared | None = None) -> EvaluationRecord:
+    def record(factor: int, shared: ReferenceCache | None = None) -> EvaluationRecord:
         solution = tmp_path / f"times_{factor}.py"
         solution.write_text(SOLUTION.format(answer=RIGHT, factor=factor))
         return evaluated(problem, solution, own_home, SECRET, "full", shared=shared)
@@ -97,7 +97,7 @@ def test_figures_are_those_that_a_candidate_gets_alone(
     assert alone.kinks["redrawn"]
     assert any(one.l2_budget and one.l2_budget > 2 * FLOORS[PrecisionClass.FP32].l2 for one in alone.gradients)
     least = len(runs) / 2  # the candidate's own draws are measured anew: two of seven
-    shared = Shared()
+    shared = ReferenceCache()
     assert judged(40, shared).status is Status.WRONG_OUTPUT
     for _ in range(2):
         runs.clear()
@@ -114,7 +114,7 @@ def test_no_more_is_kept_than_may_be() -> None:
         shared.of(key).gauges("trial", empty())[""] = Gauge({"output": Slices(sums, sums, 1, True)})
         shared.trim()
 
-    shared = Shared(most_cases=3, most_bytes=10_000)
+    shared = ReferenceCache(most_cases=3, most_bytes=10_000)
     for key in range(5):
         fill(key, 1600)
     assert len(shared) == 3
@@ -126,7 +126,7 @@ def test_no_more_is_kept_than_may_be() -> None:
 
 
 def test_of_many_draws_the_last_ones_are_kept() -> None:
-    shared = Shared()
+    shared = ReferenceCache()
     known = shared.of("case")
     kept = {name: known.gauges(name, empty()) for name in ("trial", "call")}
     for other in range(2 * MOST_DRAWS):
@@ -143,7 +143,7 @@ def test_another_draw_under_the_same_seed_is_not_known(tmp_path: Path) -> None:
     problem = read_problem(tmp_path / "problem.py")
     one = draw(problem, load(problem, {}), [], 1)
     other = copy.deepcopy(one)
-    known = Known()
+    known = CaseCache()
     known.gauges("trial", one)["ones"] = Gauge()
     assert "ones" in known.gauges("trial", other)
     other.inputs[0] += 1e-6

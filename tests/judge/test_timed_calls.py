@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from harness.executors.tools import tools_for
-from harness.judge.exchange.exchange import Exchange, Form
+from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.exchange.slots import Slots
 from harness.judge.policy import Policy
 from harness.judge.process.handle import CandidateStopped, WorkerHandle
@@ -29,7 +29,7 @@ from harness.judge.timing.paired_timing import HEAD_START_US, Refuted, Series
 from harness.judge.timing.rivals import Baseline
 from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import Mode
-from harness.report.comparison import Entry, columns
+from harness.report.comparison import ComparedRecord, columns
 from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
 from tests.judge import in_process
@@ -326,7 +326,7 @@ def test_timed_calls(
         assert record.forward_ms is None
         assert set(record.samples["forward"]) == {"eager", "uncertified"}
         assert "forward" not in record.modes
-        assert columns(Entry("it", record))[2:4] == ("-", "-")  # nor does `compare` count it
+        assert columns(ComparedRecord("it", record))[2:4] == ("-", "-")  # nor does `compare` count it
         return
     assert (record.status, record.rule) == (one.outcome, one.rule), record.message
     if record.status == "PASSED":
@@ -480,7 +480,7 @@ def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
 @pytest.mark.parametrize("elements", [300, 1 << 18])
 def test_results_that_change_after_the_bell_are_not_taken(elements: int) -> None:
     x = torch.randn(elements)
-    exchange = Exchange([], [x], [], [Form(x.shape, x.dtype)], {}, {}, torch.device("cpu"))
+    exchange = Exchange([], [x], [], [TensorForm(x.shape, x.dtype)], {}, {}, torch.device("cpu"))
     slots = Slots(exchange, exchange.outputs, (), 2, torch.device("cpu"))
     places = slots.result_places(seed=1)
     for number in range(2):

@@ -10,7 +10,7 @@ import pytest
 from harness.errors import ProblemError
 from harness.judge.timing.minimal_work import work_of
 from harness.project.problems import read_problem
-from harness.timing.floor import Work
+from harness.timing.floor import MinimalWork
 
 PROBLEMS = Path(__file__).resolve().parents[2] / "problems"
 #: Elements of the tensors of the problems at full size.
@@ -51,7 +51,7 @@ def linear(outputs: int) -> dict[str, int]:
 )
 def test_the_work_of_the_problems(name: str, moved: dict[str, int], flops: tuple[int, int]) -> None:
     problem = read_problem(PROBLEMS / f"{name}.py")
-    assert work_of(problem, problem.case("full")) == Work(
+    assert work_of(problem, problem.case("full")) == MinimalWork(
         moved, dict(zip(("forward", "forward_backward"), flops, strict=True))
     )
 
@@ -90,10 +90,12 @@ def get_init_inputs():
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Callable[..., Work | None]:
+def work(tmp_path: Path) -> Callable[..., MinimalWork | None]:
     """The work of a problem of a few lines."""
 
-    def of(forward: str, inputs: str = "torch.rand(BIG)", init: str = "pass", arguments: str = "x") -> Work | None:
+    def of(
+        forward: str, inputs: str = "torch.rand(BIG)", init: str = "pass", arguments: str = "x"
+    ) -> MinimalWork | None:
         path = tmp_path / "small.py"
         path.write_text(PROBLEM.format(forward=forward, inputs=inputs, init=init, arguments=arguments))
         return work_of(read_problem(path), {})
@@ -143,7 +145,7 @@ def work(tmp_path: Path) -> Callable[..., Work | None]:
     ],
 )  # fmt: skip
 def test_each_tensor_is_moved_as_often_as_it_must(
-    work: Callable[..., Work | None],
+    work: Callable[..., MinimalWork | None],
     forward: str,
     more: dict[str, str],
     forward_bytes: int,
@@ -165,14 +167,14 @@ def test_each_tensor_is_moved_as_often_as_it_must(
     ],
 )
 def test_what_is_not_differentiable_has_no_backward(
-    work: Callable[..., Work | None], forward: str, inputs: str
+    work: Callable[..., MinimalWork | None], forward: str, inputs: str
 ) -> None:
     found = work(forward, inputs)
     assert found is not None
     assert set(found.bytes) == set(found.flops) == {"forward"}
 
 
-def test_products_of_drawing_and_constructing_are_no_work(work: Callable[..., Work | None]) -> None:
+def test_products_of_drawing_and_constructing_are_no_work(work: Callable[..., MinimalWork | None]) -> None:
     found = work(
         "return x @ self.a", "torch.rand(WIDE) @ torch.rand(100, 100)", "self.a = torch.rand(WIDE).T @ torch.rand(WIDE)"
     )
@@ -189,7 +191,9 @@ def test_products_of_drawing_and_constructing_are_no_work(work: Callable[..., Wo
         ("return x", "raise ValueError('no')"),
     ],
 )
-def test_what_meta_tensors_cannot_do_is_unknown(work: Callable[..., Work | None], forward: str, init: str) -> None:
+def test_what_meta_tensors_cannot_do_is_unknown(
+    work: Callable[..., MinimalWork | None], forward: str, init: str
+) -> None:
     assert work(forward, init=init) is None
 
 

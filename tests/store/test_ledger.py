@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.executors.result_cache import Ledger
+from harness.executors.result_cache import ResultCache
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate, read_solution
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
@@ -44,13 +44,13 @@ TIMED = EvaluationRecord(
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
+def ledger(tmp_path: Path) -> Iterator[ResultCache]:
     """A ledger over an empty store."""
     with Store(tmp_path, writable=True) as store:
-        yield Ledger(store, "run-0", fresh=False, seed=None)
+        yield ResultCache(store, "run-0", fresh=False, seed=None)
 
 
-def test_baselines_that_were_not_timed_come_from_the_newest_record_of_the_same_kind(ledger: Ledger) -> None:
+def test_baselines_that_were_not_timed_come_from_the_newest_record_of_the_same_kind(ledger: ResultCache) -> None:
     first = ledger.keep(CANDIDATE, TIMED)
     assert first.baselines == TIMED.baselines
     other = replace(TIMED, solution="mine", digest="d9", baselines={"eager": {"forward_ms": 9.1}})
@@ -78,7 +78,7 @@ def test_baselines_that_were_not_timed_come_from_the_newest_record_of_the_same_k
     ],
     ids=str,
 )
-def test_baselines_of_other_conditions_are_not_taken(ledger: Ledger, change: dict[str, Any]) -> None:
+def test_baselines_of_other_conditions_are_not_taken(ledger: ResultCache, change: dict[str, Any]) -> None:
     ledger.keep(CANDIDATE, TIMED)
     asked = replace(TIMED, **{"baselines": {"eager": {"forward_ms": 9.1}}, **change})
     assert set(ledger.keep(CANDIDATE, asked).baselines) <= {"eager"}
@@ -101,7 +101,7 @@ def test_baselines_of_other_conditions_are_not_taken(ledger: Ledger, change: dic
     ],
     ids=str,
 )
-def test_what_has_passed_before(ledger: Ledger, kept: dict[str, Any], has_passed: bool) -> None:
+def test_what_has_passed_before(ledger: ResultCache, kept: dict[str, Any], has_passed: bool) -> None:
     plain = replace(TIMED, policy={"timeout_s": 60.0})
     ledger.keep(CANDIDATE, replace(plain, **kept))
     asked = replace(plain, policy={"timeout_s": 60.0, "baselines": ["eager", "compile"]}, status=Status.HARNESS_ERROR)
@@ -110,14 +110,14 @@ def test_what_has_passed_before(ledger: Ledger, kept: dict[str, Any], has_passed
 
 @pytest.mark.parametrize(("policy", "is_answered"), [({}, False), ({"timing": False}, True)], ids=str)
 def test_a_verdict_without_speed_answers_who_asked_for_none(
-    ledger: Ledger, policy: dict[str, Any], is_answered: bool
+    ledger: ResultCache, policy: dict[str, Any], is_answered: bool
 ) -> None:
     kept = ledger.keep(CANDIDATE, replace(TIMED, policy=policy, speedup=None))
     assert ledger.recall(replace(kept, status=Status.HARNESS_ERROR)) == (kept if is_answered else None)
     assert ledger.recall(replace(kept, policy={"timeout_s": 60.0})) is None
 
 
-def test_to_pass_untimed_says_nothing_against_a_cheat_that_timing_found(ledger: Ledger) -> None:
+def test_to_pass_untimed_says_nothing_against_a_cheat_that_timing_found(ledger: ResultCache) -> None:
     ledger.keep(CANDIDATE, TIMED)
     assert ledger.recall(TIMED) is not None
     cheat = {"status": Status.CHEATED, "rule": "clock", "policy": {"trials": 1}, "speedup": None}
@@ -129,7 +129,7 @@ def test_to_pass_untimed_says_nothing_against_a_cheat_that_timing_found(ledger: 
 
 @pytest.mark.parametrize(("others", "is_answered"), [((), True), ((77,), False)])
 def test_a_direction_that_was_lost_beside_others_on_the_gpu_is_asked_for_again(
-    ledger: Ledger, others: tuple[int, ...], is_answered: bool
+    ledger: ResultCache, others: tuple[int, ...], is_answered: bool
 ) -> None:
     samples = {"forward": {"candidate": {}}, "forward_backward": {"uncertified": {}}}
     state = {**STATE, "after": {"other_pids": others}}
@@ -139,7 +139,7 @@ def test_a_direction_that_was_lost_beside_others_on_the_gpu_is_asked_for_again(
 
 
 @pytest.mark.parametrize("policy", [{}, {"trials": 1}, {"baselines": ["eager", "compile"], "trials": 1}], ids=str)
-def test_a_later_failure_counts_against_an_earlier_pass(ledger: Ledger, policy: dict[str, Any]) -> None:
+def test_a_later_failure_counts_against_an_earlier_pass(ledger: ResultCache, policy: dict[str, Any]) -> None:
     plain = replace(TIMED, policy={"timeout_s": 60.0})
     passed = ledger.keep(CANDIDATE, plain)
     assert ledger.has_passed(plain)

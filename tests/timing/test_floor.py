@@ -8,7 +8,7 @@ import pytest
 
 from harness.records.record import PrecisionClass
 from harness.timing.ceilings import Ceilings
-from harness.timing.floor import Floor, Work, flags, floor_fields, floor_of, share
+from harness.timing.floor import MinimalWork, SpeedOfLight, flags, floor_fields, floor_of, share
 from harness.timing.statistics import Interval, measured
 
 H200 = Ceilings(
@@ -23,11 +23,11 @@ H200 = Ceilings(
     software="torch 2.11.0, CUDA 13.0",
     measured_at="2026-11-21T10:00:00+00:00",
 )
-GROUP_NORM = Work(
+GROUP_NORM = MinimalWork(
     {"forward": 15_032_385_536, "forward_backward": 37_580_963_840}, {"forward": 0, "forward_backward": 0}
 )
-LINEAR = Work({"forward": 336_000_000}, {"forward": 2 * 1024 * 8192 * 8192})
-CONVOLUTION = Work({"forward": 4_330_000_000}, {"forward": 618_500_000_000})
+LINEAR = MinimalWork({"forward": 336_000_000}, {"forward": 2 * 1024 * 8192 * 8192})
+CONVOLUTION = MinimalWork({"forward": 4_330_000_000}, {"forward": 618_500_000_000})
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ CONVOLUTION = Work({"forward": 4_330_000_000}, {"forward": 618_500_000_000})
     ],
 )
 def test_the_floor_is_the_longer_of_moving_and_computing(
-    work: Work, precision_class: PrecisionClass, direction: str, floor_ms: float, bound: str
+    work: MinimalWork, precision_class: PrecisionClass, direction: str, floor_ms: float, bound: str
 ) -> None:
     floor = floor_of(work, H200, precision_class)[direction]
     assert floor.floor_ms == pytest.approx(floor_ms, rel=2e-3)
@@ -53,12 +53,12 @@ def test_the_floor_is_the_longer_of_moving_and_computing(
 
 
 def test_what_moves_nothing_has_no_intensity_and_takes_no_time() -> None:
-    floor = floor_of(Work({"forward": 0}, {"forward": 0}), H200, PrecisionClass.FP32)["forward"]
-    assert floor == Floor(0, 0, 0.0, "bytes", None)
+    floor = floor_of(MinimalWork({"forward": 0}, {"forward": 0}), H200, PrecisionClass.FP32)["forward"]
+    assert floor == SpeedOfLight(0, 0, 0.0, "bytes", None)
 
 
 def test_a_share_is_the_floor_over_the_latency_and_its_ends_change_places() -> None:
-    found = share(Floor(1, 0, 3.0, "bytes", 0.0), Interval(4.0, 3.75, 5.0))
+    found = share(SpeedOfLight(1, 0, 3.0, "bytes", 0.0), Interval(4.0, 3.75, 5.0))
     assert found == (0.75, 0.6, 0.8)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
-from harness.timing.scores import GRID, Share, fast_p, floor_share, geometric_mean, mean_share, ratios, score
+from harness.timing.scores import GRID, FastShare, fast_p, floor_share, geometric_mean, mean_share, ratios, score
 from harness.timing.statistics import PROCESS_SPREAD, Interval, latency, median_interval
 
 RUNS = 400
@@ -54,20 +54,20 @@ EXACT = [Interval(one, one, one) for one in (0.5, 1.0, 2.0)]
     ("p", "share"), [(0, 3 / 4), (0.4, 3 / 4), (0.5, 2 / 4), (1, 1 / 4), (1.5, 1 / 4), (2, 0), (5, 0)]
 )
 def test_fast_p_is_a_share_of_all_and_wants_more_than_p(p: float, share: float) -> None:
-    assert fast_p(EXACT, p, failed=1) == Share(share, share, share)
+    assert fast_p(EXACT, p, failed=1) == FastShare(share, share, share)
 
 
 def test_an_interval_around_p_leaves_room_either_way() -> None:
     speedups = [Interval(1.1, 0.9, 1.3), Interval(0.95, 0.9, 1.05), Interval(2.0, 1.9, 2.1), Interval(0.5, 0.4, 0.6)]
-    assert fast_p(speedups, 1.0) == Share(2 / 4, 1 / 4, 3 / 4)
+    assert fast_p(speedups, 1.0) == FastShare(2 / 4, 1 / 4, 3 / 4)
 
 
 def test_the_untimed_are_neither_slow_nor_fast_but_correct() -> None:
     fast = [Interval(2.0, 1.9, 2.1)]
-    assert fast_p(fast, 1.0, failed=1, untimed=2) == Share(1 / 2, 1 / 4, 3 / 4)
-    assert fast_p(fast, 0.0, failed=1, untimed=2) == Share(3 / 4, 3 / 4, 3 / 4)
+    assert fast_p(fast, 1.0, failed=1, untimed=2) == FastShare(1 / 2, 1 / 4, 3 / 4)
+    assert fast_p(fast, 0.0, failed=1, untimed=2) == FastShare(3 / 4, 3 / 4, 3 / 4)
     assert fast_p([], 1.0, untimed=2) is None
-    assert fast_p([], 1.0, failed=2) == Share(0, 0, 0)
+    assert fast_p([], 1.0, failed=2) == FastShare(0, 0, 0)
     assert fast_p([], 1.0) is None
 
 
@@ -159,7 +159,7 @@ def test_a_score_tells_the_failed_from_the_untimed() -> None:
     assert (found.passed, found.failed, found.untimed) == (4, 1, 2)
     spread = PROCESS_SPREAD / math.sqrt(2)  # of two candidates, and each series is exact
     assert found.geometric_mean == pytest.approx((4.0, 4.0 * (1 - spread), 4.0 * (1 + spread)))
-    assert found.fast_p[3.0] == Share(1 / 3, 1 / 5, 3 / 5)
+    assert found.fast_p[3.0] == FastShare(1 / 3, 1 / 5, 3 / 5)
     assert list(found.fast_p) == list(GRID)
     assert found.floor_share is not None
     assert found.floor_share.ratio == pytest.approx(0.25)

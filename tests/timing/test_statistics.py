@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.timing.statistics import (
     PROCESS_SPREAD,
     Interval,
-    Verdict,
+    SpeedVerdict,
     latency,
     measured,
     median_interval,
@@ -85,15 +85,15 @@ def test_one_sample_has_no_interval(samples: list[float]) -> None:
 @pytest.mark.parametrize(
     ("interval", "verdict"),
     [
-        (Interval(1.0, 0.991, 1.009), Verdict.SAME),
-        (Interval(1.005, 1.002, 1.009), Verdict.SAME),  # although it excludes 1
-        (Interval(1.008, 1.004, 1.012), Verdict.FASTER),
-        (Interval(0.95, 0.9, 0.999), Verdict.SLOWER),
-        (Interval(1.0, 0.98, 1.02), Verdict.UNCLEAR),
-        (Interval(1.0, 1.0, 1.02), Verdict.UNCLEAR),
+        (Interval(1.0, 0.991, 1.009), SpeedVerdict.SAME),
+        (Interval(1.005, 1.002, 1.009), SpeedVerdict.SAME),  # although it excludes 1
+        (Interval(1.008, 1.004, 1.012), SpeedVerdict.FASTER),
+        (Interval(0.95, 0.9, 0.999), SpeedVerdict.SLOWER),
+        (Interval(1.0, 0.98, 1.02), SpeedVerdict.UNCLEAR),
+        (Interval(1.0, 1.0, 1.02), SpeedVerdict.UNCLEAR),
     ],
 )
-def test_verdicts_are_tried_in_order(interval: Interval, verdict: Verdict) -> None:
+def test_verdicts_are_tried_in_order(interval: Interval, verdict: SpeedVerdict) -> None:
     assert interval.verdict is verdict
 
 
@@ -103,11 +103,11 @@ def test_a_ratio_of_independent_series_is_decided_no_more_often_than_it_says() -
     for trial in range(trials):
         first = [noise.gauss(1.0, 0.05) for _ in range(25)]
         second = [noise.gauss(1.0, 0.05) for _ in range(25)]
-        wrong += ratio_of_medians(first, second, trial).verdict in (Verdict.FASTER, Verdict.SLOWER)
+        wrong += ratio_of_medians(first, second, trial).verdict in (SpeedVerdict.FASTER, SpeedVerdict.SLOWER)
     assert wrong <= 0.1 * trials
 
 
 def test_what_no_series_sees_widens_every_interval() -> None:
     found = measured([2.0] * 10)
     assert found == pytest.approx((2.0, 2.0 * (1 - PROCESS_SPREAD), 2.0 * (1 + PROCESS_SPREAD)))
-    assert measured([1.0] * 10).verdict is Verdict.SAME
+    assert measured([1.0] * 10).verdict is SpeedVerdict.SAME

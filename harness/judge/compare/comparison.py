@@ -18,7 +18,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.errors import ProblemError
-from harness.judge.compare.error_pattern import Look, look, summary, worst_index
+from harness.judge.compare.error_pattern import ErrorPattern, look, summary, worst_index
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw
 from harness.judge.inputs.situations import Usage
@@ -30,7 +30,7 @@ from harness.judge.reference.equivalence import (
     RELAXED,
     Allowance,
     Errors,
-    Floor,
+    LeastBudget,
     Slices,
     allowed,
     beyond,
@@ -86,7 +86,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReceivedGradients:
     """A candidate's gradients under one cotangent.
 
     Attributes:
@@ -121,7 +121,7 @@ class _Judged:
     shape: tuple[int, ...]
     dtype: str
     scale: Slices | None = None
-    received: dict[str, tuple[Slices, list[Look]]] = field(default_factory=dict)
+    received: dict[str, tuple[Slices, list[ErrorPattern]]] = field(default_factory=dict)
     note: tuple[str, str] | None = None
 
 
@@ -145,7 +145,7 @@ class _Tally:
     reference: Deviations
     gauged: Deviations | None
     received: dict[str, Parts] = field(default_factory=dict)
-    looks: dict[str, list[Look]] = field(default_factory=dict)
+    looks: dict[str, list[ErrorPattern]] = field(default_factory=dict)
 
     @property
     def gauging(self) -> list[Deviations]:
@@ -248,7 +248,7 @@ class Comparison:
     def add(
         self,
         outputs: Sequence[torch.Tensor] | None,
-        answers: Sequence[Answer] = (),
+        answers: Sequence[ReceivedGradients] = (),
         buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
     ) -> None:
         """Compare what the candidate returned, all of it by the same evaluations of the reference.
@@ -281,7 +281,7 @@ class Comparison:
     def _added(
         self,
         outputs: Sequence[torch.Tensor] | None,
-        answers: Sequence[Answer],
+        answers: Sequence[ReceivedGradients],
         buffers: Mapping[str, torch.Tensor],
         with_gauges: bool,
     ) -> list[_Tally]:
@@ -350,7 +350,7 @@ class Comparison:
         reference = Deviations(received, frozenset(received), known=known)
         return _Tally("", received, self._outputs, reference, reference if known is None and with_gauges else None)
 
-    def _tally_of_gradients(self, answer: Answer, with_gauges: bool) -> _Tally:
+    def _tally_of_gradients(self, answer: ReceivedGradients, with_gauges: bool) -> _Tally:
         for name in self._leaves:
             value = answer.gradients[name]
             shape, dtype = ((), "") if isinstance(value, str) else (tuple(value.shape), dtype_name(value.dtype))
@@ -368,7 +368,7 @@ class Comparison:
             gauged = Deviations(self._leaves, inputs, own_output=dtypes) if is_own else reference
         return _Tally(answer.name, tensors, self._gradients, reference, gauged)
 
-    def result(self, answers: Sequence[Answer] | None = None) -> TrialResult:
+    def result(self, answers: Sequence[ReceivedGradients] | None = None) -> TrialResult:
         """The reports of everything that was added.
 
         Args:
@@ -385,7 +385,7 @@ class Comparison:
         self._result.lower_class = self._lower_classes(answers)
         return self._result
 
-    def _lower_classes(self, answers: Sequence[Answer] | None) -> dict[str, PrecisionClass]:
+    def _lower_classes(self, answers: Sequence[ReceivedGradients] | None) -> dict[str, PrecisionClass]:
         """The lower class of each failing tensor whose error it accounts for, by the tensor's name."""
         keys = ((report.name, report.cotangent or "") for report in self._result.failed)
         wrong = {key: self._wrong[key] for key in keys if key in self._wrong and self._wrong[key].l2 < GROSS}
@@ -407,7 +407,7 @@ class Comparison:
         return classes
 
     def _effects(
-        self, lower: Sequence[PrecisionClass], answers: Sequence[Answer]
+        self, lower: Sequence[PrecisionClass], answers: Sequence[ReceivedGradients]
     ) -> dict[tuple[PrecisionClass, str, str], list[Errors]]:
         """What rounding the operands of products to lower classes changes, by class, tensor and cotangent."""
         ways = [(other, bits, way) for other in lower if (bits := mantissa_bits(other)) for way, _ in WAYS]
@@ -595,15 +595,15 @@ class Comparison:
             before = judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
 
-    def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[Floor, Floor]:
+    def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[LeastBudget, LeastBudget]:
         """The least budgets of a tensor and of its slices: of its class, or from what its class may round."""
         whole, by_slice = self._strict_floors(dtype, effects)
         if self._is_relaxed:
             accepted = RELAXED[self._precision]
-            return Floor(*map(max, whole, accepted)), Floor(*map(max, by_slice, accepted))
+            return LeastBudget(*map(max, whole, accepted)), LeastBudget(*map(max, by_slice, accepted))
         return whole, by_slice
 
-    def _strict_floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[Floor, Floor]:
+    def _strict_floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[LeastBudget, LeastBudget]:
         of_class = FLOORS[self._precision]
         if self._bits is None:
             return of_class, of_class
@@ -611,7 +611,7 @@ class Comparison:
         if dtype in ("float32", "float64"):
             return whole, by_slice
         # A tensor of few bits is rounded once more when it is stored.
-        return Floor(*map(max, of_class, whole)), Floor(*map(max, of_class, by_slice))
+        return LeastBudget(*map(max, of_class, whole)), LeastBudget(*map(max, of_class, by_slice))
 
     def _report(self, name: str, judged: _Judged) -> TensorReport:
         """The report of a tensor: its worst cotangent, a failing one before all others."""
@@ -658,7 +658,7 @@ class Comparison:
         judged: _Judged,
         error: Slices,
         measured: _Measured,
-        floors: tuple[Floor, Floor],
+        floors: tuple[LeastBudget, LeastBudget],
     ) -> TensorReport:
         assert judged.scale is not None
         errors = relative(error, judged.scale)

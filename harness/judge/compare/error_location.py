@@ -28,7 +28,7 @@ LISTED = 6
 
 
 @dataclass(frozen=True)
-class Place:
+class ErrorLocation:
     """Reductions of a mask of wrong elements, of a tensor or of a piece of it along dimension 0.
 
     Attributes:
@@ -52,7 +52,7 @@ class Place:
     step: int
 
 
-def place_of(mask: torch.Tensor, first_row: int = 0) -> tuple[Place, torch.Tensor] | None:
+def place_of(mask: torch.Tensor, first_row: int = 0) -> tuple[ErrorLocation, torch.Tensor] | None:
     """The reductions of a mask, and the positions of some of its elements.
 
     Args:
@@ -93,7 +93,7 @@ def place_of(mask: torch.Tensor, first_row: int = 0) -> tuple[Place, torch.Tenso
         found = block.view(torch.uint8)
         inner.append((int(found.argmax()), block.numel() - 1 - int(found.flip(0).argmax())))
     offset = first_row * math.prod(shape[1:])
-    place = Place(shape, first_row, count, _touched(mask), offset + first, offset + last, tuple(inner), step)
+    place = ErrorLocation(shape, first_row, count, _touched(mask), offset + first, offset + last, tuple(inner), step)
     return place, torch.cat(samples)
 
 
@@ -108,7 +108,7 @@ def _touched(mask: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     return tuple(results)
 
 
-def joined_place(places: Sequence[Place], rows: int) -> Place:
+def joined_place(places: Sequence[ErrorLocation], rows: int) -> ErrorLocation:
     """The place in a tensor from those in its pieces along dimension 0.
 
     Args:
@@ -160,7 +160,7 @@ class _Region(NamedTuple):
     log_sizes: float
 
 
-def told(place: Place) -> str:
+def told(place: ErrorLocation) -> str:
     """Where the wrong elements are; empty where no words fit, or where chance may have put them there."""
     total = math.prod(place.shape)
     limits = [_limit(dimension, touched) for dimension, touched in enumerate(place.touched)]
@@ -236,7 +236,7 @@ def _limit(dimension: int, touched: torch.Tensor | None) -> _Limit | None:
     return _Limit(dimension, f"{words} in dimension {dimension}", count, extent, choices, one)
 
 
-def _box(place: Place, limits: Sequence[_Limit]) -> _Region:
+def _box(place: ErrorLocation, limits: Sequence[_Limit]) -> _Region:
     size = math.prod(place.shape)
     for limit in limits:
         size = size // limit.extent * limit.indices
@@ -246,13 +246,13 @@ def _box(place: Place, limits: Sequence[_Limit]) -> _Region:
     )  # fmt: skip
 
 
-def _flat(place: Place) -> list[_Region]:
+def _flat(place: ErrorLocation) -> list[_Region]:
     total = math.prod(place.shape)
     words, size, choices = _interval(place.first, place.last, total)
     return [_Region(f"{words} of the flattened tensor", size, choices, math.log(total))]
 
 
-def _inner(place: Place) -> list[_Region]:
+def _inner(place: ErrorLocation) -> list[_Region]:
     regions = []
     for split, (first, last) in enumerate(place.inner, start=1):
         extent = math.prod(place.shape[split:])
@@ -263,7 +263,7 @@ def _inner(place: Place) -> list[_Region]:
     return regions
 
 
-def _steps(place: Place) -> list[_Region]:
+def _steps(place: ErrorLocation) -> list[_Region]:
     if place.step < 2:
         return []
     size = (place.last - place.first) // place.step + 1

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from harness.judge.compare.error_content import FEWEST_FOR_A_NUMBER, Sample, resemblance
-from harness.judge.compare.error_location import CHUNK, DENSE, Place, joined_place, place_of, told
+from harness.judge.compare.error_location import CHUNK, DENSE, ErrorLocation, joined_place, place_of, told
 from harness.judge.reference.equivalence import Allowance, Slices
 
 
@@ -47,7 +47,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Look:
+class ErrorPattern:
     """What was seen of a failing tensor, or of a piece of it along dimension 0.
 
     Attributes:
@@ -61,7 +61,7 @@ class Look:
 
     worst: Element
     wrong: int
-    place: Place | None
+    place: ErrorLocation | None
     unset: int
     infinite: int
     holds: str
@@ -100,7 +100,7 @@ def look(
     worst: tuple[int, ...],
     eager: float | None = None,
     first_row: int | None = None,
-) -> Look:
+) -> ErrorPattern:
     """Look at a tensor, or a piece of it. Beside the two it takes a byte an element, and half the tensor for a while.
 
     Args:
@@ -130,7 +130,7 @@ def look(
         limit = allowance.l2
         found = place_of(_beyond(received, exact, limit), first)
     if found is None:
-        return Look(element, 0, None, 0, 0, "")
+        return ErrorPattern(element, 0, None, 0, 0, "")
     place, flat = found
     unset, infinite = _not_finite(received, exact)
     if wrong < FEWEST_FOR_A_NUMBER and limit is not allowance.l2:  # more may be wrong in the same way, but less so
@@ -140,10 +140,10 @@ def look(
     index = torch.unravel_index(flat, exact.shape)
     each = limit[index[0]] if limit.numel() > 1 else limit.expand(flat.numel())
     holds = resemblance(Sample(received, exact, flat, each, first_row is None, first))
-    return Look(element, wrong, place, unset, infinite, holds)
+    return ErrorPattern(element, wrong, place, unset, infinite, holds)
 
 
-def summary(looks: Sequence[Look], shape: tuple[int, ...]) -> dict[str, Any]:
+def summary(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> dict[str, Any]:
     """The fields of a ``records.TensorReport`` that looks at a tensor's pieces, in order, fill.
 
     Args:
@@ -165,7 +165,7 @@ def summary(looks: Sequence[Look], shape: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _pattern(looks: Sequence[Look], shape: tuple[int, ...]) -> str:
+def _pattern(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> str:
     """The pattern of pieces that are counted alike, in words."""
     seen = [(one, one.place) for one in looks if one.place is not None]
     if not seen:

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from harness.judge.case_context import CaseContext, backward_command
 from harness.judge.evidence.links import Links, links
 from harness.judge.evidence.ownership import LOW_SHARE, disagreement, own_share
 from harness.judge.process.faults import stop_for
 from harness.judge.process.handle import Clock, WorkerHandle
-from harness.judge.trials.trial import Setting, backward_command
 from harness.records.record import REPORT, CopyUse, Finding, KernelUse, own_share_text
 from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
 from harness.system.text import shortened
@@ -32,7 +32,7 @@ _TORCHS_WORK = "what they compute is torch's work, and no kernel's of the soluti
 
 
 def traced(
-    setting: Setting,
+    context: CaseContext,
     worker: WorkerHandle,
     clock: Clock,
     libraries: Iterable[Path] = (),
@@ -41,7 +41,7 @@ def traced(
     """Have the candidate run once more, and look at its process; the record's fields that this fills.
 
     Args:
-        setting: The case's setting.
+        context: The case's context.
         worker: The candidate's.
         clock: The seconds that it may use for this.
         libraries: The judge's copies of what the candidate built.
@@ -50,16 +50,16 @@ def traced(
     Raises:
         CandidateStopped: It did not run this time, or has replaced what no kernel replaces.
     """
-    backward = backward_command(setting) if setting.leaves else None
+    backward = backward_command(context) if context.leaves else None
     reply = worker.request(Trace(backward), clock, "running under the profiler")
     if not isinstance(reply, Traced):
-        raise stop_for(reply, setting.faults)
+        raise stop_for(reply, context.faults)
     told = {"forward": reply.forward} | ({"backward": reply.backward} if backward is not None else {})
     operators = _operators(reply, list(told))
     named = links(libraries)
     findings = [_heavy(operators)] if operators else []
     findings += _unseen(named, operators)
-    share = own_share(reply, named, _largest(setting))
+    share = own_share(reply, named, _largest(context))
     fields: dict[str, Any] = {"operators": operators, "own_share": share}
     if reply.seen:
         kernels = {direction: _uses(launched) for direction, launched in told.items()}
@@ -75,22 +75,22 @@ def traced(
             remedy = f"{own_share_text(share or 0.0, 'cuda')} in traced calls says nothing of timed ones"
             findings.append(_reported(NO_OWN_KERNEL, words, remedy))
         findings += _on_other_streams(told)
-    return {**fields, "findings": (*findings, *_inspected(setting, worker, clock))}
+    return {**fields, "findings": (*findings, *_inspected(context, worker, clock))}
 
 
-def launches_own_kernels(setting: Setting, worker: WorkerHandle, clock: Clock) -> bool:
+def launches_own_kernels(context: CaseContext, worker: WorkerHandle, clock: Clock) -> bool:
     """Whether a kernel of the candidate's own runs in forward or backward; so too where none can be seen.
 
     Raises:
         CandidateStopped: It did not run this time.
     """
-    reply = worker.request(Trace(backward_command(setting) if setting.leaves else None), clock, "running once more")
+    reply = worker.request(Trace(backward_command(context) if context.leaves else None), clock, "running once more")
     if not isinstance(reply, Traced):
-        raise stop_for(reply, setting.faults)
+        raise stop_for(reply, context.faults)
     return not reply.seen or any(one.own for one in (*reply.forward, *reply.backward))
 
 
-def _inspected(setting: Setting, worker: WorkerHandle, clock: Clock) -> list[Finding]:
+def _inspected(context: CaseContext, worker: WorkerHandle, clock: Clock) -> list[Finding]:
     """What the candidate has left in its process.
 
     Raises:
@@ -98,10 +98,10 @@ def _inspected(setting: Setting, worker: WorkerHandle, clock: Clock) -> list[Fin
     """
     reply = worker.request(Inspect(), clock, "being inspected")
     if not isinstance(reply, Inspected):
-        raise stop_for(reply, setting.faults)
+        raise stop_for(reply, context.faults)
     if reply.replaced:
         message = f"replaced {_names(reply.replaced)}: what tells time, waits, compares or passes results on"
-        setting.exchange.integrity.broken(REPLACED_FUNCTIONS, message)
+        context.exchange.integrity.broken(REPLACED_FUNCTIONS, message)
     findings = []
     if reply.threads:
         message = f"Python threads live on between calls: {_names(reply.threads)}"
@@ -160,9 +160,9 @@ def _on_other_streams(told: dict[str, tuple[Launched, ...]]) -> list[Finding]:
     return [_reported(OTHER_STREAMS, message, "have the current stream wait for it before the call returns")]
 
 
-def _largest(setting: Setting) -> int:
+def _largest(context: CaseContext) -> int:
     """Elements of the largest output or gradient."""
-    regions = (*setting.exchange.outputs, *(setting.exchange.gradients[name] for name in setting.leaves))
+    regions = (*context.exchange.outputs, *(context.exchange.gradients[name] for name in context.leaves))
     return max((math.prod(region.shape) for region in regions), default=0)
 
 

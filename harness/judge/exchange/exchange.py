@@ -19,7 +19,7 @@ from harness.wire.messages import Region, StateTensor, Value
 from harness.wire.values import UnsupportedValue, encode_plain
 
 
-class Form(NamedTuple):
+class TensorForm(NamedTuple):
     """Shape and dtype of a tensor that does not exist yet."""
 
     shape: Sequence[int]
@@ -97,7 +97,7 @@ class Exchange:
         args: Sequence[Any],
         inputs: Sequence[Any],
         state: Sequence[StateTensor],
-        outputs: Sequence[Form],
+        outputs: Sequence[TensorForm],
         leaves: dict[str, torch.Tensor],
         input_names: dict[int, str],
         device: torch.device,

@@ -53,7 +53,7 @@ from harness.wire.messages import (
     Ready,
     Reply,
     SchemaError,
-    Time,
+    TimeCalls,
     decode,
     encode,
 )
@@ -306,7 +306,7 @@ class WorkerHandle:
             command = self._brought_in(command)
         elif isinstance(command, LoadReference):
             command = replace(command, problem=self._speakable(command.problem))
-        if not isinstance(command, Time | Go):  # a look takes a moment, and these the judge's clock times
+        if not isinstance(command, TimeCalls | Go):  # a look takes a moment, and these the judge's clock times
             self._check_resources()
         self._check_unasked()
         with self.waited:

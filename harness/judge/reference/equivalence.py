@@ -23,7 +23,7 @@ MAX_FACTOR = 16.0
 NUDGED_FACTOR = 4.0
 
 
-class Floor(NamedTuple):
+class LeastBudget(NamedTuple):
     """The least budget of a class, in both norms; no unit."""
 
     l2: float
@@ -32,18 +32,18 @@ class Floor(NamedTuple):
 
 #: Budget floors. fp32 rounds at 2^-23; the lower classes at 2^-10 and 2^-7, where their own floor is one rounding.
 FLOORS = {
-    PrecisionClass.FP32: Floor(32 * 2.0**-23, 256 * 2.0**-23),
-    PrecisionClass.TEN_BIT: Floor(2.0**-10, 16 * 2.0**-10),
-    PrecisionClass.SEVEN_BIT: Floor(2.0**-7, 16 * 2.0**-7),
+    PrecisionClass.FP32: LeastBudget(32 * 2.0**-23, 256 * 2.0**-23),
+    PrecisionClass.TEN_BIT: LeastBudget(2.0**-10, 16 * 2.0**-10),
+    PrecisionClass.SEVEN_BIT: LeastBudget(2.0**-7, 16 * 2.0**-7),
 }
 
 
 #: What ``--precision relaxed`` accepts instead, whatever eager errs by: the tolerances that torch's own tests have for
 #: float32 and for half precision, 1e-4 and 1e-2, in L2; sixteen times that in the maximum norm, as the floors above.
 RELAXED = {
-    PrecisionClass.FP32: Floor(1e-4, 16e-4),
-    PrecisionClass.TEN_BIT: Floor(1e-2, 16e-2),
-    PrecisionClass.SEVEN_BIT: Floor(1e-2, 16e-2),
+    PrecisionClass.FP32: LeastBudget(1e-4, 16e-4),
+    PrecisionClass.TEN_BIT: LeastBudget(1e-2, 16e-2),
+    PrecisionClass.SEVEN_BIT: LeastBudget(1e-2, 16e-2),
 }
 
 
@@ -222,7 +222,7 @@ def relative(error: Slices, scale: Slices) -> Errors:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TensorVerdict:
     """One tensor's errors against its budgets.
 
     Attributes:
@@ -240,7 +240,7 @@ class Verdict:
     max_budget: float
 
 
-def judge(errors: Errors, eager: Errors, floor: Floor, slice_floor: Floor | None = None) -> Verdict:
+def judge(errors: Errors, eager: Errors, floor: LeastBudget, slice_floor: LeastBudget | None = None) -> TensorVerdict:
     """Compare errors with ``max(factor * eager's error, floor)`` in each norm, whole and by slice.
 
     Args:
@@ -258,7 +258,7 @@ def judge(errors: Errors, eager: Errors, floor: Floor, slice_floor: Floor | None
         (floor.maximum, of_slices.maximum),
     )
     ok = l2.error <= l2.budget and maximum.error <= maximum.budget
-    return Verdict(ok, _larger(l2.share, maximum.share), l2.error, l2.budget, maximum.error, maximum.budget)
+    return TensorVerdict(ok, _larger(l2.share, maximum.share), l2.error, l2.budget, maximum.error, maximum.budget)
 
 
 class _Pair(NamedTuple):
@@ -289,7 +289,7 @@ class Allowance(NamedTuple):
     l2: torch.Tensor
 
 
-def allowed(scale: Slices, eager: Errors, floor: Floor, slice_floor: Floor | None = None) -> Allowance:
+def allowed(scale: Slices, eager: Errors, floor: LeastBudget, slice_floor: LeastBudget | None = None) -> Allowance:
     """What ``judge`` leaves one element under the same budgets.
 
     Args:

@@ -56,7 +56,7 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Steps:
+class SettlingSteps:
     """How a draw was settled, so that it can be once more without an evaluation.
 
     Attributes:
@@ -87,7 +87,7 @@ class Kinks:
         reference: Reference,
         precision: PrecisionClass,
         fresh_inputs: Callable[[int], list[Any]],
-        known: dict[int, Steps] | None = None,
+        known: dict[int, SettlingSteps] | None = None,
     ):
         self._known = {} if known is None else known
         self._reference = reference
@@ -108,7 +108,7 @@ class Kinks:
         known = self._known.pop(seed, None)
         if known is None or known.mark != mark:
             settled, taken = self._settled(draw, seed)
-            self._known[seed] = Steps(mark, tuple(taken), settled.redrawn, settled.remaining, settled.bounds)
+            self._known[seed] = SettlingSteps(mark, tuple(taken), settled.redrawn, settled.remaining, settled.bounds)
             return settled
         self._known[seed] = known  # the last one now
         for turn, rows in known.taken:

@@ -16,7 +16,7 @@ import torch
 
 from harness.aten.dispatching import DispatchMode
 from harness.judge.inputs.draws import Draw
-from harness.judge.reference.equivalence import Errors, Floor
+from harness.judge.reference.equivalence import Errors, LeastBudget
 from harness.records.record import PrecisionClass
 
 #: Trials, counted from 0, in which inputs and parameters are cut.
@@ -24,13 +24,13 @@ CUT_TRIALS = frozenset({1, 3})
 
 #: The least budget where no rounding of operands shows: four times that of fp32, since the accumulators of tensor cores
 #: lose bits of their own (three products of a split reach 1e-5 at 8192 terms).
-ACCUMULATION = Floor(128 * 2.0**-23, 1024 * 2.0**-23)
+ACCUMULATION = LeastBudget(128 * 2.0**-23, 1024 * 2.0**-23)
 
 #: How many times the measured effect is allowed. What is rounded to the nearest differs from kernel to kernel as chance
 #: has it; cutting errs in one direction, so that its effect hardly varies. The next lower class errs 8 times as much as
 #: the one, and 4 times as much as the other.
-NEAREST_FACTOR = Floor(4.0, 8.0)
-CUTTING_FACTOR = Floor(2.0, 4.0)
+NEAREST_FACTOR = LeastBudget(4.0, 8.0)
+CUTTING_FACTOR = LeastBudget(2.0, 4.0)
 #: The ways of rounding that are measured: to the nearest or not, with the factors.
 WAYS = ((True, NEAREST_FACTOR), (False, CUTTING_FACTOR))
 
@@ -91,22 +91,22 @@ def cut_inputs(inputs: Sequence[Any], bits: int) -> list[Any]:
     ]
 
 
-def operands_floors(effects: Sequence[Errors]) -> tuple[Floor, Floor]:
+def operands_floors(effects: Sequence[Errors]) -> tuple[LeastBudget, LeastBudget]:
     """The least budgets of a tensor: of the whole, and of its slices.
 
     Args:
         effects: What rounding the operands of products changes in it, by each of ``WAYS``; none for nothing. Finite.
     """
-    whole = by_slice = Floor(0.0, 0.0)
+    whole = by_slice = LeastBudget(0.0, 0.0)
     for effect, (_, factor) in zip(effects, WAYS, strict=bool(effects)):
-        allowed = Floor(factor.l2 * effect.l2, factor.maximum * effect.maximum)
-        of_slices = Floor(factor.l2 * effect.slice_l2, factor.maximum * effect.slice_maximum)
-        whole, by_slice = Floor(*map(max, whole, allowed)), Floor(*map(max, by_slice, of_slices))
+        allowed = LeastBudget(factor.l2 * effect.l2, factor.maximum * effect.maximum)
+        of_slices = LeastBudget(factor.l2 * effect.slice_l2, factor.maximum * effect.slice_maximum)
+        whole, by_slice = LeastBudget(*map(max, whole, allowed)), LeastBudget(*map(max, by_slice, of_slices))
     return _with_accumulation(whole), _with_accumulation(by_slice)
 
 
-def _with_accumulation(floor: Floor) -> Floor:
-    return Floor(ACCUMULATION.l2 + floor.l2, ACCUMULATION.maximum + floor.maximum)
+def _with_accumulation(floor: LeastBudget) -> LeastBudget:
+    return LeastBudget(ACCUMULATION.l2 + floor.l2, ACCUMULATION.maximum + floor.maximum)
 
 
 class Rounding(DispatchMode):  # type: ignore[no-untyped-call]

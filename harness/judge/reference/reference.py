@@ -34,7 +34,7 @@ from harness.judge.inputs.randomness import (
     states,
 )
 from harness.project.problems import Problem, failure
-from harness.wire.messages import Part
+from harness.wire.messages import OutputPart
 from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
 
 #: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.
@@ -61,7 +61,7 @@ class Graph:
 
     outputs: list[torch.Tensor]
     leaves: dict[str, torch.Tensor]
-    structure: tuple[Part, ...]
+    structure: tuple[OutputPart, ...]
     buffers: dict[str, torch.Tensor]
     drawn_from: frozenset[str]
 
@@ -130,7 +130,7 @@ class Reference:
         self._differentiate = differentiate
         self._memory_bytes = memory_bytes
         self._independent: bool | None = None
-        self._structure: tuple[Part, ...] = ()
+        self._structure: tuple[OutputPart, ...] = ()
         self.changes: frozenset[str] = frozenset()
         self.same_generator = False
         self._is_random = False
@@ -355,7 +355,7 @@ class Reference:
             self._check_form(draw, graph)
         return graph
 
-    def _taken_apart(self, result: Any) -> tuple[tuple[Part, ...], list[torch.Tensor]]:
+    def _taken_apart(self, result: Any) -> tuple[tuple[OutputPart, ...], list[torch.Tensor]]:
         """The outputs.
 
         Raises:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harness.judge.exchange.exchange import Form
+from harness.judge.exchange.exchange import TensorForm
 from harness.judge.inputs.draws import Draw
-from harness.judge.reference.kinks import Steps
+from harness.judge.reference.kinks import SettlingSteps
 from harness.judge.reference.reference import Reference
 from harness.judge.reference.reference_errors import Gauges
-from harness.wire.messages import Part
+from harness.wire.messages import OutputPart
 
 #: What is kept of all cases together, at most.
 MOST_CASES, MOST_BYTES = 64, 256 << 20
@@ -37,9 +37,9 @@ class Shape:
         has_kinks: Whether its forward has an operator with a kink.
     """
 
-    outputs: list[Form]
+    outputs: list[TensorForm]
     leaves: tuple[str, ...]
-    structure: tuple[Part, ...]
+    structure: tuple[OutputPart, ...]
     has_kinks: bool
 
 
@@ -58,7 +58,7 @@ class _Reason(NamedTuple):
 
 
 @dataclass
-class Known:
+class CaseCache:
     """What is known of one case.
 
     Attributes:
@@ -70,7 +70,7 @@ class Known:
 
     reference: Reference | None = None
     shape: Shape | None = None
-    steps: dict[int, Steps] = field(default_factory=dict)
+    steps: dict[int, SettlingSteps] = field(default_factory=dict)
     shared: int = 0
     _gauges: dict[Hashable, _Measured] = field(default_factory=dict)
     _reasons: dict[Hashable, _Reason] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Known:
         return sum(gauge.bytes for kept in self._gauges.values() for gauge in kept.gauges.values())
 
 
-class Shared:
+class ReferenceCache:
     """Of the cases that were judged last, what is known of each; for one batch, or one process that judges.
 
     Args:
@@ -141,19 +141,19 @@ class Shared:
     def __init__(self, most_cases: int = MOST_CASES, most_bytes: int = MOST_BYTES):
         self._most_cases = most_cases
         self._most_bytes = most_bytes
-        self._known: OrderedDict[Hashable, Known] = OrderedDict()
+        self._known: OrderedDict[Hashable, CaseCache] = OrderedDict()
         self.unfit: dict[str, tuple[str, ...] | None] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, key: Hashable) -> Known:
+    def of(self, key: Hashable) -> CaseCache:
         """What is known of a case.
 
         Args:
             key: All that draws and evaluations of its reference follow from.
         """
-        known = self._known.setdefault(key, Known())
+        known = self._known.setdefault(key, CaseCache())
         self._known.move_to_end(key)
         return known
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import torch
 
-from harness.judge.compare.comparison import Answer, Comparison, TrialResult
+from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
 from harness.judge.exchange.slots import Slots, bytes_of_call
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.inputs.memory_fit import free_memory
 from harness.judge.process.handle import CandidateStopped
 from harness.judge.reference.kinks import Settled
 from harness.judge.timing.paired_timing import BaselineError, Refuted, Series, Side, asked
-from harness.judge.timing.timing_target import Contest, Direction, cotangents_of
-from harness.judge.timing.windows import LEAST_ROUNDS, Call, Found, Loops, Uncertified
+from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of
+from harness.judge.timing.windows import LEAST_ROUNDS, Call, Loops, Uncertified, WindowTimes
 from harness.timing.certificate import LEAST_RESOLUTION_MS, Certificate, certificate
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import DropSlots, Loop, Released
@@ -36,7 +36,7 @@ DRAWING_S = 0.1
 
 
 def certified(
-    contest: Contest, direction: Direction, mine: Side, eager: Side, series: Series
+    target: TimingTarget, direction: Direction, mine: Side, eager: Side, series: Series
 ) -> tuple[Certificate, TrialResult]:
     """What the windows prove of a direction, and what the audited call came to.
 
@@ -50,16 +50,16 @@ def certified(
         at_failure.callback(_give_back, mine, eager)
         try:
             torch.cuda.empty_cache()
-            calls = _calls(contest, direction, series)
+            calls = _calls(target, direction, series)
             if not calls:
                 raise Uncertified("the device's memory does not do for calls in a row")
-            exchange = contest.setting.exchange
+            exchange = target.context.exchange
             cotangents = exchange.cotangents if direction.backward[0] is not None else ()
             results = tuple(direction.results.values())
-            with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, contest.device)) as slots:
-                proof, found, fault = _proven(contest, direction, (mine, eager), series, slots, calls)
+            with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, target.device)) as slots:
+                proof, found, fault = _proven(target, direction, (mine, eager), series, slots, calls)
             try:
-                audit = _compared(contest, direction, found)
+                audit = _compared(target, direction, found)
             except Uncertified:
                 if fault:
                     raise Refuted(fault, series) from None
@@ -82,17 +82,17 @@ def _give_back(*sides: Side) -> None:
                 asked(side, DropSlots(), Released)
 
 
-def _calls(contest: Contest, direction: Direction, series: Series) -> int:
+def _calls(target: TimingTarget, direction: Direction, series: Series) -> int:
     """Calls in a short window: enough for the clock, and as many as can be drawn and held; 0 where not even one can."""
-    exchange = contest.setting.exchange
+    exchange = target.context.exchange
     inputs, results = ([region for _, region in exchange.tensor_inputs], list(direction.results.values()))
     given = [*inputs, *(exchange.cotangents if direction.backward[0] is not None else ())]
     # Two sets of results are held, and as much again as a call is given while it is drawn.
-    free = free_memory(contest.device) * MEMORY_SHARE - bytes_of_call([*results, *results, *given])
+    free = free_memory(target.device) * MEMORY_SHARE - bytes_of_call([*results, *results, *given])
     slots = free // max(1, bytes_of_call([*given, *results])) + 1  # the first lies in the trials' arena
     slots = min(slots, MOST_REGIONS // (len(given) + len(results)))
     started = time.monotonic()
-    contest.fresh_inputs(contest.seed("how long"))
+    target.fresh_inputs(target.seed("how long"))
     drawing_s = max(time.monotonic() - started, 1e-6)
     call_ms = min(series.eager.median_ms, series.candidate.window_ms)  # neither is the candidate's word
     wanted = min(math.ceil(WINDOW_MS / call_ms), math.ceil(DRAWING_S / drawing_s), MOST_CALLS)
@@ -100,26 +100,26 @@ def _calls(contest: Contest, direction: Direction, series: Series) -> int:
 
 
 def _proven(
-    contest: Contest, direction: Direction, sides: tuple[Side, Side], series: Series, slots: Slots, calls: int
-) -> tuple[Certificate, Found, str]:
+    target: TimingTarget, direction: Direction, sides: tuple[Side, Side], series: Series, slots: Slots, calls: int
+) -> tuple[Certificate, WindowTimes, str]:
     """What windows prove, and what speaks against the claims, if it does beside longer ones, too; else empty."""
     commands = [Loop((), leaves, False) for leaves in direction.leaves]
-    likeness = [contest.likeness(name) for name in direction.results]
+    likeness = [target.likeness(name) for name in direction.results]
     claims = series.candidate.median_ms, series.eager.median_ms
 
     def fresh(seed: int, in_full: bool) -> Call:
-        inputs = contest.fresh_inputs(derive_seed(str(seed), "inputs"))
-        cotangents = cotangents_of(contest, derive_seed(str(seed), "cotangents"), direction)
+        inputs = target.fresh_inputs(derive_seed(str(seed), "inputs"))
+        cotangents = cotangents_of(target, derive_seed(str(seed), "cotangents"), direction)
         if not in_full:
             return Call(inputs, cotangents, seed)
-        drawn: Draw | Settled = replace(contest.first, inputs=inputs)
-        if contest.setting.kinks is not None:
-            drawn = contest.setting.kinks.settle(replace(contest.first, inputs=inputs), derive_seed(str(seed), "draws"))
+        drawn: Draw | Settled = replace(target.first, inputs=inputs)
+        if target.context.kinks is not None:
+            drawn = target.context.kinks.settle(replace(target.first, inputs=inputs), derive_seed(str(seed), "draws"))
             inputs = drawn.draw.inputs
         return Call(inputs, cotangents, seed, drawn)
 
     for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
-        secret = f"{contest.setting.secret}:{direction.name}:{least_rounds}:{series.head_start_us}"
+        secret = f"{target.context.secret}:{direction.name}:{least_rounds}:{series.head_start_us}"
         loops = Loops(sides, (commands[0], commands[1]), slots, calls, fresh, likeness, secret)
         found = loops.run(least_rounds)
         proof = certificate(found.candidate, found.eager, found.storing)
@@ -132,33 +132,33 @@ def _proven(
     return proof, found, fault
 
 
-def _compared(contest: Contest, direction: Direction, found: Found) -> TrialResult:
+def _compared(target: TimingTarget, direction: Direction, found: WindowTimes) -> TrialResult:
     """The audited call against the exact reference.
 
     Raises:
         Uncertified: It is wrong, but the reference has a state that earlier calls may have changed.
     """
-    setting, drawn, seed = contest.setting, found.audited.drawn, found.audited.seed
+    context, drawn, seed = target.context, found.audited.drawn, found.audited.seed
     draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
     comparison = Comparison(
-        setting.reference,
+        context.reference,
         draw,
         seed,
-        setting.leaves,
-        setting.precision,
-        contest.trial,
+        context.leaves,
+        context.precision,
+        target.trial,
         settled,
-        setting.is_relaxed,
-        setting.known.gauges(("call", direction.name, seed), draw),
-        setting.gauges_at_need,
+        context.is_relaxed,
+        context.known.gauges(("call", direction.name, seed), draw),
+        context.gauges_at_need,
     )
     if direction.backward[0] is None:
         comparison.add(found.results)
     else:
         # What the judge has drawn, not what lies in the arena, where the candidate can write.
-        gradients = dict(zip(setting.leaves, found.results, strict=True))
-        comparison.add(None, [Answer("normal", found.audited.cotangents, gradients)])
+        gradients = dict(zip(context.leaves, found.results, strict=True))
+        comparison.add(None, [ReceivedGradients("normal", found.audited.cotangents, gradients)])
     result = comparison.result()
-    if result.failed and any(True for _ in contest.first.model.buffers()):
+    if result.failed and any(True for _ in target.first.model.buffers()):
         raise Uncertified("the reference has buffers, which earlier calls may have changed")
     return result

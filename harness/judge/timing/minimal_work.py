@@ -42,7 +42,7 @@ from harness.judge.inputs.draws import seeded
 from harness.project import problems
 from harness.project.problems import Problem, ProblemModule
 from harness.system.files import read_source, write_whole
-from harness.timing.floor import Work
+from harness.timing.floor import MinimalWork
 from harness.wire.structure import tensors_of
 
 
@@ -90,7 +90,7 @@ class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def work_of(problem: Problem, constants: dict[str, Any]) -> Work | None:
+def work_of(problem: Problem, constants: dict[str, Any]) -> MinimalWork | None:
     """The work of a case, without doing any; None where the reference does not run on the meta device.
 
     A problem of whose outputs none is differentiable has no ``forward_backward``.
@@ -105,13 +105,13 @@ def work_of(problem: Problem, constants: dict[str, Any]) -> Work | None:
     except Exception:  # a problem may do what meta tensors cannot; then its work is unknown, not an error
         return None
     known = {direction: counted for direction, counted in found.items() if counted is not None}
-    return Work(
+    return MinimalWork(
         {direction: moved for direction, (moved, _) in known.items()},
         {direction: flops for direction, (_, flops) in known.items()},
     )
 
 
-def kept_work(folder: Path, problem: Problem, constants: dict[str, Any]) -> Work | None:
+def kept_work(folder: Path, problem: Problem, constants: dict[str, Any]) -> MinimalWork | None:
     """The same, kept in a folder from one program to the next: the first on the meta device imports for seconds.
 
     Args:
@@ -127,7 +127,7 @@ def kept_work(folder: Path, problem: Problem, constants: dict[str, Any]) -> Work
     try:
         kept = json.loads(read_source(path))
         if kept is None or _is_work(kept):
-            return None if kept is None else Work(kept["bytes"], kept["flops"])
+            return None if kept is None else MinimalWork(kept["bytes"], kept["flops"])
     except (OSError, ValueError, RecursionError):
         pass
     work = work_of(problem, constants)
@@ -143,7 +143,7 @@ def _own_digest() -> str:
 
 
 def _is_work(kept: Any) -> bool:
-    """Whether a file holds the counts of a ``Work``."""
+    """Whether a file holds the counts of a ``MinimalWork``."""
     if not isinstance(kept, dict) or set(kept) != {"bytes", "flops"}:
         return False
     return all(

@@ -24,7 +24,7 @@ from harness.project.baselines import BASELINES, EAGER
 from harness.records.record import Status
 from harness.records.rules import CLOCK
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
-from harness.wire.messages import Backward, Command, Time, Timed, Varied, Vary
+from harness.wire.messages import Backward, Command, TimeCalls, Timed, Varied, Vary
 
 CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2
@@ -334,7 +334,7 @@ def claimed(side: Side, backward: Backward | None, head_start_us: int) -> Claim:
     """
     started = time.perf_counter()
     own = head_start_us if side.head_start_us is None else side.head_start_us
-    reply = asked(side, Time(backward, own, side.is_replayed), Timed)
+    reply = asked(side, TimeCalls(backward, own, side.is_replayed), Timed)
     window = (time.perf_counter() - started) * 1e3
     if not (reply.milliseconds > 0 and reply.behind_ms >= 0 and reply.milliseconds + reply.behind_ms <= window):
         claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms until the device was idle"

@@ -26,7 +26,7 @@ from harness.wire.messages import (
     Outputs,
     Release,
     Released,
-    Time,
+    TimeCalls,
     Timed,
     Trace,
     Traced,
@@ -213,7 +213,7 @@ class Baseline:
         self._ask(scene.forward, clock, Outputs)
         side = Side(self._worker, clock, name, vary, is_replayed=variant.replays)
         for backward in dict.fromkeys((None, scene.backward)) if variant.compile_mode or variant.replays else ():
-            self._ask(Time(backward, 0, side.is_replayed), clock, Timed)
+            self._ask(TimeCalls(backward, 0, side.is_replayed), clock, Timed)
         if variant.compile_mode:
             compiled = self._ask(vary, clock, Varied)
             if not was_there:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 
+from harness.judge.case_context import forward_command
 from harness.judge.compare.comparison import TrialResult
 from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.timing.certification import certified
@@ -25,10 +26,9 @@ from harness.judge.timing.paired_timing import (
     measure,
 )
 from harness.judge.timing.rivals import EMPTY, MAX_FAILURE_CHARACTERS, Baseline, BaselineError, Rivals, Scene
-from harness.judge.timing.stopwatch import Stages
-from harness.judge.timing.timing_target import Contest, Direction, cotangents_of, directions_of
+from harness.judge.timing.stopwatch import Stopwatch
+from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of, directions_of
 from harness.judge.timing.windows import Uncertified
-from harness.judge.trials.trial import forward_command
 from harness.project.baselines import EAGER
 from harness.records.record import KernelUse, Status
 from harness.system.text import shortened
@@ -41,7 +41,7 @@ SHORT_MS, QUICK_ROUNDS = LONG_MS, 10
 
 
 @dataclass
-class Outcome:
+class TimingResult:
     """What timing came to.
 
     Attributes:
@@ -104,11 +104,11 @@ class Outcome:
         return {names.get(name, name): vars(one) for name, one in self.series[direction].latencies.items()}
 
 
-class Timing:
+class SpeedTimer:
     """Times a candidate against its rivals; a context, whose end gives the rivals' memory back.
 
     Args:
-        contest: What is timed.
+        target: What is timed.
         worker: The candidate's.
         clock: The seconds it may still use.
         baseline: Where rivals run.
@@ -118,14 +118,14 @@ class Timing:
         is_upset: Whether the candidate's process may be of no further use.
     """
 
-    def __init__(self, contest: Contest, worker: WorkerHandle, clock: Clock, baseline: Baseline, stages: Stages):
+    def __init__(self, target: TimingTarget, worker: WorkerHandle, clock: Clock, baseline: Baseline, stages: Stopwatch):
         self.is_upset = False
-        self._contest = contest
+        self._target = target
         self._baseline = baseline
         self._stages = stages
         self._mine = Side(worker, clock)
-        self._own = {name: name for name in contest.setting.names}
-        self._directions = directions_of(contest.setting, self._own)
+        self._own = {name: name for name in target.context.names}
+        self._directions = directions_of(target.context, self._own)
         self._scene: Scene | None = None
         self._eager: Side | None = None
         self._series_taken = 0
@@ -141,31 +141,31 @@ class Timing:
         else:  # an interrupt does not wait for a compiler
             self._baseline.close()
 
-    def run(self) -> Outcome:
+    def run(self) -> TimingResult:
         """Time the candidate against its rivals, and certify it and eager.
 
         Raises:
             CandidateStopped: The candidate failed, or claims what the judge's clock refutes.
             BaselineError: A baseline failed.
         """
-        contest, setting = self._contest, self._contest.setting
+        target, context = self._target, self._target.context
         self._stages.enter("baselines")
         torch.cuda.empty_cache()
-        draw = replace(contest.first, inputs=contest.fresh_inputs(contest.seed("first")))
-        command = forward_command(setting, draw, 0, "forward", bool(setting.leaves))
+        draw = replace(target.first, inputs=target.fresh_inputs(target.seed("first")))
+        command = forward_command(context, draw, 0, "forward", bool(context.leaves))
         del draw
         self._scene = Scene(
-            contest.problem,
-            contest.constants,
-            replace(contest.construct, own_args=False, init_args=setting.exchange.args),
-            setting.exchange.descriptor,
-            replace(command, state=tuple((name, setting.exchange.state[name]) for name in self._own), buffers=()),
+            target.problem,
+            target.constants,
+            replace(target.construct, own_args=False, init_args=context.exchange.args),
+            context.exchange.descriptor,
+            replace(command, state=tuple((name, context.exchange.state[name]) for name in self._own), buffers=()),
             self._directions[-1].backward[1],
         )
-        rivals = self._baseline.rivals(self._scene, contest.baselines)
+        rivals = self._baseline.rivals(self._scene, target.baselines)
         self._eager = rivals.sides[EAGER]
         asked(self._mine, command, Outputs)
-        outcome = Outcome(told=rivals.told)
+        outcome = TimingResult(told=rivals.told)
         for direction in self._directions:
             try:
                 self._time_fairly(direction, rivals, outcome)
@@ -184,8 +184,8 @@ class Timing:
 
     def _why_not_refuted(self, stop: Refuted) -> str:
         """Why a refuted claim only makes that speed not count; empty where it ends the candidate."""
-        strangers = self._contest.conditions.strangers()
-        if strangers or not self._contest.setting.exchange.integrity.tolerates(stop):
+        strangers = self._target.conditions.strangers()
+        if strangers or not self._target.context.exchange.integrity.tolerates(stop):
             return strangers
         return "the judge's clock is not enforced"
 
@@ -199,7 +199,7 @@ class Timing:
         assert self._eager is not None
         return {one.name: self._taken(one, [self._mine, self._eager]) for one in self._directions}
 
-    def _time_fairly(self, direction: Direction, rivals: Rivals, outcome: Outcome) -> None:
+    def _time_fairly(self, direction: Direction, rivals: Rivals, outcome: TimingResult) -> None:
         """Take a series and certify it: with a head start, and where that is refuted without.
 
         Where launching is what takes long, a head start hides it, but not from windows.
@@ -209,7 +209,7 @@ class Timing:
             CandidateStopped: It failed.
             BaselineError: A baseline failed.
         """
-        self._contest.conditions.begin()
+        self._target.conditions.begin()
         try:
             self._time(direction, rivals, outcome, gives_head_start=True)
         except Refuted as stop:
@@ -234,9 +234,9 @@ class Timing:
         assert self._eager is not None
         self._eager.take_up()
         asked(self._eager, DropSlots(), Released)  # what other rivals hold is room for the windows
-        return certified(self._contest, direction, self._mine, self._eager, series)
+        return certified(self._target, direction, self._mine, self._eager, series)
 
-    def _time(self, direction: Direction, rivals: Rivals, outcome: Outcome, gives_head_start: bool) -> None:
+    def _time(self, direction: Direction, rivals: Rivals, outcome: TimingResult, gives_head_start: bool) -> None:
         """Take a series and certify it.
 
         Raises:
@@ -286,7 +286,7 @@ class Timing:
         return found
 
     def short_calls(
-        self, outcome: Outcome, kernels: Mapping[str, Sequence[KernelUse]]
+        self, outcome: TimingResult, kernels: Mapping[str, Sequence[KernelUse]]
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """For directions in which a call is short: what is left when launching and waiting are taken out of it.
 
@@ -314,7 +314,7 @@ class Timing:
         if not short:
             return {}
         self._stages.enter("short calls")
-        self._contest.conditions.begin()
+        self._target.conditions.begin()
         traced = self._baseline.traced(self._scene)
         empty = self._baseline.empty(self._scene)
         found: dict[str, dict[str, dict[str, Any]]] = {direction.name: {} for direction in short}
@@ -366,16 +366,16 @@ class Timing:
         self, direction: Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS, gives_head_start: bool = True
     ) -> Series:
         """A series on inputs that no other has had."""
-        contest, exchange = self._contest, self._contest.setting.exchange
+        target, exchange = self._target, self._target.context.exchange
         self._series_taken += 1
         part = f"{direction.name}:{self._series_taken}"
 
         def renew(number: int) -> Callable[[], object]:
             """Draw a round's inputs; each side has them written anew, whatever the others did to them."""
-            inputs = contest.fresh_inputs(contest.seed(part, number))
+            inputs = target.fresh_inputs(target.seed(part, number))
             return lambda: exchange.write_inputs(inputs)
 
-        cotangents = cotangents_of(contest, contest.seed(part, "cotangents"), direction)
+        cotangents = cotangents_of(target, target.seed(part, "cotangents"), direction)
         for region, cotangent in zip(exchange.cotangents, cotangents, strict=False):
             exchange.write(region, cotangent)
         del cotangents
@@ -383,10 +383,8 @@ class Timing:
         # An empty launch has nothing to differentiate.
         backward = {CANDIDATE: mine, EMPTY.name: None}
         differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
-        choose = random.Random(contest.seed(part))
-        return measure(
-            differentiating, renew, contest.device, choose, contest.conditions.look, rounds, gives_head_start
-        )
+        choose = random.Random(target.seed(part))
+        return measure(differentiating, renew, target.device, choose, target.conditions.look, rounds, gives_head_start)
 
 
 def _kernel_times(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-class Stages:
+class Stopwatch:
     """A stopwatch that always runs on one stage.
 
     Attributes:

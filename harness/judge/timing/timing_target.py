@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from harness.judge.case_context import CaseContext, backward_command
 from harness.judge.inputs.draws import Draw, derive_seed, draw_inputs
 from harness.judge.timing.device_conditions import Conditions
 from harness.judge.timing.windows import Likeness
-from harness.judge.trials.trial import Setting, backward_command
 from harness.project.problems import Problem, ProblemModule
 from harness.wire.arena import dtype_named
 from harness.wire.messages import Backward, Construct, Region, input_key
@@ -24,14 +24,14 @@ MEDIAN_FACTOR, LEAST_MEDIAN = 16, 1e-5
 
 
 @dataclass(frozen=True)
-class Contest:
+class TimingTarget:
     """What is timed.
 
     Attributes:
         problem: The problem.
         module: Its body, run under the case.
         constants: The case's constants, encoded.
-        setting: The case's setting, as in the trials.
+        context: The case's context, as in the trials.
         first: The first draw, whose state both sides get; its inputs are gone by now.
         construct: What made the candidate's instance.
         plain: The first draw's inputs, None in the place of tensors.
@@ -46,7 +46,7 @@ class Contest:
     problem: Problem
     module: ProblemModule
     constants: str
-    setting: Setting
+    context: CaseContext
     first: Draw
     plain: Sequence[Any]
     construct: Construct
@@ -58,12 +58,12 @@ class Contest:
 
     def seed(self, *parts: object) -> int:
         """A seed for a purpose."""
-        return derive_seed(self.setting.secret, "timing", *parts)
+        return derive_seed(self.context.secret, "timing", *parts)
 
     def likeness(self, name: str) -> Likeness:
         """How near a result in a row must be to eager's."""
         budget = self.budgets.get(name)
-        share = FLIPPING_SHARE if self.setting.kinks is not None else AGREEING_SHARE
+        share = FLIPPING_SHARE if self.context.kinks is not None else AGREEING_SHARE
         return Likeness(share, None if budget is None else max(LEAST_MEDIAN, MEDIAN_FACTOR * budget))
 
     def fresh_inputs(self, seed: int) -> list[Any]:
@@ -84,21 +84,21 @@ class Direction:
     results: dict[str, Region]
 
 
-def directions_of(setting: Setting, own: dict[str, str]) -> list[Direction]:
+def directions_of(context: CaseContext, own: dict[str, str]) -> list[Direction]:
     """Forward, and with backward where the reference has one.
 
     Args:
-        setting: The case's setting.
+        context: The case's context.
         own: The reference's names of its parameters, by themselves: what its own worker calls them.
     """
-    exchange = setting.exchange
-    outputs = dict(zip(paths_of(setting.structure), exchange.outputs, strict=True))
+    exchange = context.exchange
+    outputs = dict(zip(paths_of(context.structure), exchange.outputs, strict=True))
     found = [Direction("forward", (None, None), ((), ()), outputs)]
-    if setting.leaves:
-        settings = setting, replace(setting, names=own)
+    if context.leaves:
+        settings = context, replace(context, names=own)
         positions = {name: position for position, name in exchange.input_names.items()}
         leaves = tuple(
-            tuple(input_key(positions[name]) if name in positions else one.names[name] for name in setting.leaves)
+            tuple(input_key(positions[name]) if name in positions else one.names[name] for name in context.leaves)
             for one in settings
         )
         found.append(
@@ -106,18 +106,18 @@ def directions_of(setting: Setting, own: dict[str, str]) -> list[Direction]:
                 "forward_backward",
                 (backward_command(settings[0]), backward_command(settings[1])),
                 (leaves[0], leaves[1]),
-                {name: exchange.gradients[name] for name in setting.leaves},
+                {name: exchange.gradients[name] for name in context.leaves},
             )
         )
     return found
 
 
-def cotangents_of(contest: Contest, seed: int, direction: Direction) -> list[torch.Tensor]:
+def cotangents_of(target: TimingTarget, seed: int, direction: Direction) -> list[torch.Tensor]:
     """What a call differentiates with: standard normal values; none in a forward."""
     if direction.backward[0] is None:
         return []
-    generator = torch.Generator(contest.device).manual_seed(seed)
+    generator = torch.Generator(target.device).manual_seed(seed)
     return [
-        torch.randn(region.shape, generator=generator, device=contest.device).to(dtype_named(region.dtype))
-        for region in contest.setting.exchange.cotangents
+        torch.randn(region.shape, generator=generator, device=target.device).to(dtype_named(region.dtype))
+        for region in target.context.exchange.cotangents
     ]

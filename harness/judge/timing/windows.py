@@ -86,7 +86,7 @@ class Likeness:
 
 
 @dataclass(frozen=True)
-class Found:
+class WindowTimes:
     """The windows of one direction.
 
     Attributes:
@@ -136,7 +136,7 @@ class Loops:
         self._secret = secret
         self._choose = random.Random(derive_seed(secret, "choices"))
 
-    def run(self, least_rounds: int = LEAST_ROUNDS) -> Found:
+    def run(self, least_rounds: int = LEAST_ROUNDS) -> WindowTimes:
         """Run short and long windows of all sides in turn.
 
         Args:
@@ -174,7 +174,7 @@ class Loops:
             Windows(self._calls, tuple(times[self._calls, name]), tuple(times[2 * self._calls, name]))
             for name in ("candidate", "eager", "storing")
         )
-        return Found(candidate, eager, storing, *kept)
+        return WindowTimes(candidate, eager, storing, *kept)
 
     def drop(self) -> None:
         """Have both sides give the slots back; where a side failed it is ended or released as it is."""

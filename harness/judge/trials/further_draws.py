@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
+from harness.judge.case_context import CaseContext
 from harness.judge.compare.comparison import TrialResult, badness
 from harness.judge.compare.explanation import explained
 from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw, draw_inputs
@@ -21,7 +22,7 @@ from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reduced_precision import cut, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference
-from harness.judge.trials.trial import Setting, run_trial, settle
+from harness.judge.trials.trial import run_trial, settle
 from harness.project.problems import Problem, ProblemModule
 from harness.records.record import REPORT, Finding, FurtherDraw
 from harness.wire.cuda_memory import DeviceMemoryError
@@ -62,7 +63,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Source:
+class DrawSource:
     """Where the draws of a case come from.
 
     Attributes:
@@ -208,17 +209,17 @@ class Further:
 
 
 def further_trials(
-    setting: Setting,
+    context: CaseContext,
     worker: WorkerHandle,
     clock: Clock,
-    source: Source,
+    source: DrawSource,
     first_trial: int,
     progress: Callable[[str], None],
 ) -> Further:
     """One trial for each of the chosen draws; gradients under the normal cotangent alone.
 
     Args:
-        setting: The case's setting.
+        context: The case's context.
         worker: The candidate's, which has passed the ordinary trials.
         clock: The seconds that it may use for this.
         source: Where draws come from.
@@ -230,11 +231,11 @@ def further_trials(
     """
     ends: dict[str, str] = {}
     findings: list[Finding] = []
-    names = chosen(source.problem.draws, setting.secret, source.device.type == "cpu")
+    names = chosen(source.problem.draws, context.secret, source.device.type == "cpu")
     for number, name in enumerate(names, first_trial):
         progress(f"further draw {name}")
         try:
-            why, result = _trial(setting, worker, clock, source, name, number)
+            why, result = _trial(context, worker, clock, source, name, number)
         except (torch.OutOfMemoryError, DeviceMemoryError):
             why, result = "it does not fit the device's memory", None
         except ProblemError as error:
@@ -249,25 +250,25 @@ def further_trials(
 
 
 def _trial(
-    setting: Setting, worker: WorkerHandle, clock: Clock, source: Source, name: FurtherDraw, number: int
+    context: CaseContext, worker: WorkerHandle, clock: Clock, source: DrawSource, name: FurtherDraw, number: int
 ) -> tuple[str, TrialResult | None]:
     """A trial's result, or why there is none."""
-    seed = derive_seed(setting.secret, "further draw", name)
+    seed = derive_seed(context.secret, "further draw", name)
     drawn = source.draw(name, seed)
-    bits = mantissa_bits(setting.precision)
+    bits = mantissa_bits(context.precision)
     if bits is not None:  # else the licence to round operands hides whatever comes after the product
         drawn = cut(drawn, bits)
-    if setting.kinks is not None:
+    if context.kinks is not None:
         kinks = Kinks(
-            setting.reference, setting.precision, lambda other: source.inputs(name, other), setting.known.steps
+            context.reference, context.precision, lambda other: source.inputs(name, other), context.known.steps
         )
-        setting = replace(setting, kinks=kinks)
-    settled = settle(setting, drawn, number)
-    result = run_trial(setting, worker, clock, settled, number, "forward", normal_only=True)
+        context = replace(context, kinks=kinks)
+    settled = settle(context, drawn, number)
+    result = run_trial(context, worker, clock, settled, number, "forward", normal_only=True)
     # Gradients that are not finite can only fail: what has passed needs no further look.
     judged = settled if isinstance(settled, Draw) else settled.draw
     looks = bool(result.failed)
-    why = setting.known.reason((name, looks), judged, lambda: unfit(setting.reference, judged, seed, looks))
+    why = context.known.reason((name, looks), judged, lambda: unfit(context.reference, judged, seed, looks))
     return ("", result) if why is None else (why, None)
 
 
@@ -288,7 +289,7 @@ def _finding(name: FurtherDraw, result: TrialResult) -> Finding:
     )
 
 
-def declared_draws(source: Source, reference: Reference, seed: int) -> Iterator[tuple[bool, str]]:
+def declared_draws(source: DrawSource, reference: Reference, seed: int) -> Iterator[tuple[bool, str]]:
     """Check that the reference bears the draws that its problem declares.
 
     Yields:

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from harness.judge.case_context import CaseContext
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.draws import Draw
 from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
-from harness.judge.trials.trial import THREAD_ORDERS, Setting, results_of
+from harness.judge.trials.trial import THREAD_ORDERS, results_of
 from harness.system.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
 
@@ -21,11 +22,11 @@ MAX_WORDS = 500
 PIECE = 1 << 24
 
 
-def spread(setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw) -> dict[str, Any]:
+def spread(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw) -> dict[str, Any]:
     """How far results on the same inputs lie apart; what goes wrong here changes nothing else.
 
     Args:
-        setting: The case's setting.
+        context: The case's context.
         worker: The candidate's.
         clock: The seconds that it may use.
         draw: What it is given.
@@ -36,10 +37,10 @@ def spread(setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw) -> 
         maximum norm, ``max``, relative to its RMS. Or ``failure``, why that is not known.
     """
     try:
-        first = results_of(setting, worker, clock, draw, 0, THREAD_ORDERS[0])
+        first = results_of(context, worker, clock, draw, 0, THREAD_ORDERS[0])
         found: dict[str, dict[str, Any]] = {}
         for _ in range(RUNS - 1):
-            again = results_of(setting, worker, clock, draw, 0, THREAD_ORDERS[0])
+            again = results_of(context, worker, clock, draw, 0, THREAD_ORDERS[0])
             for name, tensor in first.items():
                 other = again.get(name)
                 if other is not None and same_bytes(tensor, other):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from harness.errors import ProblemError
+from harness.judge.case_context import CaseContext
 from harness.judge.compare.comparison import TrialResult, badness
 from harness.judge.compare.explanation import explained
 from harness.judge.exchange.exchange import Exchange
@@ -23,8 +24,8 @@ from harness.judge.process.faults import Faults
 from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reference import batch_of
-from harness.judge.trials.further_draws import ROBUSTNESS, Source
-from harness.judge.trials.trial import Setting, forward_seed, received_outputs, run_trial, settle
+from harness.judge.trials.further_draws import ROBUSTNESS, DrawSource
+from harness.judge.trials.trial import forward_seed, received_outputs, run_trial, settle
 from harness.records.record import REPORT, Finding, Status
 from harness.system.text import one_line, shortened
 from harness.wire.arena import region_bytes
@@ -49,17 +50,17 @@ class _Calls:
     """What the checks of a case have in common.
 
     Attributes:
-        setting: The case's setting, with faults of its own.
+        context: The case's context, with faults of its own.
         worker: The candidate's.
         clock: The seconds that the candidate may use.
         source: Where draws come from.
         settled: The first trial's draw.
     """
 
-    setting: Setting
+    context: CaseContext
     worker: WorkerHandle
     clock: Clock
-    source: Source
+    source: DrawSource
     settled: Draw | Settled
 
     @property
@@ -84,28 +85,33 @@ class Robustness:
 
 
 def robustness_checks(
-    setting: Setting, worker: WorkerHandle, clock: Clock, source: Source, seed: int, progress: Callable[[str], None]
+    context: CaseContext,
+    worker: WorkerHandle,
+    clock: Clock,
+    source: DrawSource,
+    seed: int,
+    progress: Callable[[str], None],
 ) -> Robustness:
     """Call a candidate that passed in ways beyond the problem's own inputs, outputs alone.
 
     Args:
-        setting: The case's setting, for draws that the candidates of a batch share.
+        context: The case's context, for draws that the candidates of a batch share.
         worker: The candidate's.
         clock: The seconds that it may use for this.
         source: Where draws come from.
         seed: Seed of the first trial's draw.
         progress: Called with a word for what happens now.
     """
-    setting = replace(setting, faults=Faults(setting.faults.is_checked))
+    context = replace(context, faults=Faults(context.faults.is_checked))
     ends: dict[str, str] = {}
     findings: list[Finding] = []
     is_upset = False
     try:
         first = draw(source.problem, source.module, source.args, seed, source.device)
-        calls = _Calls(setting, worker, clock, source, settle(setting, first, 0))
+        calls = _Calls(context, worker, clock, source, settle(context, first, 0))
     except (torch.OutOfMemoryError, DeviceMemoryError):
         return Robustness({})
-    for name in _chosen(calls.draw, setting.secret, source.device.type == "cpu"):
+    for name in _chosen(calls.draw, context.secret, source.device.type == "cpu"):
         check, words, remedy = _CHECKS[name]
         progress(f"called with {words}")
         try:
@@ -146,7 +152,7 @@ def _chosen(drawn: Draw, secret: str, on_emulator: bool) -> Sequence[str]:
 
 def _signs(calls: _Calls) -> str:
     """Inputs that the problem draws with one sign get both."""
-    inputs, seed = [], derive_seed(calls.setting.secret, "signs")
+    inputs, seed = [], derive_seed(calls.context.secret, "signs")
     for position, value in enumerate(calls.draw.inputs):
         is_one_sided = (
             isinstance(value, torch.Tensor)
@@ -158,10 +164,10 @@ def _signs(calls: _Calls) -> str:
     if all(one is other for one, other in zip(inputs, calls.draw.inputs, strict=True)):
         raise LeftOut("the problem draws no input of one sign")
     drawn = replace(calls.draw, inputs=inputs)
-    outputs = calls.setting.reference.run(drawn, 0, None, None, differentiate=False).outputs
+    outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False).outputs
     if not all(bool(output.isfinite().all()) for output in outputs):
         raise LeftOut("the reference's output is not finite then")
-    return _told(_judged(calls, calls.setting, drawn, "signs"))
+    return _told(_judged(calls, calls.context, drawn, "signs"))
 
 
 def _with_both_signs(value: torch.Tensor, seed: int) -> torch.Tensor:
@@ -171,7 +177,7 @@ def _with_both_signs(value: torch.Tensor, seed: int) -> torch.Tensor:
 
 def _batch(calls: _Calls) -> str:
     """Half of the batch."""
-    drawn, exchange = calls.draw, calls.setting.exchange
+    drawn, exchange = calls.draw, calls.context.exchange
     batch = batch_of(drawn)
     if batch is None:
         raise LeftOut("no input has a batch to cut")
@@ -181,7 +187,7 @@ def _batch(calls: _Calls) -> str:
         for value in drawn.inputs
     ]
     smaller = replace(drawn, inputs=inputs)
-    outputs = calls.setting.reference.run(smaller, 0, None, None, differentiate=False).outputs
+    outputs = calls.context.reference.run(smaller, 0, None, None, differentiate=False).outputs
     regions = [
         replace(region, shape=tuple(output.shape)) for region, output in zip(exchange.outputs, outputs, strict=True)
     ]
@@ -194,23 +200,23 @@ def _batch(calls: _Calls) -> str:
         for place, value in zip(exchange.inputs, inputs, strict=True)
     ]
     placed = _placed(exchange, values, regions)
-    return _told(_judged(calls, replace(calls.setting, exchange=placed), smaller, "batch"))
+    return _told(_judged(calls, replace(calls.context, exchange=placed), smaller, "batch"))
 
 
 def _layout(calls: _Calls) -> str:
     """Inputs whose dimensions lie in memory in reverse order."""
-    exchange = calls.setting.exchange
+    exchange = calls.context.exchange
     values = [_reversed(place) for place in exchange.inputs]
     if all(value.region is None or sum(extent > 1 for extent in value.region.shape) < 2 for value in values):
         raise LeftOut("no input has two dimensions")
     placed = _placed(exchange, values, exchange.outputs)
-    return _told(_judged(calls, replace(calls.setting, exchange=placed), calls.settled, None))
+    return _told(_judged(calls, replace(calls.context, exchange=placed), calls.settled, None))
 
 
 def _not_finite(calls: _Calls) -> str:
     """A NaN and an infinity in each floating input: what is NaN in eager's output must not come back finite."""
-    setting, inputs = calls.setting, []
-    choose = random.Random(derive_seed(setting.secret, "not finite"))
+    context, inputs = calls.context, []
+    choose = random.Random(derive_seed(context.secret, "not finite"))
     for value in calls.draw.inputs:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
             value = value.clone(memory_format=torch.contiguous_format)
@@ -220,9 +226,9 @@ def _not_finite(calls: _Calls) -> str:
     drawn = replace(calls.draw, inputs=inputs)
     if not drawn.differentiable_inputs():
         raise LeftOut("no input is a floating tensor")
-    expected = setting.reference.run(drawn, forward_seed(setting, 0), None, None, differentiate=False).outputs
-    received = received_outputs(setting, calls.worker, calls.clock, drawn)
-    for path, mine, theirs in zip(paths_of(setting.structure), received, expected, strict=True):
+    expected = context.reference.run(drawn, forward_seed(context, 0), None, None, differentiate=False).outputs
+    received = received_outputs(context, calls.worker, calls.clock, drawn)
+    for path, mine, theirs in zip(paths_of(context.structure), received, expected, strict=True):
         if theirs.is_floating_point():
             finite = int((~theirs.isfinite() & mine.isfinite()).sum())
             if finite:
@@ -231,11 +237,11 @@ def _not_finite(calls: _Calls) -> str:
     return ""
 
 
-def _judged(calls: _Calls, setting: Setting, drawn: Draw | Settled, name: str | None) -> TrialResult:
+def _judged(calls: _Calls, context: CaseContext, drawn: Draw | Settled, name: str | None) -> TrialResult:
     """One forward without gradients; a name tells its draw from the first trial's, whose gauges are known."""
     number = 0 if name is None else -1 - [*_CHECKS].index(name)
     usage = Usage(without_gradients=True)
-    return run_trial(setting, calls.worker, calls.clock, drawn, number, "forward", normal_only=True, usage=usage)
+    return run_trial(context, calls.worker, calls.clock, drawn, number, "forward", normal_only=True, usage=usage)
 
 
 def _told(result: TrialResult) -> str:

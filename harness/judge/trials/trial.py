@@ -9,31 +9,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
-from harness.judge.compare.comparison import Answer, Comparison, TrialResult
+from harness.judge.case_context import ORDINARY, CaseContext, backward_command, forward_command
+from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
 from harness.judge.exchange.digests import Digests
-from harness.judge.exchange.exchange import Exchange, same_bytes
+from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
 from harness.judge.inputs.situations import CONSTANT, Usage
-from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, Faults, stop_for
+from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
 from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
-from harness.judge.reference.kinks import Kinks, Settled
-from harness.judge.reference.reference import Reference
-from harness.judge.reference.reference_cache import Known
-from harness.records.record import PrecisionClass, Status
+from harness.judge.reference.kinks import Settled
+from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.arena import region_bytes
 from harness.wire.messages import (
-    Backward,
-    Forward,
     Gradients,
     Outputs,
-    Part,
     Region,
     input_key,
 )
@@ -41,69 +37,32 @@ from harness.wire.structure import ROOT, difference, paths_of
 
 #: What is wrong with a gradient's form.
 MAX_FAULT_CHARACTERS = 1000
-#: A trial that calls the candidate once, and wants all gradients.
-ORDINARY = Usage()
 THREAD_ORDERS = ("forward", "reverse", "random")
 #: Names of digests: of all that a trial gives, and of a gradient, before the leaf's name.
 GIVEN, GRADIENT = "given", "gradient of "
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What stays the same over the trials of a case.
-
-    Attributes:
-        exchange: The arena.
-        reference: Evaluates the reference.
-        names: The reference's parameter and buffer names to the candidate's.
-        leaves: The leaves that the reference differentiates; empty where it differentiates nothing.
-        structure: What the reference's outputs come in.
-        precision: The class under which errors are judged.
-        secret: What seeds derive from.
-        kinks: Settles draws; None where the reference has no kinks.
-        buffers: The reference's buffers that are looked at after a forward.
-        known: What is known of the reference.
-        is_relaxed: Whether budgets are those of ``--precision relaxed``.
-        faults: What the emulator reports, and what comes of it.
-        gauges_at_need: Whether eager's errors are measured only where the least budgets do not do (``Comparison``).
-    """
-
-    exchange: Exchange
-    reference: Reference
-    names: Mapping[str, str]
-    leaves: tuple[str, ...]
-    structure: tuple[Part, ...]
-    precision: PrecisionClass
-    secret: str
-    kinks: Kinks | None = None
-    buffers: tuple[str, ...] = ()
-    known: Known = field(default_factory=Known)
-    is_relaxed: bool = False
-    faults: Faults = field(default_factory=Faults)
-    gauges_at_need: bool = False
-
-
-def received_outputs(setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw) -> list[torch.Tensor]:
+def received_outputs(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw) -> list[torch.Tensor]:
     """What a forward without gradients returns: private copies of its outputs.
 
     Raises:
         CandidateStopped: The candidate did not get as far, or its outputs have another form than the reference's.
     """
-    setting = replace(setting, leaves=())
-    return _forward(setting, worker, clock, draw, forward_seed(setting, 0), THREAD_ORDERS[0])[0]
+    context = replace(context, leaves=())
+    return _forward(context, worker, clock, draw, forward_seed(context, 0), THREAD_ORDERS[0])[0]
 
 
-def settle(setting: Setting, draw: Draw, trial: int) -> Draw | Settled:
+def settle(context: CaseContext, draw: Draw, trial: int) -> Draw | Settled:
     """A trial's draw, kept from kinks where the reference has them.
 
     Raises:
         ProblemError: The reference does not run.
     """
-    return draw if setting.kinks is None else setting.kinks.settle(draw, forward_seed(setting, trial))
+    return draw if context.kinks is None else context.kinks.settle(draw, forward_seed(context, trial))
 
 
 def run_trial(
-    setting: Setting,
+    context: CaseContext,
     worker: WorkerHandle,
     clock: Clock,
     drawn: Draw | Settled,
@@ -115,7 +74,7 @@ def run_trial(
     """Run one trial on what ``settle`` gave.
 
     Args:
-        setting: The case's setting.
+        context: The case's context.
         worker: The candidate's.
         clock: The seconds that it may still use.
         drawn: What it is given.
@@ -128,48 +87,48 @@ def run_trial(
         CandidateStopped: The candidate did not get as far as values to compare.
         ProblemError: The reference does not run.
     """
-    seed = forward_seed(setting, trial)
+    seed = forward_seed(context, trial)
     settled = drawn if isinstance(drawn, Settled) else None
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
-    leaves = () if usage.without_gradients else tuple(name for name in setting.leaves if name not in usage.frozen)
-    setting = replace(setting, leaves=leaves)
-    if usage.aside and not _has_room_aside(setting, draw):
+    leaves = () if usage.without_gradients else tuple(name for name in context.leaves if name not in usage.frozen)
+    context = replace(context, leaves=leaves)
+    if usage.aside and not _has_room_aside(context, draw):
         usage = replace(usage, aside="")
     try:
-        received, buffers = _forward(setting, worker, clock, draw, seed, thread_order, usage)
+        received, buffers = _forward(context, worker, clock, draw, seed, thread_order, usage)
     except CandidateStopped as stop:
         if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
-            setting.reference.check_forms(draw, seed, [region.shape for region in setting.exchange.outputs])
+            context.reference.check_forms(draw, seed, [region.shape for region in context.exchange.outputs])
         raise
     digests = Digests()
     if not normal_only:
         for tensor in _given(draw):
             digests.add(GIVEN, tensor)
-        digests.add_all(_named(setting, received, buffers))
+        digests.add_all(_named(context, received, buffers))
     comparison = Comparison(
-        setting.reference,
+        context.reference,
         draw,
         seed,
-        setting.leaves,
-        setting.precision,
+        context.leaves,
+        context.precision,
         trial,
         settled,
-        setting.is_relaxed,
-        setting.known.gauges(("trial", trial), draw),
-        setting.gauges_at_need,
+        context.is_relaxed,
+        context.known.gauges(("trial", trial), draw),
+        context.gauges_at_need,
     )
     outputs: list[torch.Tensor] | None = received
-    answers: list[Answer] = []
-    if setting.leaves:
+    answers: list[ReceivedGradients] = []
+    if context.leaves:
         # "The output itself" is what the candidate returned: expected values stay with the judge.
-        seeded = cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent"))
+        seeded = cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent"))
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):  # the normal one is the first
             is_constant = name == CONSTANT
-            gradients = _backward(setting, worker, clock, draw, cotangent, usage.scale if is_constant else None)
+            gradients = _backward(context, worker, clock, draw, cotangent, usage.scale if is_constant else None)
             digests.add_all({} if normal_only else gradients, GRADIENT)
-            answers.append(Answer(name, cotangent, gradients))
+            answers.append(ReceivedGradients(name, cotangent, gradients))
             # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
-            if not setting.reference.has_room_beside(answers[-1].bytes):
+            if not context.reference.has_room_beside(answers[-1].bytes):
                 comparison.add(outputs, answers, buffers)
                 outputs, answers = None, []
     if outputs is not None or answers:
@@ -181,27 +140,27 @@ def run_trial(
 
 
 def results_of(
-    setting: Setting, worker: WorkerHandle, clock: Clock, draw: Draw, trial: int, thread_order: str
+    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, trial: int, thread_order: str
 ) -> dict[str, torch.Tensor]:
     """What a forward, and a backward under the normal cotangent, return: private copies under their digests' names.
 
     Raises:
         CandidateStopped: The candidate did not get as far.
     """
-    seed = forward_seed(setting, trial)
-    received, buffers = _forward(setting, worker, clock, draw, seed, thread_order)
-    results = _named(setting, received, buffers)
-    if setting.leaves:
-        _, cotangent = next(cotangents(received, derive_seed(setting.secret, "trial", trial, "cotangent")))
-        gradients = _backward(setting, worker, clock, draw, cotangent)
+    seed = forward_seed(context, trial)
+    received, buffers = _forward(context, worker, clock, draw, seed, thread_order)
+    results = _named(context, received, buffers)
+    if context.leaves:
+        _, cotangent = next(cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent")))
+        gradients = _backward(context, worker, clock, draw, cotangent)
         results |= {GRADIENT + name: one for name, one in gradients.items() if isinstance(one, torch.Tensor)}
     return results
 
 
 def _named(
-    setting: Setting, received: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor]
+    context: CaseContext, received: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    named = dict(zip(paths_of(setting.structure), received, strict=True))
+    named = dict(zip(paths_of(context.structure), received, strict=True))
     return named | {PREFIX + name: buffer for name, buffer in buffers.items()}
 
 
@@ -211,13 +170,13 @@ def _given(draw: Draw) -> list[torch.Tensor]:
     return [value for value in (*draw.inputs, *state) if isinstance(value, torch.Tensor)]
 
 
-def forward_seed(setting: Setting, trial: int) -> int:
+def forward_seed(context: CaseContext, trial: int) -> int:
     """Seed of whatever a trial's forward draws."""
-    return derive_seed(setting.secret, "trial", trial, "forward")
+    return derive_seed(context.secret, "trial", trial, "forward")
 
 
 def _forward(
-    setting: Setting,
+    context: CaseContext,
     worker: WorkerHandle,
     clock: Clock,
     draw: Draw,
@@ -226,78 +185,43 @@ def _forward(
     usage: Usage = ORDINARY,
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Have the candidate run forward; private copies of its outputs, and of the buffers that are to be compared."""
-    exchange = setting.exchange
-    command = forward_command(setting, draw, seed, thread_order, bool(setting.leaves), usage)
+    exchange = context.exchange
+    command = forward_command(context, draw, seed, thread_order, bool(context.leaves), usage)
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
-        raise stop_for(reply, setting.faults)
-    setting.faults.take(reply.reports)
+        raise stop_for(reply, context.faults)
+    context.faults.take(reply.reports)
     exchange.check_untouched(draw.inputs)
-    _check_form(exchange.outputs, reply, setting)
-    return [exchange.take(region) for region in exchange.outputs], _buffers(setting, reply, draw)
+    _check_form(exchange.outputs, reply, context)
+    return [exchange.take(region) for region in exchange.outputs], _buffers(context, reply, draw)
 
 
-def backward_command(setting: Setting, expanded: bool = False) -> Backward:
-    """The command that differentiates with what lies in the cotangents' regions (see ``Backward``)."""
-    exchange = setting.exchange
-    positions = {name: position for position, name in exchange.input_names.items()}
-    regions = {name: exchange.gradients[name] for name in setting.leaves}
-    return Backward(
-        exchange.cotangents,
-        tuple((positions[name], region) for name, region in regions.items() if name in positions),
-        tuple((setting.names[name], region) for name, region in regions.items() if name not in positions),
-        expanded,
-    )
-
-
-def _has_room_aside(setting: Setting, draw: Draw) -> bool:
+def _has_room_aside(context: CaseContext, draw: Draw) -> bool:
     """Whether a second call may run before a result is read.
 
     Not where it would change buffers that are compared, nor where there is no room for a second instance and its
     result.
     """
-    if setting.reference.changes:
+    if context.reference.changes:
         return False
     given = (*draw.inputs, *draw.model.parameters())
     inputs = sum(value.nbytes for value in given if isinstance(value, torch.Tensor))
-    outputs = sum(region_bytes(region.shape, region.dtype) for region in setting.exchange.outputs)
-    return setting.reference.has_room_beside(2 * (inputs + outputs))
+    outputs = sum(region_bytes(region.shape, region.dtype) for region in context.exchange.outputs)
+    return context.reference.has_room_beside(2 * (inputs + outputs))
 
 
-def forward_command(
-    setting: Setting, draw: Draw, seed: int, thread_order: str, differentiate: bool, usage: Usage = ORDINARY
-) -> Forward:
-    """Write a draw's inputs and state into the arena; the command that runs forward on them."""
-    exchange = setting.exchange
-    inputs = exchange.write_inputs(draw.inputs)
-    ours = {**dict(draw.model.named_parameters()), **dict(draw.model.named_buffers())}
-    state = []
-    for name, theirs in setting.names.items():
-        exchange.write(exchange.state[name], ours[name])
-        state.append((theirs, exchange.state[name]))
-    buffers = tuple((setting.names[name], exchange.buffers[name]) for name in setting.buffers)
-    exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
-    exchange.settle()
-    positions = {name: position for position, name in exchange.input_names.items()}
-    frozen = tuple(input_key(positions[name]) if name in positions else setting.names[name] for name in usage.frozen)
-    return Forward(
-        inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed, frozen,
-        usage.aside, usage.calls, usage.aside_calls,
-    )  # fmt: skip
-
-
-def _buffers(setting: Setting, reply: Outputs, draw: Draw) -> dict[str, torch.Tensor]:
+def _buffers(context: CaseContext, reply: Outputs, draw: Draw) -> dict[str, torch.Tensor]:
     """Private copies of the buffers that the reference changes, by its names.
 
     Raises:
         CandidateStopped: One cannot be compared, or one that the reference leaves alone was changed.
     """
     found = {}
-    for name in setting.buffers:
-        if fault := reply.buffer_faults.get(setting.names[name]):
+    for name in context.buffers:
+        if fault := reply.buffer_faults.get(context.names[name]):
             raise CandidateStopped(Status.WRONG_OUTPUT, f"buffer {name}: {shortened(fault, MAX_MESSAGE_CHARACTERS)}")
-        buffer = setting.exchange.take(setting.exchange.buffers[name])
-        if name in setting.reference.changes:
+        buffer = context.exchange.take(context.exchange.buffers[name])
+        if name in context.reference.changes:
             found[name] = buffer
         elif not same_bytes(buffer, draw.model.get_buffer(name)):
             message = f"forward changes the buffer {name}, which the reference's leaves alone"
@@ -305,13 +229,13 @@ def _buffers(setting: Setting, reply: Outputs, draw: Draw) -> dict[str, torch.Te
     return found
 
 
-def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) -> None:
+def _check_form(expected: Sequence[Region], reply: Outputs, context: CaseContext) -> None:
     """Structure, shape, dtype and device of what the candidate returned."""
-    if words := difference(setting.structure, reply.structure):
+    if words := difference(context.structure, reply.structure):
         raise CandidateStopped(Status.WRONG_OUTPUT, words)
     if len(reply.tensors) != len(expected):
         raise CandidateStopped(Status.CHEATED, "the worker described tensors that it did not name", rule=PROTOCOL)
-    for path, tensor, region in zip(paths_of(setting.structure), reply.tensors, expected, strict=True):
+    for path, tensor, region in zip(paths_of(context.structure), reply.tensors, expected, strict=True):
         name = "the output" if path == ROOT else path
         if tensor.shape != region.shape:
             message = f"{name} has shape {list(tensor.shape)}, expected {list(region.shape)}"
@@ -322,7 +246,7 @@ def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) ->
         else:
             continue
         raise CandidateStopped(Status.WRONG_OUTPUT, message)
-    if setting.leaves and not any(tensor.differentiable for tensor in reply.tensors):
+    if context.leaves and not any(tensor.differentiable for tensor in reply.tensors):
         raise CandidateStopped(
             Status.NO_GRADIENT,
             "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a backward, "
@@ -331,7 +255,7 @@ def _check_form(expected: Sequence[Region], reply: Outputs, setting: Setting) ->
 
 
 def _backward(
-    setting: Setting,
+    context: CaseContext,
     worker: WorkerHandle,
     clock: Clock,
     draw: Draw,
@@ -341,7 +265,7 @@ def _backward(
     """Have the candidate run backward; private copies of its gradients, or a word for what is wrong with one.
 
     Args:
-        setting: The case's setting.
+        context: The case's context.
         worker: The candidate's.
         clock: The seconds that it may use.
         draw: The trial's draw.
@@ -349,26 +273,26 @@ def _backward(
         constant: Where all elements of a cotangent are the same, a power of two that the candidate gets it multiplied
             by. It gets one element, expanded, and its gradients are divided by the factor again.
     """
-    exchange = setting.exchange
+    exchange = context.exchange
     for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
         if constant is None:
             exchange.write(region, tensor)
         else:
             exchange.write_first(region, tensor, constant)
-    wanted = {name: exchange.gradients[name] for name in setting.leaves}
+    wanted = {name: exchange.gradients[name] for name in context.leaves}
     exchange.poison(list(wanted.values()))
     exchange.settle()
-    reply = worker.request(backward_command(setting, constant is not None), clock, "running backward")
+    reply = worker.request(backward_command(context, constant is not None), clock, "running backward")
     if not isinstance(reply, Gradients):
-        raise stop_for(reply, setting.faults)
-    setting.faults.take(reply.reports)
+        raise stop_for(reply, context.faults)
+    context.faults.take(reply.reports)
     exchange.check_untouched(draw.inputs)
     for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
         if not exchange.holds(region, tensor, constant):
             message = "backward changes grad_output in place, which autograd gives to other branches as well: copy it"
             raise CandidateStopped(Status.WRONG_GRADIENT, message)
     positions = {name: position for position, name in exchange.input_names.items()}
-    keys = {name: input_key(positions[name]) if name in positions else setting.names[name] for name in wanted}
+    keys = {name: input_key(positions[name]) if name in positions else context.names[name] for name in wanted}
     missing = [name for name, key in keys.items() if key in reply.missing]
     if len(missing) == len(wanted):
         raise CandidateStopped(Status.NO_GRADIENT, "backward reaches no input and no parameter")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from harness.judge.case_context import CaseContext
 from harness.judge.compare.comparison import TrialResult
 from harness.judge.compare.explanation import explained, summed_kinks, worst_reports
 from harness.judge.evidence.tracing import launches_own_kernels
@@ -20,8 +21,8 @@ from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference.reference import input_names
-from harness.judge.trials.further_draws import Source
-from harness.judge.trials.trial import THREAD_ORDERS, Setting, run_trial, settle
+from harness.judge.trials.further_draws import DrawSource
+from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
@@ -45,7 +46,7 @@ class Plan:
     """What the trials of a case are run with.
 
     Attributes:
-        setting: The case's setting, for the draws that all candidates of a batch are given.
+        context: The case's context, for the draws that all candidates of a batch are given.
         own: The same for the draws that this candidate alone is given.
         source: Where draws come from.
         first: The first trial's draw.
@@ -53,9 +54,9 @@ class Plan:
         own_seed: A seed for the candidate's own draw without gradients.
     """
 
-    setting: Setting
-    own: Setting
-    source: Source
+    context: CaseContext
+    own: CaseContext
+    source: DrawSource
     first: Draw
     seeds: Sequence[int]
     own_seed: int
@@ -69,17 +70,17 @@ class Plan:
         if not all(tensor.is_parameter for tensor in drawn.state):
             others = derive_seed(str(seed), "training")
             warm(drawn, draw_inputs(source.problem, source.module, others, source.device), others)
-        bits = mantissa_bits(self.setting.precision)
+        bits = mantissa_bits(self.context.precision)
         return cut(drawn, bits) if bits is not None and trial in CUT_TRIALS else drawn
 
     def usage(self, trial: int) -> Usage:
         """How an ordinary trial calls the candidate."""
-        setting, names = self.setting, set(input_names(self.first).values())
-        inputs = [name for name in setting.leaves if name in names]
-        parameters = [name for name in setting.leaves if name not in names]
-        dtypes = [dtype_named(region.dtype) for region in setting.exchange.cotangents]
-        sizes = setting.known.sizes(("trial", 0), CONSTANT)
-        usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), setting.secret)
+        context, names = self.context, set(input_names(self.first).values())
+        inputs = [name for name in context.leaves if name in names]
+        parameters = [name for name in context.leaves if name not in names]
+        dtypes = [dtype_named(region.dtype) for region in context.exchange.cotangents]
+        sizes = context.known.sizes(("trial", 0), CONSTANT)
+        usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), context.secret)
         return replace(usage, aside_calls=ASIDE_CALLS) if usage.aside and self.is_small else usage
 
     @property
@@ -87,7 +88,7 @@ class Plan:
         """Whether tensors have so few elements that calls cost next to nothing."""
         tensors = [value for value in self.first.inputs if isinstance(value, torch.Tensor)]
         elements = sum(one.numel() for one in (*tensors, *self.first.model.parameters()))
-        return elements + sum(math.prod(region.shape) for region in self.setting.exchange.outputs) <= FEW_ELEMENTS
+        return elements + sum(math.prod(region.shape) for region in self.context.exchange.outputs) <= FEW_ELEMENTS
 
 
 def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callable[[str], None]) -> list[TrialResult]:
@@ -113,8 +114,8 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
     last, started = len(plan.seeds) - 1, time.monotonic()
     for trial in range(last):
         progress(f"trial {trial + 1}/{last + 1}")
-        drawn = settle(plan.setting, plan.draw(trial), trial)
-        repeated = _Repeated(plan.setting, worker, clock, drawn, trial, progress, plan.usage(trial))
+        drawn = settle(plan.context, plan.draw(trial), trial)
+        repeated = _Repeated(plan.context, worker, clock, drawn, trial, progress, plan.usage(trial))
         results.append(repeated.judged())
         if results[-1].failed:
             return results
@@ -143,7 +144,7 @@ def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> 
         trials: How many trials it has run.
         elapsed_s: How long they took.
     """
-    if INPUT_MUTATION in plan.setting.exchange.integrity.changed:
+    if INPUT_MUTATION in plan.context.exchange.integrity.changed:
         return 1  # a call may find other inputs than the one before it
     if plan.is_small:
         return MOST_CALLS
@@ -155,7 +156,7 @@ class _Repeated:
     """A trial that can be run again on the same draw.
 
     Args:
-        setting: The trial's setting.
+        context: The trial's setting.
         worker: The candidate's.
         clock: The seconds that it may use.
         settled: The trial's draw.
@@ -166,7 +167,7 @@ class _Repeated:
 
     def __init__(
         self,
-        setting: Setting,
+        context: CaseContext,
         worker: WorkerHandle,
         clock: Clock,
         settled: Draw | Settled,
@@ -174,7 +175,7 @@ class _Repeated:
         progress: Callable[[str], None],
         usage: Usage,
     ):
-        self._setting = setting
+        self._context = context
         self._worker = worker
         self._clock = clock
         self._settled = settled
@@ -195,16 +196,16 @@ class _Repeated:
             stop.message = "\n".join((stop.message, *(f"note: {words}" for words in self._usage.notes)))
             raise
         if result.failed:
-            if self._setting.faults.is_checked:
+            if self._context.faults.is_checked:
                 self.confirm_suspicions(result)
-            elif self._setting.exchange.arena.device.type == "cpu":
+            elif self._context.exchange.arena.device.type == "cpu":
                 result.is_unsteady = self.is_unsteady()
         return result
 
     def run(self, order: str | None = None) -> TrialResult:
         """Run it, in its own order of threads or another."""
         return run_trial(
-            self._setting,
+            self._context,
             self._worker,
             self._clock,
             self._settled,
@@ -220,8 +221,8 @@ class _Repeated:
         Raises:
             CandidateStopped: The run ended otherwise.
         """
-        if self._setting.faults.suspicions and _errors(self.run()) != _errors(wrong):
-            self._setting.faults.confirm()
+        if self._context.faults.suspicions and _errors(self.run()) != _errors(wrong):
+            self._context.faults.confirm()
 
     def is_unsteady(self) -> bool:
         """Whether it passes when it runs again, and not because threads run in another order.
@@ -233,7 +234,7 @@ class _Repeated:
             right = next((order for order in THREAD_ORDERS if order != self._order and self._passes(order)), None)
             if right is None:
                 return False
-            if self._passes(self._order) or not launches_own_kernels(self._setting, self._worker, self._clock):
+            if self._passes(self._order) or not launches_own_kernels(self._context, self._worker, self._clock):
                 return True
         except CandidateStopped as stop:
             if stop.status is Status.TIMEOUT:

@@ -11,7 +11,7 @@ STRUCTURE = "structure"
 
 
 @dataclass(frozen=True)
-class Check:
+class ProblemCheck:
     """One thing that was looked at.
 
     Attributes:
@@ -27,13 +27,13 @@ class Check:
     case: str | None = None
 
 
-class Found(NamedTuple):
-    """A check's outcome before it has its name; see ``Check``."""
+class CheckFinding(NamedTuple):
+    """A check's outcome before it has its name; see ``ProblemCheck``."""
 
     ok: bool | None
     words: str
 
 
-def bad_structure(error: ProblemError) -> Check:
+def bad_structure(error: ProblemError) -> ProblemCheck:
     """The check of a file that is no problem at all."""
-    return Check(STRUCTURE, False, str(error))
+    return ProblemCheck(STRUCTURE, False, str(error))

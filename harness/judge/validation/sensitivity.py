@@ -14,7 +14,7 @@ from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.reference.equivalence import deviation, magnitude, relative
 from harness.judge.reference.reference import batch_of, input_names
-from harness.judge.validation.checks import Found
+from harness.judge.validation.checks import CheckFinding
 from harness.judge.validation.wrong_answers import Trials, figures, output_words
 from harness.project.problems import Problem
 
@@ -24,7 +24,7 @@ BARELY = 1e-2
 SAMPLES = 8
 
 
-def variation(problem: Problem, trials: Trials) -> Iterator[Found]:
+def variation(problem: Problem, trials: Trials) -> Iterator[CheckFinding]:
     """Other draws must have the same form; over draws and over the batch, outputs must differ.
 
     Variation is the coefficient of variation, the spread taken over the RMS (so that a mean of zero does no harm); for
@@ -54,13 +54,13 @@ def variation(problem: Problem, trials: Trials) -> Iterator[Found]:
             if not value >= BARELY:
                 fine = False
                 words = f"{output_words(place, len(first))} barely varies over {kind}: coefficient of variation"
-                yield Found(None, f"{words} {value:.1e}; a wrong answer may come as close")
+                yield CheckFinding(None, f"{words} {value:.1e}; a wrong answer may come as close")
     if fine:
         told = ", ".join(f"{value:.1e} over {kind}" for kind, value in least.items())
-        yield Found(True, f"other draws give the same form, and other outputs; coefficient of variation {told}")
+        yield CheckFinding(True, f"other draws give the same form, and other outputs; coefficient of variation {told}")
 
 
-def influence(trials: Trials) -> Iterator[Found]:
+def influence(trials: Trials) -> Iterator[CheckFinding]:
     """Each parameter and each input is replaced by another draw's; some output must change beyond its budget."""
     draw = _few(trials, trials.draws[0])
     other = _few(trials, trials.draws[1])
@@ -71,7 +71,7 @@ def influence(trials: Trials) -> Iterator[Found]:
     fine = True
     for name, changed in _changed_draws(draw, other, model, others, generator):
         if changed is None:
-            found: Found | None = Found(None, f"{name} has one value only: its influence is unknown")
+            found: CheckFinding | None = CheckFinding(None, f"{name} has one value only: its influence is unknown")
         else:
             found = _found(trials, comparison, name, changed, changes)
         if found is not None:
@@ -80,21 +80,23 @@ def influence(trials: Trials) -> Iterator[Found]:
     if fine:
         least = min(changes, key=changes.__getitem__, default=None)
         told = f"; the least, {least}, by {changes[least]:.1e} (relative L2)" if least is not None else ""
-        yield Found(True, f"every parameter and input, drawn anew, changes an output beyond its budget{told}")
+        yield CheckFinding(True, f"every parameter and input, drawn anew, changes an output beyond its budget{told}")
 
 
-def _found(trials: Trials, comparison: Comparison, name: str, changed: Draw, changes: dict[str, float]) -> Found | None:
+def _found(
+    trials: Trials, comparison: Comparison, name: str, changed: Draw, changes: dict[str, float]
+) -> CheckFinding | None:
     """What to tell of a leaf; None for one that has influence, whose change is booked."""
     try:
         outputs = trials.outputs(changed)
     except ProblemError as error:
-        return Found(None, f"{name} alone cannot be drawn anew, its influence is unknown: {error}")
+        return CheckFinding(None, f"{name} alone cannot be drawn anew, its influence is unknown: {error}")
     reports = comparison.of_other_outputs(outputs)
     if any(not report.ok for report in reports):
         changes[name] = max(math.inf if report.l2_error is None else report.l2_error for report in reports)
         return None
     largest = max(reports, key=lambda report: report.share or 0.0)
-    return Found(None, f"{name}, drawn anew, changes no output beyond its budget: {figures(largest)}")
+    return CheckFinding(None, f"{name}, drawn anew, changes no output beyond its budget: {figures(largest)}")
 
 
 def _changed_draws(

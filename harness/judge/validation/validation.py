@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from harness.errors import HarnessError, ProblemError
-from harness.judge.exchange.exchange import Exchange, Form
+from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed, draw, draw_inputs, init_args
 from harness.judge.inputs.memory_fit import Size, free_memory, shortage, size_of, why_not
 from harness.judge.reference.equivalence import (
@@ -32,8 +32,8 @@ from harness.judge.reference.equivalence import (
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Graph, Reference, input_names
-from harness.judge.trials.further_draws import Source, declared_draws
-from harness.judge.validation.checks import STRUCTURE, Check, Found, bad_structure
+from harness.judge.trials.further_draws import DrawSource, declared_draws
+from harness.judge.validation.checks import STRUCTURE, CheckFinding, ProblemCheck, bad_structure
 from harness.judge.validation.sensitivity import influence, variation
 from harness.judge.validation.value_checks import all_empty, layouts_lost
 from harness.judge.validation.wrong_answers import Trials, answers, gradients, precision_class
@@ -52,7 +52,7 @@ _FITNESS = frozenset({"body", "model", "inputs", "seeds", "forward", "answers"})
 _ROUNDING = 1e-12
 
 
-def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> Iterator[Check]:
+def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> Iterator[ProblemCheck]:
     """Check a problem.
 
     Args:
@@ -68,14 +68,14 @@ def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> It
     """
     chosen = {name: problem.case(name) for name in cases} or problem.cases
     count = f"{len(problem.cases)} case{'s' if len(problem.cases) > 1 else ''}"
-    yield Check(STRUCTURE, True, f"Model, get_inputs, get_init_inputs; {count}; precision {problem.precision}")
+    yield ProblemCheck(STRUCTURE, True, f"Model, get_inputs, get_init_inputs; {count}; precision {problem.precision}")
     try:
         hidden = hidden_constants(problem)
     except ProblemError as error:
         yield bad_structure(error)
         return
     if hidden:
-        yield Check(
+        yield ProblemCheck(
             STRUCTURE,
             None,
             f"Model reads {', '.join(hidden)}, which cases replace; a solution does not learn of that: give it to the "
@@ -85,10 +85,10 @@ def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> It
     for name, constants in chosen.items():
         case = _Case(problem, name, constants, device, forced=bool(cases))
         for check in case.checks():
-            yield Check(check.name, check.ok, check.found, name)
+            yield ProblemCheck(check.name, check.ok, check.found, name)
         ran |= case.fits
     if not ran:
-        yield Check(
+        yield ProblemCheck(
             "cases",
             False,
             "no case fits this machine: add one with smaller constants to CASES, or force one with --case NAME",
@@ -152,9 +152,9 @@ class _Case:
         self._reference, self._without_graphs = (Reference(problem, graphs, memory, device) for graphs in (True, False))
         self._vacuous: set[str] = set()
 
-    def checks(self, wanted: Collection[str] | None = None) -> Iterator[Check]:
+    def checks(self, wanted: Collection[str] | None = None) -> Iterator[ProblemCheck]:
         """Run the checks until one finds that the case cannot go on; all of them, or some by name."""
-        steps: dict[str, Callable[[], Iterator[Found]]] = {
+        steps: dict[str, Callable[[], Iterator[CheckFinding]]] = {
             "body": self._body,
             "memory": self._memory,
             "model": self._model,
@@ -175,95 +175,97 @@ class _Case:
                 continue
             try:
                 for found in step():
-                    yield Check(name, found.ok, found.words)
+                    yield ProblemCheck(name, found.ok, found.words)
             except _Stop:
                 return
             except torch.OutOfMemoryError as error:
                 self.fits, self.has_failed = False, True
                 words = shortage(self._problem, self._name, self._constants, self._device, error)
-                yield Check(name, None, f"does not fit: {words}")
+                yield ProblemCheck(name, None, f"does not fit: {words}")
                 return
             except HarnessError as error:
                 self.has_failed = True
-                yield Check(name, False, str(error))
+                yield ProblemCheck(name, False, str(error))
                 return
             except (Exception, SystemExit, GeneratorExit) as error:  # the problem's code may raise anything
                 fault = fault_of(self._problem, error)
                 if fault is None:
                     raise
                 self.has_failed = True
-                yield Check(name, False, str(fault))
+                yield ProblemCheck(name, False, str(fault))
                 return
 
-    def _body(self) -> Iterator[Found]:
+    def _body(self) -> Iterator[CheckFinding]:
         self._module = problems.load(self._problem, self._constants)
         self._reference.same_generator = self._module.same_generator
         settings = ", ".join(f"{name}={value!r}" for name, value in self._constants.items())
-        yield Found(True, f"runs with {settings}" if settings else "runs as it is written")
+        yield CheckFinding(True, f"runs with {settings}" if settings else "runs as it is written")
 
-    def _memory(self) -> Iterator[Found]:
+    def _memory(self) -> Iterator[CheckFinding]:
         size = size_of(self._problem, self._constants)
         on_cpu, free = self._device.type == "cpu", free_memory(self._device)
         reason = why_not(size, free) if on_cpu and not self._forced else None
         if reason is not None:
             self.fits = False
-            yield Found(None, f"left out on the CPU: {reason}; force it with --case {self._name}")
+            yield CheckFinding(None, f"left out on the CPU: {reason}; force it with --case {self._name}")
             raise _Stop
         if size is None:
-            yield Found(None, "unknown: the reference does not run on torch's meta device, where nothing is allocated")
+            yield CheckFinding(
+                None, "unknown: the reference does not run on torch's meta device, where nothing is allocated"
+            )
         elif not on_cpu and size.device_bytes > free:
-            yield Found(None, f"{_size_words(size)}, of which {size_text(free)} are free: it may not fit")
+            yield CheckFinding(None, f"{_size_words(size)}, of which {size_text(free)} are free: it may not fit")
         else:
-            yield Found(True, _size_words(size))
+            yield CheckFinding(True, _size_words(size))
 
-    def _model(self) -> Iterator[Found]:
+    def _model(self) -> Iterator[CheckFinding]:
         self._args = init_args(self._problem, self._module, derive_seed(_SECRET, "init"))
         self._draws = [self._draw(0)]
         state = self._draws[0].state
         tensors = ", ".join(f"{tensor.name} {_form(tensor.shape, tensor.dtype)}" for tensor in state)
-        yield Found(True, f"constructs; {tensors or 'no parameters or buffers'}")
+        yield CheckFinding(True, f"constructs; {tensors or 'no parameters or buffers'}")
 
-    def _inputs(self) -> Iterator[Found]:
+    def _inputs(self) -> Iterator[CheckFinding]:
         inputs = self._draws[0].inputs
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         if not tensors:
-            yield Found(False, "get_inputs() gives no tensor: there is nothing that a kernel could be given")
+            yield CheckFinding(False, "get_inputs() gives no tensor: there is nothing that a kernel could be given")
             raise _Stop
-        yield Found(True, ", ".join(_value_words(value) for value in inputs))
+        yield CheckFinding(True, ", ".join(_value_words(value) for value in inputs))
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-            yield Found(None, "some inputs are NaN or infinite")
+            yield CheckFinding(None, "some inputs are NaN or infinite")
         for words in layouts_lost(inputs):
-            yield Found(None, words)
+            yield CheckFinding(None, words)
 
-    def _seeds(self) -> Iterator[Found]:
+    def _seeds(self) -> Iterator[CheckFinding]:
         again, other = self._draw(0), self._draw(1)
         first = self._draws[0]
         if not (_same_inputs(first, again) and _same_parameters(first, again)):
-            yield Found(
+            yield CheckFinding(
                 False,
                 "the same seed gives other inputs or parameters: draw with torch or random, not from the time, the "
                 "system or a generator of your own",
             )
         else:
-            yield Found(True, "the same seed gives the same draw")
+            yield CheckFinding(True, "the same seed gives the same draw")
         if _same_inputs(first, other):
-            yield Found(None, "inputs are the same for every seed: a candidate may know them by heart")
+            yield CheckFinding(None, "inputs are the same for every seed: a candidate may know them by heart")
         self._draws.append(other)
 
-    def _forward(self) -> Iterator[Found]:
+    def _forward(self) -> Iterator[CheckFinding]:
         watcher = Watcher()
         self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
         self._reference.check_randomness(self._draws[0], self._seed, self._graph)
         outputs = self._graph.outputs
         if any(output.is_complex() for output in outputs):
-            yield Found(False, "the reference returns complex numbers, which cannot be judged yet")
+            yield CheckFinding(False, "the reference returns complex numbers, which cannot be judged yet")
             raise _Stop
         self._check_crossing()
         forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
         kind = self._graph.structure[0].kind
-        yield Found(True, f"returns {'' if kind == TENSOR else f'a {kind}: '}{forms}")
+        yield CheckFinding(True, f"returns {'' if kind == TENSOR else f'a {kind}: '}{forms}")
         if words := all_empty(outputs):
-            yield Found(None, words)
+            yield CheckFinding(None, words)
         self._draws.append(self._draw(2))
         kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
         self._trials = Trials(
@@ -272,9 +274,9 @@ class _Case:
         for name, output in zip(self._names(), outputs, strict=True):
             broken = output.numel() - int(torch.isfinite(output).sum())
             if 0 < broken < output.numel():
-                yield Found(None, f"{name}: {broken} of {output.numel()} elements are NaN or infinite")
+                yield CheckFinding(None, f"{name}: {broken} of {output.numel()} elements are NaN or infinite")
 
-    def _repeat(self) -> Iterator[Found]:
+    def _repeat(self) -> Iterator[CheckFinding]:
         """Evaluate the same thing twice; what remains of rounding may differ, no more."""
         again = self._reference.eager(self._draws[0], self._seed)
         pairs = dict(zip(self._names(), zip(self._graph.outputs, again.outputs, strict=True), strict=True))
@@ -295,14 +297,14 @@ class _Case:
             fine = self._passes(errors)
             why = "the order of sums, which the budget allows" if fine else "the reference does not repeat itself"
             words = f"{name} differs from run to run by {errors.l2:.1e} (relative L2): {why}"
-            yield Found(None if fine else False, words)
+            yield CheckFinding(None if fine else False, words)
             forgets |= not fine
         if forgets:
             raise _Stop  # nothing can be judged by it
         if not differing:
-            yield Found(True, "a second run gives the same bits, outputs and gradients")
+            yield CheckFinding(True, "a second run gives the same bits, outputs and gradients")
 
-    def _exact(self) -> Iterator[Found]:
+    def _exact(self) -> Iterator[CheckFinding]:
         """Evaluate in float64, as it is judged; zero outputs and gradients prove nothing."""
         exact = self._reference.exact(self._draws[0], self._seed)
         scales: dict[str, list[Slices]] = {name: [] for name in self._names()}
@@ -328,35 +330,37 @@ class _Case:
         for name, sums in parameters.items():
             leaves[name] = {cotangent: [magnitude(total)] for cotangent, total in sums.items()}
         pieces = f" in {len(exact.pieces)} pieces" if len(exact.pieces) > 1 else ""
-        yield Found(True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}")
+        yield CheckFinding(
+            True, f"runs in float64{pieces}, forward and backward" if leaves else f"runs in float64{pieces}"
+        )
         whole = {name: joined(parts) for name, parts in scales.items() if self._is_floating(name)}
         nothing = [name for name, sums in whole.items() if sums.elements and sums.rms == 0]
         for name in nothing:
-            yield Found(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
+            yield CheckFinding(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
         yield from self._gradient_words(leaves, unused)
         if nothing:
             raise _Stop
 
-    def _answers(self) -> Iterator[Found]:
+    def _answers(self) -> Iterator[CheckFinding]:
         del self._graph  # what follows needs the room
         yield from answers(self._trials)
 
-    def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[Found]:
+    def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[CheckFinding]:
         if not leaves:
-            yield Found(None, "no output has a gradient: outputs alone are judged")
+            yield CheckFinding(None, "no output has a gradient: outputs alone are judged")
             return
         largest = {name: max(joined(parts).rms for parts in found.values()) for name, found in leaves.items()}
         bound = _ROUNDING * max(largest.values())
         for name, rms in largest.items():
             if not rms > bound:
                 self._vacuous.add(name)
-                yield Found(None, f"the gradient of {name} is zero for every cotangent: it says nothing")
+                yield CheckFinding(None, f"the gradient of {name} is zero for every cotangent: it says nothing")
         for name in sorted(unused - set(leaves)):
-            yield Found(None, f"{name} has no gradient")
+            yield CheckFinding(None, f"{name} has no gradient")
 
-    def _further_draws(self) -> Iterator[Found]:
-        source = Source(self._problem, self._module, self._args, self._device)
-        yield from itertools.starmap(Found, declared_draws(source, self._reference, self._seed))
+    def _further_draws(self) -> Iterator[CheckFinding]:
+        source = DrawSource(self._problem, self._module, self._args, self._device)
+        yield from itertools.starmap(CheckFinding, declared_draws(source, self._reference, self._seed))
 
     def _draw(self, number: int) -> Draw:
         seed = derive_seed(_SECRET, "draw", number)
@@ -372,7 +376,7 @@ class _Case:
             ProblemError: An argument or an input cannot.
         """
         first = self._draws[0]
-        forms = [Form(output.shape, output.dtype) for output in self._graph.outputs]
+        forms = [TensorForm(output.shape, output.dtype) for output in self._graph.outputs]
         exchange = Exchange(self._args, first.inputs, first.state, forms, {}, input_names(first), self._device)
         with contextlib.closing(exchange):
             exchange.write_inputs(self._draws[1].inputs)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from harness.judge.compare.comparison import Answer, Comparison, badness
+from harness.judge.compare.comparison import Comparison, ReceivedGradients, badness
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, cotangents
 from harness.judge.reference.equivalence import deviation, magnitude, relative
 from harness.judge.reference.kinks import Kinks, Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, Rounding, cut, cut_inputs, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference, batch_of, differentiable_leaves, input_names
-from harness.judge.validation.checks import Found
+from harness.judge.validation.checks import CheckFinding
 from harness.records.record import PrecisionClass, TensorReport
 
 Outputs = Sequence[torch.Tensor]
@@ -105,32 +105,32 @@ class _Judged(NamedTuple):
     report: TensorReport
 
 
-def answers(trials: Trials) -> Iterator[Found]:
+def answers(trials: Trials) -> Iterator[CheckFinding]:
     """Answers that need nothing, or not all, of the inputs must fail, and eager's own must pass."""
     _, reports = trials.of_trial(0)
     for place, report in enumerate(reports):
         if not report.ok:
-            yield Found(
+            yield CheckFinding(
                 False, f"eager's own answer would fail as {output_words(place, len(reports))}: {figures(report)}"
             )
     judged, passed = _judged_answers(trials, _wrong_answers, jointly=False)
     for what, place, report in passed:
-        yield Found(False, f"{what} would pass as {output_words(place, len(reports))}: {figures(report)}")
+        yield CheckFinding(False, f"{what} would pass as {output_words(place, len(reports))}: {figures(report)}")
     if judged and not passed:
-        yield Found(
+        yield CheckFinding(
             True,
             "zeros, a constant, the inputs, other draws' answers and other samples' fail; the closest, "
             f"{_closest(judged)}",
         )
 
 
-def precision_class(trials: Trials) -> Iterator[Found]:
+def precision_class(trials: Trials) -> Iterator[CheckFinding]:
     """An answer of the next lower class must fail: of the products, and of what is stored."""
     classes = list(PrecisionClass)
     lower = classes[classes.index(trials.precision) + 1 :]
     bits = mantissa_bits(lower[0]) if lower else None
     if bits is None:
-        yield Found(True, f"{trials.precision} is the lowest class: there is none to tell it from")
+        yield CheckFinding(True, f"{trials.precision} is the lowest class: there is none to tell it from")
         return
 
     def coarse(trials: Trials, number: int, draw: Draw, right: Outputs) -> Iterator[_Wrong]:
@@ -144,16 +144,16 @@ def precision_class(trials: Trials) -> Iterator[Found]:
 
     reports, passed = _judged_answers(trials, coarse, jointly=True)
     if not reports:
-        yield Found(True, "no output is a floating tensor: there is no class to tell")
+        yield CheckFinding(True, "no output is a floating tensor: there is no class to tell")
     _, eager = trials.of_trial(0)
     for what, place, report in passed:
         own = f"eager's own has {eager[place].l2_error or 0:.1e}"
-        yield Found(None, f"{what} would pass: {figures(report)}, {own}: the class cannot be told")
+        yield CheckFinding(None, f"{what} would pass: {figures(report)}, {own}: the class cannot be told")
     if reports and not passed:
-        yield Found(True, f"answers of class {lower[0]} fail; the closest, {_closest(reports)}")
+        yield CheckFinding(True, f"answers of class {lower[0]} fail; the closest, {_closest(reports)}")
 
 
-def gradients(trials: Trials, told: Collection[str]) -> Iterator[Found]:
+def gradients(trials: Trials, told: Collection[str]) -> Iterator[CheckFinding]:
     """Eager's own gradients must pass, zeros must not, and their size must be one that float32 holds.
 
     Args:
@@ -163,7 +163,7 @@ def gradients(trials: Trials, told: Collection[str]) -> Iterator[Found]:
     draw, settled = trials.settled(0)
     graph = trials.reference.eager(draw, trials.seed)
     if not any(output.requires_grad for output in graph.outputs) or not graph.leaves:
-        yield Found(True, "there are none to judge")
+        yield CheckFinding(True, "there are none to judge")
         return
     first = graph.gradients(next(cotangents(graph.outputs, trials.seed))[1])
     leaves = differentiable_leaves(first)
@@ -181,10 +181,12 @@ def gradients(trials: Trials, told: Collection[str]) -> Iterator[Found]:
         for name, report in _judged_gradients(trials, draw, settled, graph, wide, zeros=True).items():
             if report.ok:
                 fine = False
-                yield Found(None, f"zeros would pass for the gradient of {name}: {figures(report)}")
+                yield CheckFinding(None, f"zeros would pass for the gradient of {name}: {figures(report)}")
     if fine:
         worst = max(reports.values(), key=lambda report: report.l2_budget or 0)
-        yield Found(True, f"eager's pass, zeros do not; the widest budget, of {worst.name}, {worst.l2_budget or 0:.1e}")
+        yield CheckFinding(
+            True, f"eager's pass, zeros do not; the widest budget, of {worst.name}, {worst.l2_budget or 0:.1e}"
+        )
 
 
 def figures(report: TensorReport) -> str:
@@ -311,12 +313,12 @@ def _judged_gradients(
 ) -> dict[str, TensorReport]:
     """What the judge says of eager's own gradients, or of zeros in their place."""
     comparison = Comparison(trials.reference, draw, trials.seed, leaves, trials.precision, 0, settled)
-    kept: list[Answer] = []
+    kept: list[ReceivedGradients] = []
     for name, cotangent in cotangents(graph.outputs, trials.seed):
         own = graph.gradients(cotangent)
         given = {leaf: own[leaf] for leaf in leaves}
         kept.append(
-            Answer(
+            ReceivedGradients(
                 name,
                 cotangent,
                 {
@@ -334,18 +336,20 @@ def _judged_gradients(
     return {report.name: report for report in comparison.result().gradients}
 
 
-def _unfit_gradients(first: Mapping[str, torch.Tensor | None], reports: Mapping[str, TensorReport]) -> Iterator[Found]:
+def _unfit_gradients(
+    first: Mapping[str, torch.Tensor | None], reports: Mapping[str, TensorReport]
+) -> Iterator[CheckFinding]:
     for name, report in reports.items():
         gradient = first[name]
         broken = 0 if gradient is None else gradient.numel() - int(torch.isfinite(gradient).sum())
         words = f"; {broken} of its elements are NaN or infinite" if broken else ""
         if not report.ok:
-            yield Found(False, f"eager's own gradient of {name} would fail: {figures(report)}{words}")
+            yield CheckFinding(False, f"eager's own gradient of {name} would fail: {figures(report)}{words}")
         elif broken:
-            yield Found(None, f"the gradient of {name}: {broken} of its elements are NaN or infinite")
+            yield CheckFinding(None, f"the gradient of {name}: {broken} of its elements are NaN or infinite")
 
 
-def _sizes(graph: Graph, first: Mapping[str, torch.Tensor | None], told: Collection[str]) -> Iterator[Found]:
+def _sizes(graph: Graph, first: Mapping[str, torch.Tensor | None], told: Collection[str]) -> Iterator[CheckFinding]:
     """Gradients that vanish or explode: times their leaf, over the outputs, they are of no size to compute with."""
     scale = max(magnitude(output.detach()).rms for output in graph.outputs if output.requires_grad)
     least, most = GRADIENT_RANGE
@@ -357,4 +361,4 @@ def _sizes(graph: Graph, first: Mapping[str, torch.Tensor | None], told: Collect
         if not least <= ratio <= most:
             what = "vanishes" if ratio < least else "explodes"
             words = f"its RMS {size:.1e}, times that of {name}, is {ratio:.1e} of the outputs'"
-            yield Found(None, f"the gradient of {name} {what}: {words}")
+            yield CheckFinding(None, f"the gradient of {name} {what}: {words}")

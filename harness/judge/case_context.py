@@ -1,0 +1,89 @@
+"""What the trials of a case share, and the commands that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harness.judge.exchange.exchange import Exchange
+from harness.judge.inputs.draws import Draw
+from harness.judge.inputs.situations import Usage
+from harness.judge.process.faults import Faults
+from harness.judge.reference.kinks import Kinks
+from harness.judge.reference.reference import Reference
+from harness.judge.reference.reference_cache import CaseCache
+from harness.records.record import PrecisionClass
+from harness.wire.messages import Backward, Forward, OutputPart, input_key
+
+#: A trial that calls the candidate once, and wants all gradients.
+ORDINARY = Usage()
+
+
+@dataclass(frozen=True)
+class CaseContext:
+    """What stays the same over the trials of a case.
+
+    Attributes:
+        exchange: The arena.
+        reference: Evaluates the reference.
+        names: The reference's parameter and buffer names to the candidate's.
+        leaves: The leaves that the reference differentiates; empty where it differentiates nothing.
+        structure: What the reference's outputs come in.
+        precision: The class under which errors are judged.
+        secret: What seeds derive from.
+        kinks: Settles draws; None where the reference has no kinks.
+        buffers: The reference's buffers that are looked at after a forward.
+        known: What is known of the reference.
+        is_relaxed: Whether budgets are those of ``--precision relaxed``.
+        faults: What the emulator reports, and what comes of it.
+        gauges_at_need: Whether eager's errors are measured only where the least budgets do not do (``Comparison``).
+    """
+
+    exchange: Exchange
+    reference: Reference
+    names: Mapping[str, str]
+    leaves: tuple[str, ...]
+    structure: tuple[OutputPart, ...]
+    precision: PrecisionClass
+    secret: str
+    kinks: Kinks | None = None
+    buffers: tuple[str, ...] = ()
+    known: CaseCache = field(default_factory=CaseCache)
+    is_relaxed: bool = False
+    faults: Faults = field(default_factory=Faults)
+    gauges_at_need: bool = False
+
+
+def forward_command(
+    context: CaseContext, draw: Draw, seed: int, thread_order: str, differentiate: bool, usage: Usage = ORDINARY
+) -> Forward:
+    """Write a draw's inputs and state into the arena; the command that runs forward on them."""
+    exchange = context.exchange
+    inputs = exchange.write_inputs(draw.inputs)
+    ours = {**dict(draw.model.named_parameters()), **dict(draw.model.named_buffers())}
+    state = []
+    for name, theirs in context.names.items():
+        exchange.write(exchange.state[name], ours[name])
+        state.append((theirs, exchange.state[name]))
+    buffers = tuple((context.names[name], exchange.buffers[name]) for name in context.buffers)
+    exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
+    exchange.settle()
+    positions = {name: position for position, name in exchange.input_names.items()}
+    frozen = tuple(input_key(positions[name]) if name in positions else context.names[name] for name in usage.frozen)
+    return Forward(
+        inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed, frozen,
+        usage.aside, usage.calls, usage.aside_calls,
+    )  # fmt: skip
+
+
+def backward_command(context: CaseContext, expanded: bool = False) -> Backward:
+    """The command that differentiates with what lies in the cotangents' regions (see ``Backward``)."""
+    exchange = context.exchange
+    positions = {name: position for position, name in exchange.input_names.items()}
+    regions = {name: exchange.gradients[name] for name in context.leaves}
+    return Backward(
+        exchange.cotangents,
+        tuple((positions[name], region) for name, region in regions.items() if name in positions),
+        tuple((context.names[name], region) for name, region in regions.items() if name not in positions),
+        expanded,
+    )
