@@ -10,8 +10,8 @@ import re
 import pytest
 
 from harness.records.record import REPORT
-from harness.scanning.scan import scan
 from harness.scanning.rules import RULES
+from harness.scanning.scan import scan
 
 MARK = re.compile(r"!! ([a-z0-9, -]+)")
 
