@@ -65,6 +65,10 @@ CREATE TABLE fitness (key TEXT PRIMARY KEY, reasons TEXT NOT NULL) WITHOUT ROWID
 MIGRATIONS = (_FIRST_LAYOUT, _FITNESS)
 
 
+#: Values of a query's parameters, in order or by name.
+_Arguments = tuple[Any, ...] | dict[str, Any]
+
+
 class Kept(NamedTuple):
     """A record with the text that the store has of it, and its solution's."""
 
@@ -226,8 +230,10 @@ class Store:
             seed: The secret that it must have been made with; None for any.
             usable: Says whether a record answers the question.
         """
-        condition = "identity = ? AND (?2 IS NULL OR seed = ?2)"
-        for record in self._records(condition, (wanted, seed), newest_first=True, order="created_at"):
+        condition = "identity = :identity AND (:seed IS NULL OR seed = :seed)"
+        for record in self._records(
+            condition, {"identity": wanted, "seed": seed}, newest_first=True, order="created_at"
+        ):
             if usable(record):
                 return record
         return None
@@ -279,7 +285,7 @@ class Store:
 
     def records(self, problem: str | None = None) -> Iterator[EvaluationRecord]:
         """All records, oldest first; those of one problem where one is named."""
-        return self._records("?1 IS NULL OR problem = ?1", (problem,))
+        return self._records(":problem IS NULL OR problem = :problem", {"problem": problem})
 
     def runs(self) -> list[RunSummary]:
         """All commands that left records, oldest first."""
@@ -299,10 +305,10 @@ class Store:
         """The records whose names begin so; none for what cannot be the beginning of a name."""
         if not re.fullmatch("[0-9a-f]+", name):
             return iter(())
-        return self._records("record >= ?1 AND record < ?1 || 'g'", (name,))
+        return self._records("record >= :name AND record < :name || 'g'", {"name": name})
 
     def _records(
-        self, condition: str, arguments: tuple[Any, ...], newest_first: bool = False, order: str = "number"
+        self, condition: str, arguments: _Arguments, newest_first: bool = False, order: str = "number"
     ) -> Iterator[EvaluationRecord]:
         """Records in the order in which the store got them, or, where few are meant, were made: some were merged in."""
         way = "DESC" if newest_first else "ASC"
@@ -316,7 +322,7 @@ class Store:
         except (ValueError, OverflowError) as error:
             raise StoreError(f"{self.path}: record {name} cannot be read: {error}") from None
 
-    def _rows(self, query: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, query: str, arguments: _Arguments) -> Iterator[tuple[Any, ...]]:
         if self._connection is None:
             return
         with self._explained():

@@ -86,8 +86,12 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write beside the file and rename over it, so that no reader ever sees half of it.
 
     Raises:
-        OSError: It cannot be written; what was there is as it was.
+        OSError: It cannot be written, or is no regular file; what was there is as it was.
     """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(f"it is {_kind(mode)}, not a file")
     umask = os.umask(0)
     os.umask(umask)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".written-", delete=False) as staged:

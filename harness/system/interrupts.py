@@ -46,8 +46,24 @@ class _State:
 _state = _State()
 
 
+def reset_inherited() -> None:
+    """Puts signals back to their defaults, unblocked: a program that started this process may have changed them.
+
+    For processes that the harness starts and ends itself. A program that ignores SIGCHLD would otherwise keep them from
+    waiting for their own children, and one that ignores or blocks SIGTERM would keep them from being ended.
+    """
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def install() -> None:
     """Have the signals raise ``Interrupted`` in the main thread; one that was ignored at the start stays ignored."""
+    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # children could not be waited for
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
