@@ -285,3 +285,44 @@ def test_what_calls_share_fails_and_what_the_problem_itself_does_passes(what: st
         record = evaluated(problem, solution, home, SECRET, "full", own_seed="0dd5" * 8)
         assert (record.status is Status.PASSED) == passes, record.message
     assert record.status in (Status.WRONG_OUTPUT, Status.WRONG_GRADIENT)
+
+
+@pytest.mark.parametrize(
+    ("backward", "passes"), [("grad_y + 2 * (y - t) * grad_loss", True), ("2 * (y - t) * grad_loss", False)]
+)
+def test_a_large_output_hides_no_missing_gradient_of_another(
+    backward: str, passes: bool, tmp_path: Path, home: Path
+) -> None:
+    model = """
+import torch
+import torch.nn as nn
+
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y, t):
+        ctx.save_for_backward(y, t)
+        return y.clone(), ((y - t) ** 2).sum()
+
+    @staticmethod
+    def backward(ctx, grad_y, grad_loss):
+        y, t = ctx.saved_tensors
+        return BACKWARD, -2 * (y - t) * grad_loss
+
+
+class NAME(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(64))
+
+    def forward(self, x, t):
+        return Function.apply(x * self.scale, t)
+"""
+    inputs = "[torch.randn(512, 64), torch.randn(512, 64)]"
+    functions = f"\ndef get_inputs():\n    return {inputs}\n\ndef get_init_inputs():\n    return []\n"
+    reference = model.replace("NAME", "Model").replace("BACKWARD", f"grad_y + {OF_THE_LOSS}")
+    (tmp_path / "problem.py").write_text(reference + functions)
+    solution = tmp_path / "answer.py"
+    solution.write_text(model.replace("NAME", "ModelNew").replace("BACKWARD", backward))
+    record = evaluated(read_problem(tmp_path / "problem.py"), solution, home, SECRET, "full", own_seed="0dd5" * 8)
+    assert record.status is (Status.PASSED if passes else Status.WRONG_GRADIENT), record.message

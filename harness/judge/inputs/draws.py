@@ -161,8 +161,16 @@ def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torc
     return [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
+#: An RMS from 2^-3 to 2^3 is near 1; of float32's powers of two those up to 2^120 are used.
+NEAR_ONE, MOST_EXPONENT = 3, 120
+
+
 def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """The cotangents that gradients are judged under: standard normal, ones, and the outputs where they are finite.
+
+    An output that is far from 1 in size is multiplied by a power of two, which rounds nothing. A gradient's error is
+    seen against its largest size under any cotangent: a large output would hide errors under the other two, and one of
+    several outputs those of the others.
 
     Args:
         outputs: The outputs that backward begins at.
@@ -178,7 +186,18 @@ def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str
     )
     yield "ones", [one.new_ones(()).expand_as(one) for one in outputs]
     if all(map(_is_finite, outputs)):
-        yield "output", [one.detach() for one in outputs]
+        yield "output", [_near_one(one.detach()) for one in outputs]
+
+
+def _near_one(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose RMS is far from 1, times the power of two that brings it there; another one as it is."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    rms = float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / math.sqrt(tensor.numel())
+    exponent = round(math.log2(rms)) if rms and math.isfinite(rms) else 0
+    if abs(exponent) <= NEAR_ONE:
+        return tensor
+    return tensor * 2.0 ** max(-MOST_EXPONENT, min(MOST_EXPONENT, -exponent))
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
