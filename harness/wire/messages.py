@@ -1,8 +1,8 @@
 """The messages between judge and worker, and their strict decoding.
 
-Every message is a frozen dataclass; on the wire it is one JSON object with its class name under ``type``.
-Decoding refuses unknown types, missing or extra fields and wrong field types: the worker runs untrusted code, so
-whatever it sends is either one of these objects or a broken rule.
+Every message is a frozen dataclass. On the wire it is one JSON object with its class name under
+``type``. Decoding refuses unknown types, missing fields, extra fields and wrong field types. The
+worker runs untrusted code, so whatever it sends is either one of these objects or a broken rule.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 
 from harness.records.record import CompiledKernel
 
-#: Which instance ``Forward.aside`` calls.
+#: The instance that ``Forward.aside`` names.
 SAME_INSTANCE, ANOTHER_INSTANCE = "same", "another"
-#: No count, size or line is larger.
+#: No count, size or line number is larger.
 MAX_INTEGER = 1 << 64
 
 
 class SchemaError(ValueError):
-    """Bytes that are no message of this schema."""
+    """The error for bytes that are not a message of this schema."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A dense tensor in the arena.
+    """The place and the form of a dense tensor in the arena.
 
     Attributes:
-        offset: First byte, a multiple of 256.
-        shape: Shape of the tensor.
-        dtype: Name without prefix, as ``float32``.
-        order: Its dimensions from the one with the largest stride to the one with the smallest; empty for row-major.
+        offset: The first byte, a multiple of 256.
+        shape: The tensor's shape.
+        dtype: The dtype's name without prefix, such as ``float32``.
+        order: The dimensions from the largest stride to the smallest; empty for row-major.
     """
 
     offset: int
@@ -46,7 +46,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Value:
-    """An argument: exactly one of a tensor in the arena or a JSON encoding of a plain Python value."""
+    """An argument: either a tensor in the arena or the JSON encoding of a plain Python value."""
 
     region: Region | None
     plain: str | None
@@ -57,11 +57,11 @@ class StateTensor:
     """A parameter or buffer of the candidate's instance.
 
     Attributes:
-        name: Dotted name as in ``state_dict``.
-        is_parameter: Whether it is a parameter (else a buffer).
-        shape: Its shape.
-        dtype: Its dtype.
-        fill: The one value that all elements have, None when they differ.
+        name: The dotted name, as in ``state_dict``.
+        is_parameter: True for a parameter, False for a buffer.
+        shape: The tensor's shape.
+        dtype: The tensor's dtype.
+        fill: The one value that all elements have; None if they differ.
     """
 
     name: str
@@ -73,7 +73,10 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class Report:
-    """A fault that the emulator saw (see ``records.Finding``); a suspicion is one only if the result depends on it."""
+    """A fault that the emulator saw (see ``records.Finding``).
+
+    A suspicion becomes a fault only if the result depends on it.
+    """
 
     kind: str
     kernel: str | None
@@ -89,10 +92,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Load:
-    """Import the solution. ``cached`` maps build keys to libraries that the judge has kept.
+    """Asks the worker to import the solution.
 
-    ``check`` names the architecture whose limits count where the emulator checks every access, and is else empty.
-    ``refused`` has message and log of what a compiler has refused before, by build key.
+    Attributes:
+        solution: The path of the solution file.
+        cached: The libraries that the judge has kept, by build key.
+        check: The architecture whose limits count if the emulator checks every access; else empty.
+        refused: The message and the log of each build that a compiler has already refused, by build
+            key.
     """
 
     solution: str
@@ -103,10 +110,13 @@ class Load:
 
 @dataclass(frozen=True)
 class Construct:
-    """Make the instance for a case; the arena's descriptor comes with this message.
+    """Asks the worker to create the instance for a case.
 
-    With ``own_args`` the solution's own ``get_init_inputs`` is called, the case's constants put into its module where
-    it has them. ``training`` has the modes that its modules are put into (see ``wire.state.modes_of``).
+    The arena's descriptor comes with this message.
+
+    If ``own_args`` is set, the worker calls the solution's own ``get_init_inputs``. Before that it
+    sets the case's constants in the solution's module, for those names that the module defines.
+    ``training`` gives the training modes of the modules (see ``wire.state.modes_of``).
     """
 
     arena_bytes: int
@@ -118,21 +128,23 @@ class Construct:
 
 @dataclass(frozen=True)
 class Forward:
-    """Copy the state in and call the instance, then copy its outputs out.
+    """Asks the worker to copy the state in, call the instance and copy its outputs out.
 
     Attributes:
         inputs: The arguments.
-        state: Parameters and buffers by the candidate's names.
-        outputs: Where the outputs go.
-        buffers: The buffers to copy out afterwards, and where to.
+        state: The parameters and buffers, by the candidate's names.
+        outputs: The regions for the outputs.
+        buffers: The buffers to copy out after the call, with their regions.
         differentiate: Whether autograd records the call.
         thread_order: The order in which the emulator runs threads.
-        order_seed: Seed of torch's generators, and of a random order of threads.
-        frozen: What needs no gradient in this trial, by ``input_key`` or the candidate's parameter name.
-        aside: Which instance is called on other values before the result is read: none (empty), ``SAME_INSTANCE``
-            or ``ANOTHER_INSTANCE``.
-        calls: How many times the instance is called; the outputs of the last call are copied out.
-        aside_calls: How many times the instance of ``aside`` is called.
+        order_seed: The seed of torch's generators and of a random thread order.
+        frozen: The tensors that need no gradient in this trial, by ``input_key`` or the candidate's
+            parameter name.
+        aside: The instance that the worker calls on other values before it reads the result:
+            ``SAME_INSTANCE``, ``ANOTHER_INSTANCE``, or empty for none.
+        calls: The number of calls of the instance. The worker copies out the outputs of the last
+            one.
+        aside_calls: The number of calls of the instance that ``aside`` names.
     """
 
     inputs: tuple[Value, ...]
@@ -150,13 +162,16 @@ class Forward:
 
 @dataclass(frozen=True)
 class Backward:
-    """Differentiate the last outputs with these cotangents; results go to the regions of the leaves.
+    """Asks the worker to differentiate the last outputs and copy the gradients into their regions.
 
     Attributes:
         cotangents: One region per output.
-        input_gradients: Position in the inputs, and region.
-        state_gradients: Parameter name, and region.
-        expanded: Whether each cotangent is the first element of its region, expanded to the region's shape (stride 0).
+        input_gradients: The position of each input to differentiate, and the region for its
+            gradient.
+        state_gradients: The name of each parameter to differentiate, and the region for its
+            gradient.
+        expanded: Whether each cotangent is the first element of its region, expanded to the
+            region's shape (stride 0).
     """
 
     cotangents: tuple[Region, ...]
@@ -167,7 +182,10 @@ class Backward:
 
 @dataclass(frozen=True)
 class LoadReference:
-    """Take the problem's own ``Model`` under these constants: this worker is the baseline, and trusted."""
+    """Asks the worker to load the problem's own ``Model`` under these constants.
+
+    Only the baseline's worker receives this message; the judge trusts that worker.
+    """
 
     problem: str
     constants: str
@@ -175,15 +193,16 @@ class LoadReference:
 
 @dataclass(frozen=True)
 class Vary:
-    """Run the reference in another way from now on; asked of the baseline, after ``Construct``.
+    """Asks the baseline to run the reference in another variant from now on; follows ``Construct``.
 
-    Each way has an instance of its own, which wants a ``Forward`` before anything else when it is new. What was
-    compiled is kept until another problem or case is loaded.
+    Each variant has its own instance. A new instance needs a ``Forward`` before any other command.
+    The worker keeps compiled code until it loads another problem or case.
 
     Attributes:
-        name: Name of the way; one that is known already is taken up again.
-        compile_mode: The mode of ``torch.compile``; empty where nothing is compiled.
-        allows_tf32: Whether products and convolutions may use TF32.
+        name: The variant's name. If the worker knows it already, the worker uses that variant
+            again.
+        compile_mode: The mode of ``torch.compile``; empty to compile nothing.
+        allows_tf32: Whether matrix products and convolutions may use TF32.
         is_empty: Whether a call launches one kernel that does nothing, in place of the reference.
     """
 
@@ -195,13 +214,14 @@ class Vary:
 
 @dataclass(frozen=True)
 class TimeCalls:
-    """Time one call on the inputs of the last ``Forward``; without ``backward`` a forward under ``no_grad``.
+    """Asks the worker to time one call on the inputs of the last ``Forward``.
 
     Attributes:
-        backward: What is differentiated.
-        head_start_us: Microseconds by which launching the call may be ahead of it: it waits behind a kernel that
-            spins so long.
-        is_replayed: A CUDA graph of the call is replayed, captured at the first such command.
+        backward: The backward to run with the forward; None for a forward under ``no_grad`` alone.
+        head_start_us: Microseconds that a kernel spins before the call's own kernels start, so that
+            the host can launch ahead of the device.
+        is_replayed: Whether the worker replays a CUDA graph of the call. The worker captures the
+            graph at the first such command.
     """
 
     backward: Backward | None
@@ -211,21 +231,27 @@ class TimeCalls:
 
 @dataclass(frozen=True)
 class Weigh:
-    """Say how much device memory one call holds at its peak; ``backward`` as in ``TimeCalls``."""
+    """Asks for the device memory that one call holds at its peak.
+
+    ``backward`` as in ``TimeCalls``.
+    """
 
     backward: Backward | None
 
 
 @dataclass(frozen=True)
 class MapSlots:
-    """Map the arena of ``Loop``'s slots; its descriptor comes with this message."""
+    """Asks the worker to map the arena of ``Loop``'s slots.
+
+    Its descriptor comes with this message.
+    """
 
     arena_bytes: int
 
 
 @dataclass(frozen=True)
 class DropSlots:
-    """Unmap the arena of ``Loop``'s slots."""
+    """Asks the worker to unmap the arena of ``Loop``'s slots."""
 
 
 @dataclass(frozen=True)
@@ -233,11 +259,12 @@ class Slot:
     """One call of a ``Loop``.
 
     Attributes:
-        first: Whether its tensors lie in the first arena, else in the slots'.
-        inputs: (position, region) of the arguments that are tensors; all others are those of the last ``Forward``.
-        cotangents: What its outputs are differentiated with; none for a forward.
-        results: Where its results go.
-        seed: Seed of whatever it draws.
+        first: Whether the call's tensors lie in the first arena; else they lie in the slots' arena.
+        inputs: (position, region) of each argument that is a tensor. The other arguments are those
+            of the last ``Forward``.
+        cotangents: The cotangents for the outputs; empty for a forward.
+        results: The regions for the results.
+        seed: The seed for the random numbers that the call draws.
     """
 
     first: bool
@@ -249,13 +276,17 @@ class Slot:
 
 @dataclass(frozen=True)
 class Loop:
-    """Prepare one call for each slot, on the state of the last ``Forward``; ``Go`` makes them.
+    """Asks the worker to prepare one call for each slot, on the state of the last ``Forward``.
+
+    ``Go`` then runs the calls.
 
     Attributes:
         slots: The calls.
-        leaves: What each call differentiates, in the order of its results: parameters' names, and ``input_key``s.
-            Where there are none, a call is a forward under ``no_grad``, and its results are the outputs.
-        store_only: Nothing is called, results' places are written all the same. That is asked of the baseline.
+        leaves: The tensors that each call differentiates, in the order of its results: parameter
+            names and ``input_key``s. If there are none, a call is a forward under ``no_grad`` and
+            its results are the outputs.
+        store_only: Whether the worker only writes the results' regions and calls nothing. The judge
+            asks this of the baseline.
     """
 
     slots: tuple[Slot, ...]
@@ -265,31 +296,40 @@ class Loop:
 
 @dataclass(frozen=True)
 class Go:
-    """Make the calls of the last ``Loop``, without a pause."""
+    """Asks the worker to run the calls of the last ``Loop`` without a pause."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Run forward as in the last ``Forward``, and backward where one is given; say what that and earlier calls ran."""
+    """Asks which kernels and operators ran in a forward and, if there is one, a backward.
+
+    The worker runs the forward as in the last ``Forward``. Its reply also covers earlier calls.
+    """
 
     backward: Backward | None
 
 
 @dataclass(frozen=True)
 class Compile:
-    """Have nvcc compile the CUDA sources that the candidate has given to a loader so far; nothing of it runs."""
+    """Asks for nvcc to compile the CUDA sources that the candidate has passed to a loader so far.
+
+    The worker runs nothing of what nvcc compiles.
+    """
 
     arch: str
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Say what the candidate has replaced, changed and left running in its process."""
+    """Asks what the candidate has replaced, changed and left running in its process."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """Drop all instances, the arenas and unused device memory; what was compiled stays."""
+    """Asks the worker to drop all instances, the arenas and unused device memory.
+
+    Compiled code stays.
+    """
 
 
 # ----------------------------------------------------------------- worker to judge
@@ -297,10 +337,10 @@ class Release:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has imported torch and waits for ``Load``.
+    """Reports that the worker has imported torch and waits for ``Load``.
 
-    ``confined`` has every layer of its confinement, and why it is missing, empty where it holds. It is said before any
-    candidate runs.
+    ``confined`` names every layer of its confinement, and why that layer is missing (empty if it
+    holds). The worker sends this before any candidate runs.
     """
 
     confined: tuple[tuple[str, str], ...]
@@ -308,7 +348,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Building:
-    """A compiler starts (``begin``) or has ended (``end``)."""
+    """Reports that a compiler starts (``begin``) or has ended (``end``)."""
 
     event: str
     name: str
@@ -316,7 +356,10 @@ class Building:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The solution is imported. ``built`` maps build keys to files in the worker's build folder."""
+    """Reports that the solution is imported.
+
+    ``built`` maps build keys to files in the worker's build folder.
+    """
 
     built: dict[str, str]
     has_init_inputs: bool
@@ -325,7 +368,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Constructed:
-    """The instance exists; its state. ``built`` as in ``Loaded``, for solutions that build late."""
+    """Reports that the instance exists, and its state.
+
+    ``built`` is as in ``Loaded``, for solutions that build late.
+    """
 
     state: tuple[StateTensor, ...]
     built: dict[str, str]
@@ -333,7 +379,10 @@ class Constructed:
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """What the candidate returned at one position; ``fault`` says why it was not copied, or is empty."""
+    """The form of the tensor that the candidate returned at one position.
+
+    ``fault`` says why the worker did not copy it; empty if it did.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -343,12 +392,13 @@ class OutputTensor:
 
 @dataclass(frozen=True)
 class OutputPart:
-    """One part of what a forward returned (see ``wire.structure``).
+    """One part of a forward's result (see ``wire.structure``).
 
     Attributes:
-        path: Where it is: ``output``, ``output[1]``, ``output.logits``.
-        kind: ``tensor``, ``sequence``, ``dict`` or ``value``; else what it is, which nothing can be compared with.
-        value: The length of a sequence, the keys of a dict, the ``repr`` of a plain value.
+        path: Its place in the result: ``output``, ``output[1]``, ``output.logits``.
+        kind: ``tensor``, ``sequence``, ``dict`` or ``value``; otherwise a description of a part
+            that nothing can be compared with.
+        value: The length of a sequence, the keys of a dict, or the ``repr`` of a plain value.
     """
 
     path: str
@@ -358,9 +408,10 @@ class OutputPart:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs, which lie in their regions where ``fault`` is empty everywhere; in the order of their parts.
+    """Reports the outputs of a forward, in the order of their parts.
 
-    ``buffer_faults`` says of buffers, by name, why they were not copied.
+    The outputs lie in their regions if ``fault`` is empty in all of them. ``buffer_faults`` says,
+    by name, why the worker did not copy a buffer.
     """
 
     structure: tuple[OutputPart, ...]
@@ -372,7 +423,10 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Gradients:
-    """The gradients lie in their regions, but for ``missing`` (no gradient) and ``faults`` (wrong form)."""
+    """Reports that the gradients lie in their regions.
+
+    Exceptions are ``missing`` (no gradient) and ``faults`` (wrong form).
+    """
 
     missing: tuple[str, ...]
     faults: dict[str, str]
@@ -382,10 +436,10 @@ class Gradients:
 
 @dataclass(frozen=True)
 class Failed:
-    """The candidate raised.
+    """Reports that the candidate raised an error.
 
-    ``kind`` is one of ``build``, ``unsupported``, ``load``, ``runtime``, ``memory``, ``no_gradient``. ``build_key`` is
-    that of what a compiler has refused, and else empty.
+    ``kind`` is one of ``build``, ``unsupported``, ``load``, ``runtime``, ``memory``,
+    ``no_gradient``. ``build_key`` identifies the build that a compiler refused; else it is empty.
     """
 
     kind: str
@@ -398,11 +452,11 @@ class Failed:
 
 @dataclass(frozen=True)
 class Timed:
-    """What the worker claims of a call.
+    """Reports the times that the worker claims for a call.
 
     Attributes:
-        milliseconds: What it took.
-        behind_ms: From its end until the host had seen the whole device idle.
+        milliseconds: The time that the call took.
+        behind_ms: The time from its end until the host had seen the whole device idle.
     """
 
     milliseconds: float
@@ -411,12 +465,13 @@ class Timed:
 
 @dataclass(frozen=True)
 class Varied:
-    """The way is in use.
+    """Reports that the requested variant is in use.
 
     Attributes:
-        was_known: Whether it was there already: compiled for an earlier candidate, or in use before.
-        frames: How many functions ``torch.compile`` has compiled for it so far.
-        graph_breaks: Why it had to leave compiled code, a sentence each.
+        was_known: Whether the variant existed before: compiled for an earlier candidate, or already
+            used.
+        frames: The number of functions that ``torch.compile`` has compiled for it so far.
+        graph_breaks: The reasons why torch had to leave compiled code, one sentence each.
     """
 
     was_known: bool
@@ -426,35 +481,42 @@ class Varied:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Bytes that a call held at its peak: parameters, results and scratch memory; None where that cannot be told."""
+    """Reports the bytes that a call held at its peak: parameters, results and scratch memory.
+
+    The number is None if the worker cannot know it.
+    """
 
     peak_bytes: int | None
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """The slots' arena is mapped."""
+    """Reports that the slots' arena is mapped."""
 
 
 @dataclass(frozen=True)
 class Armed:
-    """The calls of a ``Loop`` are prepared."""
+    """Reports that the calls of a ``Loop`` are prepared."""
 
 
 @dataclass(frozen=True)
 class Looped:
-    """All calls of a ``Loop`` are done; ``fault`` says what was wrong with a result's form, or is empty."""
+    """Reports that all calls of a ``Loop`` are done.
+
+    ``fault`` says what was wrong with a result's form; empty if nothing was.
+    """
 
     fault: str
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What ran on the device: how often, whether it is from a library that the candidate built, for how long in all.
+    """A kernel or copy that ran on the device: its count, its owner and its total time.
 
-    ``device_ms`` is None on the emulator, whose times say nothing. ``is_copy`` marks a copy or fill by the driver,
-    which is no kernel; ``bytes`` is what it moved in all, None for kernels and where the profiler does not say.
-    ``aside`` counts those on another stream than the one that the call was made on.
+    ``device_ms`` is None on the emulator, whose times mean nothing. ``is_copy`` marks a copy or
+    fill by the driver, which is no kernel. ``bytes`` is the total that such copies moved; it is
+    None for kernels and if the profiler does not report it. ``aside`` counts the runs on another
+    stream than the caller's.
     """
 
     name: str
@@ -468,13 +530,13 @@ class Launched:
 
 @dataclass(frozen=True)
 class EmulatedWork:
-    """What all judged calls of an instance did on the emulator.
+    """The work that all judged calls of an instance did on the emulator.
 
     Attributes:
-        forwards: How many forwards there were.
-        threads: Threads of the candidate's own kernels.
-        elements: Elements of the largest tensor that each of torch's operators was given, summed over those that
-            compute something.
+        forwards: The number of forwards.
+        threads: The number of threads of the candidate's own kernels.
+        elements: The number of elements of the largest tensor passed to each torch operator, summed
+            over the operators that compute something.
     """
 
     forwards: int
@@ -484,16 +546,18 @@ class EmulatedWork:
 
 @dataclass(frozen=True)
 class Traced:
-    """What calls launched and which of torch's operators they ran.
+    """Reports the kernels that calls launched and the torch operators that they ran.
 
     Attributes:
-        seen: Whether kernels can be seen at all.
+        seen: Whether the worker can see kernels at all.
         forward: The kernels of a forward, in the order of their first launch.
-        backward: Those of its backward.
-        inference: Those of a forward without gradients, as it is timed; empty on the emulator.
-        operators: Torch's heavy operators by direction, and how often each ran in one call at most.
-        work: What all judged calls did; None on a GPU.
-        refused: Of each build that failed so far, its first telling line.
+        backward: The kernels of its backward.
+        inference: The kernels of a forward without gradients, as the judge times it; empty on the
+            emulator.
+        operators: The heavy torch operators by direction, with the largest number of runs in one
+            call.
+        work: The work of all judged calls; None on a GPU.
+        refused: The first telling line of each build that has failed so far.
     """
 
     seen: bool
@@ -507,17 +571,18 @@ class Traced:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What nvcc made of the candidate's CUDA sources.
+    """Reports what nvcc made of the candidate's CUDA sources.
 
     Attributes:
-        kernels: What it compiled; none where there was nothing to do, or all failed.
-        fault: Whose fault it is that something did not compile: ``source`` for the candidate's, ``machine`` for what is
-            missing here; else empty.
-        error: The compiler's first errors, or what is missing; empty where nothing failed.
-        line: The solution's line of the first error, where it has one.
-        kernel: The kernel that it is about, where that is known.
-        log: All that the compiler printed about what failed.
-        seconds: How long it ran.
+        kernels: The kernels that nvcc compiled; empty if there was nothing to compile or all
+            failed.
+        fault: The cause of a failed compilation: ``source`` for the candidate's code, ``machine``
+            for something that this machine lacks; else empty.
+        error: The compiler's first errors, or what this machine lacks; empty if nothing failed.
+        line: The solution's line of the first error, if the error has one.
+        kernel: The kernel that the error is about, if known.
+        log: The compiler's full output about the failure.
+        seconds: The time that nvcc ran.
     """
 
     kernels: tuple[CompiledKernel, ...]
@@ -531,12 +596,13 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Inspected:
-    """What the candidate did to its process.
+    """Reports what the candidate did to its process.
 
     Attributes:
-        replaced: Names of functions that tell time, wait, compare or pass on, and are others now.
-        flags: Settings of torch's that it left changed, a sentence each.
-        threads: Names of Python threads that it left running.
+        replaced: The names of functions that the candidate has replaced, among those that tell
+            time, wait, compare or send messages.
+        flags: The torch settings that it left changed, one sentence each.
+        threads: The names of Python threads that it left running.
     """
 
     replaced: tuple[str, ...]
@@ -546,7 +612,7 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Released:
-    """Done."""
+    """Reports that a command without results is done."""
 
 
 Command = (
@@ -592,22 +658,25 @@ REPLIES: dict[str, type] = {cls.__name__: cls for cls in typing.get_args(Reply)}
 
 
 def input_key(position: int) -> str:
-    """What ``Gradients`` calls the input at a position; no parameter's name has a colon."""
+    """Returns the name that ``Gradients`` gives to the input at a position.
+
+    It cannot clash with a parameter, since no parameter name has a colon.
+    """
     return f"input:{position}"
 
 
 def encode(message: Command | Reply) -> bytes:
-    """The message as UTF-8 JSON."""
+    """Encodes a message as UTF-8 JSON."""
     body = {"type": type(message).__name__, **dataclasses.asdict(message)}
     return json.dumps(body, allow_nan=True).encode()
 
 
 def decode(data: bytes, known: dict[str, type]) -> Any:
-    """The message that ``data`` holds.
+    """Decodes a message and checks it against the schema.
 
     Args:
         data: UTF-8 JSON.
-        known: Message classes by name: ``COMMANDS`` or ``REPLIES``.
+        known: The message classes by name: ``COMMANDS`` or ``REPLIES``.
 
     Returns:
         An instance of one of the classes.
@@ -629,7 +698,10 @@ def decode(data: bytes, known: dict[str, type]) -> Any:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    """The types of a message's fields; finding them out takes longer than all the rest."""
+    """Returns the types of a message's fields.
+
+    Cached, because the lookup takes most of the decoding time.
+    """
     return typing.get_type_hints(cls)
 
 
@@ -669,6 +741,6 @@ def _check(hint: Any, value: Any, where: str) -> Any:
         raise SchemaError(f"{where}: {type(value).__name__}, not {hint.__name__}")
     if hint is int and abs(value) > MAX_INTEGER:
         raise SchemaError(f"{where}: an integer beyond {MAX_INTEGER}")
-    if hint is str:  # half a surrogate pair is a string to Python and to nobody else
+    if hint is str:  # Python accepts half a surrogate pair in a string; UTF-8 does not
         return value.encode("utf-8", "replace").decode()
     return value
