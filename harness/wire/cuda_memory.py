@@ -17,7 +17,7 @@ from harness.errors import DeviceError
 class DeviceMemoryError(DeviceError):
     """The error for a device with too little free memory.
 
-    The message says how much an evaluation needed.
+    The message says how much was needed and how much was free.
     """
 
 
