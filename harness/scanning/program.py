@@ -99,7 +99,7 @@ class Program:
         return ""
 
     def _named(self, node: ast.AST) -> tuple[str, ast.AST | None] | None:
-        """Returns the literal name that a call or index stands for, and its owner (None: a module)."""
+        """Returns the literal name behind a call or index, and its owner (None: a module)."""
         if isinstance(node, ast.Call) and node.args:
             called = self.builtin(node.func)
             if called == "getattr" and len(node.args) > 1 and (name := literal(node.args[1])):
