@@ -27,7 +27,7 @@ from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.sources import InlineSources, Unit, nvcc_units
 from harness.records.record import CompiledKernel
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
-from harness.wire.messages import Compiled
+from harness.wire.replies import Compiled
 
 #: The number of parallel compilers. Each takes 1.5 GB to read the stand-in for torch/extension.h,
 #: and twice that for torch's own header.

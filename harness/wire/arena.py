@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.wire.messages import Region
+from harness.wire.tensors import Region
 
 ALIGNMENT = 256
 GUARD_BYTES = 4096

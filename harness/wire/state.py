@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from harness.wire.arena import dtype_name
-from harness.wire.messages import StateTensor
+from harness.wire.tensors import StateTensor
 
 
 def describe_state(model: torch.nn.Module) -> list[StateTensor]:

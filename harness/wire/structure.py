@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.system.text import shortened
-from harness.wire.messages import OutputPart
+from harness.wire.replies import OutputPart
 
 MAX_DEPTH, MAX_PARTS = 16, 4096
 TOO_MUCH = f"what forward returned is nested deeper than {MAX_DEPTH}, or has over {MAX_PARTS} parts"

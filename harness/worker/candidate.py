@@ -14,8 +14,10 @@ import torch
 
 from harness.system.files import StrangeEncoding, declared_encoding, read_source
 from harness.wire.arena import Arena, dtype_name
-from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, TimeCalls, Value, input_key
+from harness.wire.commands import Backward, Forward, Loop, Slot, TimeCalls
+from harness.wire.replies import OutputTensor
 from harness.wire.structure import tensors_of
+from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
 

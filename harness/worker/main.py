@@ -22,52 +22,52 @@ from torch.utils import cpp_extension
 from harness.project import problems
 from harness.wire import channel
 from harness.wire.arena import Arena, region_bytes
-from harness.wire.messages import (
+from harness.wire.commands import (
     ANOTHER_INSTANCE,
     COMMANDS,
-    Armed,
     Backward,
-    Building,
     Compile,
     Construct,
-    Constructed,
     DropSlots,
-    Failed,
     Forward,
     Go,
-    Gradients,
     Inspect,
-    Inspected,
-    Launched,
     Load,
-    Loaded,
     LoadReference,
     Loop,
+    MapSlots,
+    Release,
+    TimeCalls,
+    Trace,
+    Vary,
+    Weigh,
+)
+from harness.wire.encoding import decode, encode
+from harness.wire.replies import (
+    Armed,
+    Building,
+    Constructed,
+    Failed,
+    Gradients,
+    Inspected,
+    Launched,
+    Loaded,
     Looped,
     Mapped,
-    MapSlots,
     Outputs,
     OutputTensor,
     Ready,
-    Release,
     Released,
     Reply,
     Report,
-    TimeCalls,
     Timed,
-    Trace,
     Traced,
-    Value,
     Varied,
-    Vary,
-    Weigh,
     Weighed,
-    decode,
-    encode,
-    input_key,
 )
 from harness.wire.state import describe_state, set_modes
 from harness.wire.structure import taken_apart
+from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits, profiling
 from harness.worker.candidate import (

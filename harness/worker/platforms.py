@@ -22,7 +22,7 @@ from harness.emulator.toolchain import RuntimeLibraries
 from harness.system.files import read_source, source_text
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
-from harness.wire.messages import Compiled, Launched
+from harness.wire.replies import Compiled, Launched
 from harness.worker import profiling
 from harness.worker.tally import Tally
 

@@ -16,7 +16,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from harness.system.text import kernel_name
-from harness.wire.messages import Launched
+from harness.wire.replies import Launched
 
 _COPIES = ("Memcpy", "Memset")
 #: A part of the name of the kernel behind ``torch.cuda._sleep``.

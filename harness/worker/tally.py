@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.aten.operators import HEAVY
-from harness.wire.messages import EmulatedWork
+from harness.wire.replies import EmulatedWork
 
 FORWARD, BACKWARD = "forward", "backward"
 

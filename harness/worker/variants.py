@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from harness.wire.messages import Varied, Vary
+from harness.wire.commands import Vary
+from harness.wire.replies import Varied
 
 #: torch compiles a function once for each variant and grad mode. Its own limit is meant for one
 #: variant.

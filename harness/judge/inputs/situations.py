@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.judge.inputs.draws import derive_seed
-from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE
+from harness.wire.commands import ANOTHER_INSTANCE, SAME_INSTANCE
 
 #: GradScaler of ``torch.amp`` begins with this factor. A power of two changes no rounding.
 LOSS_SCALE = 2.0**16
