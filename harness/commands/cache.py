@@ -1,4 +1,4 @@
-"""``cache``: what the build cache holds, and how to empty it."""
+"""``cache``: shows and empties the build cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command() -> None:
 @option("home")
 @_AS_JSON
 def info_command(home: str | None, as_json: bool) -> int:
-    """Say where the cache is and what it holds.
+    """Show where the cache is and what it holds.
 
     \b
     Examples:
@@ -49,7 +49,9 @@ def info_command(home: str | None, as_json: bool) -> int:
 @option("home")
 @_AS_JSON
 def clear_command(home: str | None, as_json: bool) -> int:
-    """Remove builds, logs, the emulator's runtime and compiled references; they are built again. Records stay.
+    """Remove builds, logs, the emulator's runtime and compiled references.
+
+    The harness builds them again when it needs them. Records stay.
 
     \b
     Examples:

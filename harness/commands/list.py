@@ -1,4 +1,4 @@
-"""``list``: problems, templates, solutions, runs and records."""
+"""``list``: lists problems, templates, solutions, runs and records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of the table.")
 def command(what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
-    """List what there is: problems (the default), templates, solutions, runs or records.
+    """List problems (the default), templates, solutions, runs or records.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ def _records(store: Store, problem: str | None) -> Iterator[Row]:
 
 
 def _print(rows: list[Row]) -> None:
-    """One aligned column per key; the last is not padded."""
+    """Prints the rows with one aligned column per key."""
     rows = [{key: one_line(str(value)) for key, value in row.items()} for row in rows]
     widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
     for row in [{key: key for key in rows[0]}, *rows]:

@@ -1,4 +1,4 @@
-"""``profile``: which kernels one call of a solution launches, and for how long."""
+"""``profile``: shows which kernels one call of a solution launches, and for how long."""
 
 from __future__ import annotations
 
@@ -61,12 +61,13 @@ def command(
 ) -> int:
     """Show which kernels one call of SOLUTION launches, forward and backward, and for how long.
 
-    SOLUTION is problem/variant or the path of a solution file. It is judged first, in one trial and confined as
-    `evaluate` does it; one that does not pass has no profile. Nothing is stored.
+    SOLUTION is problem/variant or the path of a solution file. `profile` first judges it in one
+    trial, confined as under `evaluate`. A solution that does not pass has no profile. `profile`
+    stores nothing.
 
-    With --ncu the GPU's own counters are read instead: memory throughput, occupancy, cache hits, and what warps wait
-    for. That needs Nsight Compute, the right to read counters, and a solution that you trust: it runs unconfined, with
-    all that you may do.
+    With --ncu the command reads the GPU's own counters instead: memory throughput, occupancy, cache
+    hits, and the stalls of warps. That needs Nsight Compute, the right to read counters, and a
+    solution that you trust. The solution runs unconfined, with all your rights.
 
     \b
     Examples:
@@ -87,7 +88,7 @@ def command(
 
 
 def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
-    """What a judged solution launches."""
+    """Judges a solution and prints the kernels that it launches."""
     from harness.report.profile import print_profile, profile_object
 
     with tqdm(total=0, file=sys.stderr, disable=None, bar_format="{desc}", leave=False) as bar:
@@ -108,7 +109,7 @@ def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
 
 
 def _count(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
-    """What the GPU's counters say of a solution."""
+    """Reads the GPU's counters for a solution and prints them."""
     from harness.device import devices
     from harness.profiling.ncu import Target, find_ncu, measured
     from harness.report.profile import figures_object, print_figures

@@ -1,4 +1,4 @@
-"""``harness render``: templates to solution files."""
+"""``render``: renders templates into solution files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ def _one(
     name: str | None,
     output: str | None,
 ) -> Rendering:
-    """The file that the options ask for; a variant's own file never gets other parameters than declared."""
+    """Renders the file that the options ask for.
+
+    The file of a declared variant only gets the parameters that the variant declares.
+    """
     if not assignments and name is None and output is None:
         return render_variant(root, declaration, variant)
     if name is None and output is None:

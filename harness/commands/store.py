@@ -1,4 +1,4 @@
-"""``store``: take in the records of other machines."""
+"""``store``: merges the records of other machines into a store."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ def command() -> None:
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no text.")
 def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as_json: bool) -> int:
-    """Take the records of OTHER stores (their HARNESS_HOME, or the file in it) into the one of --home.
+    """Merge the records of OTHER stores into the store of --home.
 
-    All of them are taken in, or none: others are only read, and where one is damaged or was written by a newer
-    harness, nothing is written. A record's key is what `evaluate` knows it by: of a key that the store has already,
-    only a record with another verdict is taken in; that is told as a conflict. Exit code 1 where there are conflicts.
+    OTHER is a HARNESS_HOME or the store file in it. The merge takes all stores or none: if one of
+    them is damaged or comes from a newer harness, it writes nothing. It only reads the other
+    stores.
+
+    A record's key identifies what was judged, as for `evaluate`. If the store already has a record
+    with the same key, the merge takes a new one only if its verdict differs, or if it adds a
+    missing speed. It reports a different verdict as a conflict, and the exit code is 1.
 
     \b
     Examples:
@@ -62,10 +66,10 @@ def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as
 
 
 def _file(other: str, target: Path) -> Path:
-    """The store that an argument names.
+    """Returns the store file that an argument names.
 
     Raises:
-        UsageError: There is none, or it is the one that is merged into.
+        UsageError: There is no store, or it is the target of the merge.
     """
     path = Path(other).expanduser().absolute()
     file = path / FILE_NAME if path.is_dir() else path
