@@ -40,24 +40,26 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 
 @click.command("benchmark")
 @click.argument("selectors", nargs=-1)
-@click.option("--problem", help="Problem (name or file) that files named as selectors are to solve.")
+@click.option("--problem", help="The problem (name or file) that files among the selectors solve.")
 @option("device")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: full, else the first]")
-@click.option("--set", "settings", multiple=True, metavar="K=V", help="Replace a constant; makes one case of its own.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="K=V", help="Replace a constant of the problem. Makes one new case."
+)
 @click.option(
     "--baseline",
     "rivals",
     multiple=True,
     metavar="NAME",
-    help=f"Time against this one: {', '.join(baselines.BASELINES)}; repeatable. [default: {', '.join(BASELINES)}]",
+    help=f"A baseline: {', '.join(baselines.BASELINES)}; repeatable. [default: {', '.join(BASELINES)}]",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the table to this file, as Markdown.")
-@click.option("--against", help="Also say whether an earlier run agrees: its name, or a file of results.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the table to this file as Markdown.")
+@click.option("--against", help="Also compare with an earlier run: its name, or a file of results.")
 @option("timeout")
 @option("build-timeout")
 @option("root")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on stdout, no Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(
     selectors: tuple[str, ...],
     problem: str | None,

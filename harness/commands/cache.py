@@ -14,7 +14,7 @@ from harness.project.paths import REFERENCES, harness_home
 from harness.project.settings import SettingsGroup, option
 from harness.system.memory import size_text
 
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 _ENTRIES = {"builds": "solutions", "emulator": "runtimes", "logs": "logs", REFERENCES: "kinds"}
 
 

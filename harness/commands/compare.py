@@ -58,14 +58,14 @@ class Operand(NamedTuple):
 
 @click.command("compare")
 @click.argument("operands", nargs=-1, required=True)
-@click.option("--problem", help="Problem (name or file) that files named as operands solve.")
-@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all in common]")
-@click.option("--force", is_flag=True, help="Compare across devices, cases or versions of a problem, too.")
-@click.option("--fail-on", type=SHARE, help="Exit with 1 where one is slower than the first by more than this: 5%.")
+@click.option("--problem", help="The problem (name or file) that files among the operands solve.")
+@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all cases in common]")
+@click.option("--force", is_flag=True, help="Also compare across devices, cases or versions of a problem.")
+@click.option("--fail-on", type=SHARE, help="Exit with 1 if one is slower than the first by more than this: 5%.")
 @option("root")
 @option("home")
-@click.option("--json", "to_json", is_flag=True, help="One JSON object on stdout, no table.")
-@click.option("--markdown", "to_markdown", is_flag=True, help="Markdown on stdout, no table.")
+@click.option("--json", "to_json", is_flag=True, help="Print one JSON object instead of the table.")
+@click.option("--markdown", "to_markdown", is_flag=True, help="Print Markdown instead of the table.")
 def command(
     operands: tuple[str, ...],
     problem: str | None,

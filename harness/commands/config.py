@@ -22,8 +22,8 @@ class Shown(NamedTuple):
 
 
 @click.command("config")
-@click.option("--show", is_flag=True, help="Print every setting with its value and where that comes from.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
+@click.option("--show", is_flag=True, help="Print every setting with its value and the source of the value.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(show: bool, as_json: bool) -> int:
     """Show the settings in effect in the current folder.
 

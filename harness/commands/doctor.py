@@ -22,8 +22,8 @@ _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
 @click.command("doctor")
 @option("device")
 @option("home")
-@click.option("--calibrate", is_flag=True, help="Measure the GPU's ceilings and keep them, instead of checking.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
+@click.option("--calibrate", is_flag=True, help="Measure and store the GPU's peak rates instead of checking.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> int:
     """Check what this machine has for judging, and say how to get what is missing.
 

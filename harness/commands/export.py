@@ -33,11 +33,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 
 @click.command("export")
-@click.option("--jsonl", "form", flag_value="jsonl", help="One JSON object a line: the records in full.")
-@click.option("--csv", "form", flag_value="csv", help="One row a record: its figures.")
+@click.option("--jsonl", "form", flag_value="jsonl", help="Write complete records, one JSON object a line.")
+@click.option("--csv", "form", flag_value="csv", help="Write the figures of each record, one row a record.")
 @click.option("--problem", help="Only this problem's records.")
-@click.option("--run", help="Only this command's records, as `list runs` names it.")
-@click.option("-o", "--output", metavar="FILE", help="Write this file instead of standard output.")
+@click.option("--run", help="Only the records of this run, by the name that `list runs` shows.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
 @option("home")
 def command(form: str | None, problem: str | None, run: str | None, output: str | None, home: str | None) -> int:
     """Write the records of the store, oldest first.

@@ -40,13 +40,13 @@ _JUDGING = (
 
 @click.command("extract")
 @click.argument("answer", metavar="ANSWER")
-@click.option("--problem", required=True, help="Problem (name or file) that the answer is to solve.")
+@click.option("--problem", required=True, help="The problem (name or file) that the answer solves.")
 @click.option("--name", metavar="NAME", help="Write solutions/<problem>/NAME.py. [default: from ANSWER's name]")
-@click.option("-o", "--output", metavar="FILE", help="Write this file; - is standard output.")
-@click.option("--force", is_flag=True, help="Replace a file with other content.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file; - is standard output.")
+@click.option("--force", is_flag=True, help="Replace an existing file, even if its content differs.")
 @option("root")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, then those of --evaluate.")
-@click.option("--evaluate", "judged", is_flag=True, help="Go on to evaluate it; what follows says how.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, then those of --evaluate.")
+@click.option("--evaluate", "judged", is_flag=True, help="Also evaluate the solution; the options below say how.")
 @click.pass_context
 def command(
     context: click.Context,

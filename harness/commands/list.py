@@ -25,11 +25,17 @@ Row = dict[str, Any]
 
 @click.command("list")
 @click.argument("what", type=click.Choice(WHAT), default="problems")
-@click.option("--problem", help="Only what belongs to this problem.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Newest records at most.")
+@click.option("--problem", help="Only entries of this problem.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="List at most this many records, the newest ones.",
+)
 @option("root")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of the table.")
 def command(what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
     """List problems (the default), templates, solutions, runs or records.
 

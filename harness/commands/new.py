@@ -49,7 +49,7 @@ def problem_command(context: click.Context, name: str, root: str | None) -> int:
 
 @command.command("template")
 @click.argument("name")
-@click.option("--problem", required=True, help="Name of the problem that it solves.")
+@click.option("--problem", required=True, help="The name of the problem that the template solves.")
 @option("root")
 @click.pass_context
 def template_command(context: click.Context, name: str, problem: str, root: str | None) -> int:

@@ -25,7 +25,7 @@ from harness.system.text import one_line, printable
 
 @click.command("profile")
 @click.argument("solution")
-@click.option("--problem", help="Problem (name or file) that a file named as SOLUTION is to solve.")
+@click.option("--problem", help="The problem (name or file) that SOLUTION solves if it is a file.")
 @option("device")
 @click.option("--case", help="The case to run. [default: full on a GPU, the smallest that fits on the CPU]")
 @click.option(
@@ -33,19 +33,19 @@ from harness.system.text import one_line, printable
     "settings",
     multiple=True,
     metavar="K=V",
-    help="Replace a constant of the problem; makes a case of its own.",
+    help="Replace a constant of the problem. Makes a new case.",
 )
 @click.option(
     "--ncu",
     "counted",
     is_flag=True,
-    help="Read the GPU's counters with Nsight Compute. The solution is not judged, and runs UNCONFINED, as you.",
+    help="Read the GPU's counters with Nsight Compute. The solution runs UNCONFINED, as you, and is not judged.",
 )
 @option("timeout")
 @option("build-timeout")
 @option("root")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tables.")
 def command(
     solution: str,
     problem: str | None,

@@ -33,9 +33,9 @@ def command() -> None:
 
 @command.command("merge")
 @click.argument("others", nargs=-1, required=True, metavar="OTHER...")
-@click.option("--all", "takes_all", is_flag=True, help="Also what came to the same verdict as a record of the store.")
+@click.option("--all", "takes_all", is_flag=True, help="Also take records with the same verdict as one in the store.")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as_json: bool) -> int:
     """Merge the records of OTHER stores into the store of --home.
 

@@ -22,9 +22,11 @@ _WORDS = {True: "ok", False: "FAILED", None: "note"}
 @click.command("validate")
 @click.argument("problem")
 @option("device")
-@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all that fit the device]")
+@click.option(
+    "--case", "cases", multiple=True, help="Only this case; repeatable. [default: all cases that fit the device]"
+)
 @option("root")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def command(problem: str, device: str, cases: tuple[str, ...], root: str | None, as_json: bool) -> int:
     """Check that a problem runs and can tell right answers from wrong ones.
 
