@@ -269,7 +269,7 @@ Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& a
   if (!touch.writes) {
     Cell& last = word.reads[0];
     const bool is_own = last.block() == cell.block() && last.thread() == cell.thread();
-    if (is_own && cell.is_atomic() && !last.is_atomic()) return found;  // report the plain read
+    if (is_own && cell.is_atomic() && !last.is_atomic()) return found;  // keep the plain read, the one to check
     if (!last.is_empty() && !is_own) word.reads[1] = last;
     last = cell;
     return found;
