@@ -43,9 +43,9 @@ def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as
     them is damaged or comes from a newer harness, it writes nothing. It only reads the other
     stores.
 
-    A record's key identifies what was judged, as for `evaluate`. If the store already has a record
-    with the same key, the merge takes a new one only if its verdict differs, or if it adds a
-    missing speed. It reports a different verdict as a conflict, and the exit code is 1.
+    A record's key identifies what was judged, as for `evaluate`. The store may already have a
+    record with the same key. Then the merge takes a new one only if it has another verdict or adds
+    a missing speed. It reports another verdict as a conflict, and the exit code is 1.
 
     \b
     Examples:

@@ -58,9 +58,8 @@ class BuildCache:
         """Copies a library that a worker has built into the cache.
 
         The judge does not trust the worker. It takes only a plain file of a plausible size under a
-        well-formed key, while the solution's limits leave room for it. It follows no link, neither
-        for the file nor for its folder, since a link could lead to a file that only the judge can
-        read.
+        well-formed key, while the solution's limits leave room for it. It follows no link, neither for
+        the file nor for its folder. A link could lead to a file that only the judge can read.
 
         Args:
             digest: The solution's digest.

@@ -1,8 +1,8 @@
 """Rewrites kernels whose threads never wait for each other into loops over the threads of a block.
 
 Such a kernel needs no fiber for each CUDA thread. With the loop around its body
-(``cuemu/threads.h``) the compiler sees ``threadIdx`` change by one from one iteration to the next,
-and can run several threads in one vector.
+(``cuemu/threads.h``) the compiler sees ``threadIdx`` change by one in each iteration. So it can run
+several threads in one vector.
 
 The module leaves a kernel unchanged if it cannot prove that no thread waits. That kernel is as
 correct, only slower. Every function that a kernel calls, directly or not, must be defined in the

@@ -145,9 +145,9 @@ class EmulatorSession:
         They count whoever called them.
 
         Returns:
-            For each operator, by its name in torch's schema, the number of runs, and the elements
-            of the largest tensor passed to it, summed over its calls. An operator that calls others
-            counts no elements, only those others do.
+            For each operator, by its name in torch's schema, the number of runs and a number of
+            elements. The elements are those of the largest tensor in each call, summed over calls.
+            An operator that calls others counts no elements, only those others do.
         """
         told: dict[str, list[int]] = json.loads(self._torch.cuemu_take_operators().decode("utf-8"))
         return {name: (calls, elements) for name, (calls, elements) in told.items()}
