@@ -58,7 +58,7 @@ from harness.judge.trials.trial import stop_for
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord, Status
-from harness.wire.messages import Outputs
+from harness.wire.replies import Outputs
 from harness.wire.values import encode_plain
 from harness.worker.candidate import WARM_UP_CALLS
 

@@ -1,1 +1,1 @@
-"""One module per subcommand: parse, call, print."""
+"""The subcommands, one module each: parse the arguments, call the library, print the result."""

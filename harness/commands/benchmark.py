@@ -1,4 +1,4 @@
-"""``benchmark``: time solutions that are right against several baselines, and write the table."""
+"""``benchmark``: times correct solutions against several baselines and writes the table."""
 
 from __future__ import annotations
 
@@ -40,24 +40,26 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 
 @click.command("benchmark")
 @click.argument("selectors", nargs=-1)
-@click.option("--problem", help="Problem (name or file) that files named as selectors are to solve.")
+@click.option("--problem", help="The problem (name or file) that files among the selectors solve.")
 @option("device")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: full, else the first]")
-@click.option("--set", "settings", multiple=True, metavar="K=V", help="Replace a constant; makes one case of its own.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="K=V", help="Replace a constant of the problem. Makes one new case."
+)
 @click.option(
     "--baseline",
     "rivals",
     multiple=True,
     metavar="NAME",
-    help=f"Time against this one: {', '.join(baselines.BASELINES)}; repeatable. [default: {', '.join(BASELINES)}]",
+    help=f"A baseline: {', '.join(baselines.BASELINES)}; repeatable. [default: {', '.join(BASELINES)}]",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the table to this file, as Markdown.")
-@click.option("--against", help="Also say whether an earlier run agrees: its name, or a file of results.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the table to this file as Markdown.")
+@click.option("--against", help="Also compare with an earlier run: its name, or a file of results.")
 @option("timeout")
 @option("build-timeout")
 @option("root")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on stdout, no Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(
     selectors: tuple[str, ...],
     problem: str | None,
@@ -73,10 +75,12 @@ def command(
     home: str | None,
     as_json: bool,
 ) -> int:
-    """Time solutions against eager and compiled PyTorch, with intervals, share of the speed of light, and memory.
+    """Time solutions against eager and compiled PyTorch.
 
-    SELECTORS are as for `evaluate`; none means every solution there is. What the store knows to have passed is judged
-    in one trial more and timed anew; all else in all trials. Needs a GPU.
+    The table has confidence intervals, the share of the speed of light, and memory. SELECTORS are
+    as for `evaluate`; without any, `benchmark` times every solution. A solution that has a passed
+    record in the store gets one more trial and a new timing. All other solutions get all trials.
+    Needs a GPU.
 
     \b
     Examples:
@@ -110,7 +114,7 @@ def command(
         policy = Policy(lanes.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
         ledger = ResultCache(store, new_run_name(), fresh=True, seed=None)
         report.run = ledger.run
-        stack.callback(report.write)  # also of what is finished when the run is interrupted
+        stack.callback(report.write)  # writes the finished records even if the run is interrupted
         stack.enter_context(unwinding())
         bad_problem = False
         with tqdm(total=sum(len(job.cases or ()) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
@@ -126,15 +130,15 @@ def command(
 
 @dataclass
 class _Report:
-    """What is written in the end.
+    """The table of a benchmark, and where it goes.
 
     Attributes:
         output: The file for the table; None for stdout.
-        as_json: JSON on stdout.
+        as_json: Whether to print JSON on stdout.
         earlier: The records of a run to compare with.
         results: The program's stdout.
         run: The run's name.
-        records: Its records so far.
+        records: The run's records so far.
     """
 
     output: Path | None
@@ -146,7 +150,7 @@ class _Report:
     started: float = field(default_factory=time.monotonic)
 
     def write(self) -> None:
-        """Write the table, or the JSON object; nothing where there is no record."""
+        """Writes the table or the JSON object, if there is a record."""
         from harness.report import benchmark
         from harness.report.scores import print_scores
 
@@ -173,10 +177,10 @@ class _Report:
 
 
 def _check_writable(output: Path) -> None:
-    """Verify that a file can be written, before the GPU works for minutes.
+    """Checks that a file can be written, before the GPU works for minutes.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: The file cannot be written.
     """
     folder = output.parent
     if output.is_dir() or not folder.is_dir() or not os.access(output if is_there(output) else folder, os.W_OK):
@@ -186,7 +190,7 @@ def _check_writable(output: Path) -> None:
 
 
 def _earlier(name: str, home: Path) -> list[EvaluationRecord]:
-    """The records of an earlier run.
+    """Returns the records of an earlier run.
 
     Raises:
         UsageError: There is no such run.

@@ -1,4 +1,4 @@
-"""``cache``: what the build cache holds, and how to empty it."""
+"""``cache``: shows and empties the build cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.project.paths import REFERENCES, harness_home
 from harness.project.settings import SettingsGroup, option
 from harness.system.memory import size_text
 
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 _ENTRIES = {"builds": "solutions", "emulator": "runtimes", "logs": "logs", REFERENCES: "kinds"}
 
 
@@ -33,7 +33,7 @@ def command() -> None:
 @option("home")
 @_AS_JSON
 def info_command(home: str | None, as_json: bool) -> int:
-    """Say where the cache is and what it holds.
+    """Show where the cache is and what it holds.
 
     \b
     Examples:
@@ -49,7 +49,9 @@ def info_command(home: str | None, as_json: bool) -> int:
 @option("home")
 @_AS_JSON
 def clear_command(home: str | None, as_json: bool) -> int:
-    """Remove builds, logs, the emulator's runtime and compiled references; they are built again. Records stay.
+    """Remove builds, logs, the emulator's runtime and compiled references.
+
+    The harness builds them again when it needs them. Records stay.
 
     \b
     Examples:

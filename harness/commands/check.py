@@ -1,4 +1,4 @@
-"""``check``: have the emulator look at every access of the kernels, as ``evaluate --check`` does."""
+"""``check``: checks every access of the kernels on the emulator, as ``evaluate --check`` does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import click
 
 from harness.commands import evaluate
 
-#: Options of ``evaluate`` that mean nothing where kernels are checked: it runs on the emulator, without timing.
+#: Options of ``evaluate`` that ``check`` does not need, since it runs on the emulator and times
+#: nothing.
 _WITHOUT = frozenset({"check", "device", "fail_below", "rivals", "no_timing", "replay"})
 _NOT_TIMED = {"fail_below": None, "rivals": (), "no_timing": False, "replay": None}
 
@@ -18,6 +19,6 @@ _NOT_TIMED = {"fail_below": None, "rivals": (), "no_timing": False, "replay": No
 )
 @click.pass_context
 def command(context: click.Context, /, **options: object) -> int:
-    """Check solutions."""
+    """Checks solutions."""
     code: int = context.invoke(evaluate.command, **options, check=True, device="cpu", **_NOT_TIMED)
     return code

@@ -1,4 +1,4 @@
-"""``compare``: solutions, records or runs side by side."""
+"""``compare``: shows solutions, records or runs side by side."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from harness.system.text import one_line
 
 
 class ShareType(click.ParamType[float]):
-    """A share of something, as ``5%`` or ``0.05``: at least 0, below 1."""
+    """The click type of a share, such as ``5%`` or ``0.05``: at least 0, below 1."""
 
     name = "share"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share as a number.
+        """Returns the share as a number.
 
         Raises:
-            click.BadParameter: It is none.
+            click.BadParameter: The text is not a share.
         """
         text = str(value).strip()
         try:
@@ -49,7 +49,7 @@ SHARE = ShareType()
 
 
 class Operand(NamedTuple):
-    """What one argument stands for: the entries it contributes, and whether it is a whole run."""
+    """One argument of ``compare``: its entries, and whether it names a whole run."""
 
     name: str
     entries: list[ComparedRecord]
@@ -58,14 +58,14 @@ class Operand(NamedTuple):
 
 @click.command("compare")
 @click.argument("operands", nargs=-1, required=True)
-@click.option("--problem", help="Problem (name or file) that files named as operands solve.")
-@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all in common]")
-@click.option("--force", is_flag=True, help="Compare across devices, cases or versions of a problem, too.")
-@click.option("--fail-on", type=SHARE, help="Exit with 1 where one is slower than the first by more than this: 5%.")
+@click.option("--problem", help="The problem (name or file) that files among the operands solve.")
+@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all cases in common]")
+@click.option("--force", is_flag=True, help="Also compare across devices, cases or versions of a problem.")
+@click.option("--fail-on", type=SHARE, help="Exit with 1 if one is slower than the first by more than this: 5%.")
 @option("root")
 @option("home")
-@click.option("--json", "to_json", is_flag=True, help="One JSON object on stdout, no table.")
-@click.option("--markdown", "to_markdown", is_flag=True, help="Markdown on stdout, no table.")
+@click.option("--json", "to_json", is_flag=True, help="Print one JSON object instead of the table.")
+@click.option("--markdown", "to_markdown", is_flag=True, help="Print Markdown instead of the table.")
 def command(
     operands: tuple[str, ...],
     problem: str | None,
@@ -77,11 +77,18 @@ def command(
     to_json: bool,
     to_markdown: bool,
 ) -> int:
-    """Compare what was judged before: a table sorted by speed, and who wins, if anybody does.
+    """Compare solutions, records or runs that have been judged.
 
-    OPERANDS are solutions (problem/variant, a file, or a problem for all of its solutions), records (as `list records`
-    names them), or whole runs (as `list runs` names them, or files that `evaluate --json` wrote); runs are compared
-    with runs. Nothing is evaluated: of a solution the newest records in the store count.
+    The table is sorted by speed and names the winner, if there is one. OPERANDS are one of these:
+
+    \b
+    - solutions: problem/variant, a file, or a problem for all of its solutions
+    - records, by the names that `list records` shows
+    - whole runs, by the names that `list runs` shows, or files that
+      `evaluate --json` wrote
+
+    A run can only be compared with other runs. `compare` evaluates nothing. For a solution it takes
+    the newest records in the store.
 
     \b
     Examples:
@@ -114,10 +121,10 @@ def command(
 
 
 def _all_runs(found: Sequence[Operand]) -> bool:
-    """Whether runs are compared.
+    """Tells whether the operands are runs.
 
     Raises:
-        UsageError: Runs are mixed with single things, or there is nothing to compare with.
+        UsageError: The operands mix runs with solutions or records, or there is only one operand.
     """
     runs = [operand for operand in found if operand.is_run]
     if runs and len(runs) < len(found):
@@ -129,7 +136,7 @@ def _all_runs(found: Sequence[Operand]) -> bool:
 
 
 def _resolve(name: str, root: Path, problem: str | None, cases: set[str], store: Store) -> list[Operand]:
-    """What an argument means: a run, a results file, a record, or the solutions that it selects."""
+    """Resolves an argument to a run, a results file, a record, or the solutions that it selects."""
     path = Path(name)
     if re.fullmatch(r"run-[0-9a-f]+", name):
         records = list(store.of_run(name))
@@ -147,16 +154,17 @@ def _resolve(name: str, root: Path, problem: str | None, cases: set[str], store:
 
 
 def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[ComparedRecord]:
-    """A solution's newest record of each case, as the files stand now.
+    """Returns a solution's newest record of each case, for the current files.
 
     Raises:
-        UsageError: It has not been evaluated.
+        UsageError: The solution has not been evaluated.
     """
     name = candidate.solution.name
     newest: dict[str, EvaluationRecord] = {}
     for record in store.of_solution(candidate.solution.digest):
         wanted = record.problem_digest == candidate.problem.digest and (not cases or record.case in cases)
-        # A record with speeds says more than a later one without: from the emulator, or of a run that failed.
+        # A record with speeds counts more than a later one without, from the emulator or a failed
+        # run.
         if wanted and (record.speedup or not (record.case in newest and newest[record.case].speedup)):
             newest[record.case] = record
     if not newest:
@@ -168,7 +176,10 @@ def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[Compare
 
 
 def _grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> list[Group]:
-    """Groups by problem and case; single records of different cases make one group, if forced."""
+    """Groups the operands by problem and case.
+
+    If each operand is one record and no case is given, all of them form one group.
+    """
     if all(len(operand.entries) == 1 for operand in found) and not cases:
         entries = [operand.entries[0] for operand in found]
         return [group(_title(entries), entries, force)]
@@ -177,7 +188,7 @@ def _grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> l
 
 
 def _runs_grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> list[Group]:
-    """Groups by solution and case, one entry of each run."""
+    """Groups the runs by solution and case, with one entry for each run."""
     by_case = [{(entry.record.solution, entry.record.case): entry for entry in operand.entries} for operand in found]
     return _in_common([operand.name for operand in found], by_case, cases, force)
 
@@ -185,10 +196,10 @@ def _runs_grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool)
 def _in_common(
     names: Sequence[str], keyed: Sequence[dict[tuple[str, str], ComparedRecord]], cases: tuple[str, ...], force: bool
 ) -> list[Group]:
-    """A group for every key that all operands have; what some lack is said on stderr.
+    """Returns a group for every key that all operands have, and names the other keys on stderr.
 
     Raises:
-        UsageError: They have nothing in common.
+        UsageError: The operands have nothing in common.
     """
     common = [key for key in keyed[0] if all(key in one for one in keyed)]
     if cases:

@@ -1,4 +1,4 @@
-"""``config``: the settings that count here, and where each comes from."""
+"""``config``: shows the settings in effect and where each one comes from."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from harness.project.settings import SECTION, SETTINGS, Setting, Table, read_tab
 
 
 class Shown(NamedTuple):
-    """A setting as it counts here: its value, and who set it."""
+    """A setting in effect: its value and its source."""
 
     value: Any
     source: str
 
 
 @click.command("config")
-@click.option("--show", is_flag=True, help="Print every setting with its value and where that comes from.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
+@click.option("--show", is_flag=True, help="Print every setting with its value and the source of the value.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(show: bool, as_json: bool) -> int:
-    """Show the settings that count in the current folder.
+    """Show the settings in effect in the current folder.
 
-    A flag counts before an environment variable, that before [tool.harness] in the nearest pyproject.toml at or above
-    the current folder, that before the default. For example, in pyproject.toml:
+    A flag overrides an environment variable. A variable overrides [tool.harness] in the nearest
+    pyproject.toml, in the current folder or above. That table overrides the default. For example,
+    in pyproject.toml:
 
     \b
       [tool.harness]

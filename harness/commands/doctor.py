@@ -1,4 +1,4 @@
-"""``doctor``: what this machine has for judging, what it lacks, and how to get that."""
+"""``doctor``: shows what this machine has for judging, what it lacks, and how to get that."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
 @click.command("doctor")
 @option("device")
 @option("home")
-@click.option("--calibrate", is_flag=True, help="Measure the GPU's ceilings and keep them, instead of checking.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no table.")
+@click.option("--calibrate", is_flag=True, help="Measure and store the GPU's peak rates instead of checking.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> int:
     """Check what this machine has for judging, and say how to get what is missing.
 
-    Looks at versions, compilers, packages, memory and disk, and builds and runs a small kernel. What the chosen device
-    cannot do without is MISSING and ends the program with 3; what only another device needs is absent.
+    The command looks at versions, compilers, packages, memory and disk. It also builds and runs a
+    small kernel. MISSING marks something that the chosen device needs; the exit code is 3 then.
+    "absent" marks something that only another device needs.
 
-    With --calibrate it measures instead what the GPU reaches at best, in some seconds: bandwidths, and the rates of
-    products. From these follows the speed of light of a problem (docs/measuring.md). Nothing else should run on it.
+    With --calibrate the command measures the GPU's peak rates instead, within seconds: bandwidths
+    and the rates of matrix products. The speed of light of a problem follows from them
+    (docs/measuring.md). Nothing else should run on the GPU meanwhile.
 
     \b
     Examples:
@@ -55,7 +57,7 @@ def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> in
 
 
 def table(diagnosis: Diagnosis) -> str:
-    """One aligned line per check, then whether the device can judge."""
+    """Formats one aligned line per check, and whether the device can judge."""
     width = max(len(check.name) for check in diagnosis.checks)
     lines = [f"{_word(check):7}  {check.name:{width}}  {_details(check)}" for check in diagnosis.checks]
     missing = [check.name for check in diagnosis.checks if check.ok is False]
@@ -64,7 +66,7 @@ def table(diagnosis: Diagnosis) -> str:
 
 
 def ceilings_table(ceilings: Ceilings) -> str:
-    """The device, one aligned line per rate, and when it was measured."""
+    """Formats the device, one aligned line per rate, and the time of the measurement."""
     figures = ceilings.figures()
     width = max(len(name) for name in figures)
     lines = [f"{name:{width}}  {figure}" for name, figure in figures.items()]

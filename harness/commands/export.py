@@ -1,4 +1,4 @@
-"""``export``: the store's records as JSON lines or CSV."""
+"""``export``: writes the store's records as JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 from harness.system.text import printable
 
-#: Columns of the CSV: a record's plain fields, then figures taken out of its objects.
+#: The columns of the CSV: first a record's plain fields, then figures from its nested objects.
 _PLAIN = (
     "record", "run", "created_at", "problem", "solution", "case", "device", "status", "rule", "message",
     "precision_class", "trials", "forward_ms", "forward_backward_ms", "build_s", "run_s", "total_s",
@@ -28,16 +28,16 @@ _PLAIN = (
 )  # fmt: skip
 _TAKEN = ("eager_forward_ms", "eager_forward_backward_ms", "speedup_forward", "speedup_forward_backward")
 _SHARES = ("output_share", "gradient_share")
-#: What makes a spreadsheet run a cell as a formula, in ASCII and as wide characters.
+#: Characters that make a spreadsheet run a cell as a formula, in ASCII and full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 @click.command("export")
-@click.option("--jsonl", "form", flag_value="jsonl", help="One JSON object a line: the records in full.")
-@click.option("--csv", "form", flag_value="csv", help="One row a record: its figures.")
+@click.option("--jsonl", "form", flag_value="jsonl", help="Write complete records, one JSON object a line.")
+@click.option("--csv", "form", flag_value="csv", help="Write the figures of each record, one row a record.")
 @click.option("--problem", help="Only this problem's records.")
-@click.option("--run", help="Only this command's records, as `list runs` names it.")
-@click.option("-o", "--output", metavar="FILE", help="Write this file instead of standard output.")
+@click.option("--run", help="Only the records of this run, by the name that `list runs` shows.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
 @option("home")
 def command(form: str | None, problem: str | None, run: str | None, output: str | None, home: str | None) -> int:
     """Write the records of the store, oldest first.
@@ -63,7 +63,10 @@ def command(form: str | None, problem: str | None, run: str | None, output: str 
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:
-    """Write a file whole or not at all; what is no regular file (a pipe) line by line."""
+    """Writes a file completely or not at all.
+
+    A file that is not regular (a pipe) gets line by line.
+    """
     direct = path.exists() and not path.is_file()
     target = path if direct else path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -75,7 +78,7 @@ def _write(path: Path, lines: Iterator[str]) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     finally:
         if not direct:
-            with contextlib.suppress(OSError):  # it was never made
+            with contextlib.suppress(OSError):  # the file may not exist
                 target.unlink()
 
 
@@ -97,7 +100,7 @@ def _csv(records: Iterator[EvaluationRecord]) -> Iterator[str]:
 
 
 def _row(record: EvaluationRecord) -> dict[str, Any]:
-    """The figures of a record; what was not measured stays empty."""
+    """Returns the figures of a record. A figure that was not measured stays empty."""
     eager, speedup = record.baselines.get("eager", {}), record.speedup or {}
     row = {name: getattr(record, name) for name in _PLAIN}
     for direction in ("forward", "forward_backward"):
@@ -109,7 +112,11 @@ def _row(record: EvaluationRecord) -> dict[str, Any]:
 
 
 def _cell(value: object) -> object:
-    """A value as a cell: text with its control characters spelt out, and after a ' where it would be a formula."""
+    """Returns a value as a cell.
+
+    The function escapes control characters in text, and puts a ' before text that would be a
+    formula.
+    """
     if not isinstance(value, str):
         return value
     return f"'{printable(value)}" if value.startswith(_FORMULA) else printable(value)

@@ -1,4 +1,4 @@
-"""``extract``: a language model's raw answer to a solution file."""
+"""``extract``: turns a language model's raw answer into a solution file."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _JUDGING = (
 
 @click.command("extract")
 @click.argument("answer", metavar="ANSWER")
-@click.option("--problem", required=True, help="Problem (name or file) that the answer is to solve.")
+@click.option("--problem", required=True, help="The problem (name or file) that the answer solves.")
 @click.option("--name", metavar="NAME", help="Write solutions/<problem>/NAME.py. [default: from ANSWER's name]")
-@click.option("-o", "--output", metavar="FILE", help="Write this file; - is standard output.")
-@click.option("--force", is_flag=True, help="Replace a file with other content.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file; - is standard output.")
+@click.option("--force", is_flag=True, help="Replace an existing file, even if its content differs.")
 @option("root")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, then those of --evaluate.")
-@click.option("--evaluate", "judged", is_flag=True, help="Go on to evaluate it; what follows says how.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, then those of --evaluate.")
+@click.option("--evaluate", "judged", is_flag=True, help="Also evaluate the solution; the options below say how.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -61,11 +61,13 @@ def command(
     judged: bool,
     **judging: Any,
 ) -> int:
-    """Take the final code of a model's raw ANSWER (a text file, or - for standard input) in as a solution.
+    """Turn a language model's raw ANSWER into a solution file.
 
-    Final is the last fenced piece of code after the reasoning that is complete: it parses as Python and defines
-    ModelNew, as a class or by an assignment. An answer may also be nothing but code. The code is written as it stands,
-    under a head that says where it came from; nothing of it runs, unless --evaluate is given.
+    ANSWER is a text file, or - for standard input. The final code is the last complete fenced code
+    block after the reasoning. Complete means that it parses as Python and defines ModelNew, as a
+    class or by an assignment. An answer may also consist of code alone. `extract` writes the code
+    unchanged, under a header that says where it came from. It runs none of it, unless --evaluate is
+    given.
 
     \b
     Examples:
@@ -103,7 +105,10 @@ command.params += [parameter for parameter in evaluate.command.params if paramet
 
 
 def _evaluate(context: click.Context, values: dict[str, Any]) -> int:
-    """Run ``evaluate``; what is not said is as by default: options about many candidates, which this is not."""
+    """Runs ``evaluate`` with these options.
+
+    All others, which concern many candidates, get their defaults.
+    """
     callback = evaluate.command.callback
     assert callback is not None
     unsaid = evaluate.command.make_context("evaluate", [], parent=context.parent).params
@@ -112,10 +117,10 @@ def _evaluate(context: click.Context, values: dict[str, Any]) -> int:
 
 
 def _check_options(context: click.Context, name: str | None, output: str | None, as_json: bool, judged: bool) -> None:
-    """Refuse options that contradict each other.
+    """Refuses options that contradict each other.
 
     Raises:
-        UsageError: They do.
+        UsageError: Two options contradict each other.
     """
     if name is not None and output is not None:
         raise UsageError("--name and -o both say where to write; give one of them.")
@@ -129,11 +134,11 @@ def _check_options(context: click.Context, name: str | None, output: str | None,
 
 
 def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None) -> Path:
-    """Where the solution belongs in the root.
+    """Returns the solution's path in the root.
 
     Raises:
-        UsageError: The problem lies outside the root, the root belongs to the installation, or the name cannot be a
-            solution's or is one that a template renders.
+        UsageError: The problem lies outside the root, the root belongs to the installation, or the
+            name is invalid or one that a template renders.
     """
     if problem.path.resolve().parent != (root / "problems").resolve():
         raise UsageError(f"problem {problem.name} lies outside {root / 'problems'}: say where to write, with -o FILE")
@@ -142,7 +147,7 @@ def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None
     for template in template_names(root):
         try:
             declaration = read_declaration(root / "templates" / template / PARAMS_FILE)
-        except TemplateError:  # one that cannot be rendered replaces nothing
+        except TemplateError:  # a template that cannot be rendered replaces nothing
             continue
         if declaration.problem == problem.name and chosen in declaration.variants:
             raise UsageError(
@@ -152,10 +157,12 @@ def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None
 
 
 def _name_of(answer: RawAnswer) -> str:
-    """A solution's name from an answer's file name: in lower case, with ``_`` for all but a-z and 0-9.
+    """Derives a solution's name from an answer's file name.
+
+    The name is in lower case, with ``_`` for all characters but a-z and 0-9.
 
     Raises:
-        UsageError: Nothing of it can be kept.
+        UsageError: No character of the file name remains.
     """
     plain = unicodedata.normalize("NFKD", answer.name.rpartition(".")[0] or answer.name).casefold()
     kept = "".join(one for one in plain if not unicodedata.combining(one))
@@ -166,10 +173,10 @@ def _name_of(answer: RawAnswer) -> str:
 
 
 def _write(path: Path, data: bytes, force: bool) -> bool:
-    """Put the solution in its place; False where it was there already.
+    """Writes the solution, and returns False if the same file exists already.
 
     Raises:
-        UsageError: Something else stands there, or it cannot be written.
+        UsageError: The path holds something else, or it cannot be written.
     """
     where = one_line(shown(path))
     try:

@@ -1,4 +1,4 @@
-"""Candidates that come in on a stream, a JSON object a line, and are read when it is their turn."""
+"""Reads candidates from a stream, one JSON object a line, each when its turn comes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from harness.project.solutions import Candidate, find_problem, read_solution, se
 from harness.system.files import MAX_SOURCE_BYTES
 from harness.system.text import one_line
 
-#: What a line may hold.
+#: The keys that a line may have.
 KEYS = ("problem", "source", "path", "tag")
-#: A source's characters may take six bytes each as JSON.
+#: In JSON each character of a source may take six bytes.
 MAX_LINE_BYTES = 6 * MAX_SOURCE_BYTES
 MAX_TAG_CHARACTERS = 200
 
 
 class LineReader:
-    """Lines of a descriptor, and whether one is there without waiting.
+    """Reads lines from a descriptor, and tells whether a line is there without waiting.
 
     Args:
-        descriptor: What is read, by nobody else.
-        limit: Bytes that a line may have; of a longer one as many bytes more are kept as show that.
+        descriptor: The descriptor. Nobody else may read from it.
+        limit: The bytes that a line may have. The reader keeps enough of a longer line to show that
+            it is too long.
     """
 
     def __init__(self, descriptor: int, limit: int):
@@ -41,11 +42,11 @@ class LineReader:
         self._is_over = False
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Returns the descriptor."""
         return self._descriptor
 
     def is_ready(self) -> bool:
-        """Whether a line, or the end, is there; a line that has begun is not."""
+        """Tells whether a complete line or the end of the stream is there."""
         while not self._is_over and not self._has_line():
             if not system.select([self._descriptor], [], [], 0)[0]:
                 return False
@@ -53,7 +54,10 @@ class LineReader:
         return True
 
     def readline(self) -> bytes:
-        """The next line with its end, as soon as it is there; empty at the end of all."""
+        """Waits for the next line and returns it with its line break.
+
+        Empty at the end of the stream.
+        """
         while not self._is_over and not self._has_line():
             self._read_on()
         line, end, self._read = self._read.partition(b"\n")
@@ -66,7 +70,7 @@ class LineReader:
         return found >= 0
 
     def _read_on(self) -> None:
-        del self._read[self._limit + 1 :]  # all of it is one line, which is too long
+        del self._read[self._limit + 1 :]  # the buffer holds one line, which is too long
         self._searched = len(self._read)
         data = os.read(self._descriptor, 1 << 20)
         self._read += data
@@ -74,17 +78,21 @@ class LineReader:
 
 
 class Lines:
-    """The candidates of a stream: an iterable, to be gone through once, and the source that a driver watches.
+    """The candidates of a stream.
 
-    A line has ``source``, a solution's text, or ``path``, a solution's file; ``problem``, by name or file, where that
-    is not said for all lines; and, if wanted, ``tag``, by which its results are known again.
+    The object is an iterable for one pass, and a source that the driver can wait for. A line is a
+    JSON object with these keys:
+
+    - ``source``, a solution's text, or ``path``, a solution's file;
+    - ``problem``, a name or a file, unless one problem holds for all lines;
+    - ``tag``, optional, which marks the results of the line.
 
     Args:
-        stream: Where lines come from; a line is read when its candidate is asked for.
-        root: Folder that holds ``problems`` and ``solutions``.
+        stream: The reader of the lines. It reads a line when its candidate's turn comes.
+        root: The folder that holds ``problems`` and ``solutions``.
         problem: The problem of lines that name none.
-        folder: An empty folder, for the sources' files until they are forgotten.
-        planner: Gives candidates their cases.
+        folder: An empty folder for the files of sources, until ``forget``.
+        planner: The planner that chooses the cases of candidates.
     """
 
     def __init__(self, stream: LineReader, root: Path, problem: str | None, folder: Path, planner: Planner):
@@ -98,15 +106,15 @@ class Lines:
         self._number = 0
 
     def fileno(self) -> int:
-        """The stream's descriptor."""
+        """Returns the stream's descriptor."""
         return self._stream.fileno()
 
     def is_ready(self) -> bool:
-        """Whether a next candidate, a line, or the end is there."""
+        """Tells whether a next candidate, a line, or the end is there."""
         return bool(self._left) or self._stream.is_ready()
 
     def __iter__(self) -> Iterator[Asked]:
-        """A job for each candidate, a fault for a line that means nothing, None for a blank one."""
+        """Yields a job for each candidate, a fault for a bad line, and None for a blank one."""
         while self._left or (line := self._stream.readline()):
             if not self._left:
                 self._number += 1
@@ -114,7 +122,7 @@ class Lines:
             yield self._left.popleft() if self._left else None
 
     def forget(self, job: Job) -> None:
-        """Remove the file of a candidate that has been judged, where it has one by its line alone."""
+        """Removes the file of a judged candidate, if the stream created it."""
         self._remove(job.candidate)
 
     def _remove(self, candidate: Candidate) -> None:
@@ -122,7 +130,7 @@ class Lines:
             candidate.solution.path.unlink(missing_ok=True)
 
     def _asked(self, line: bytes) -> Iterator[Job | Fault]:
-        """What a line asks for."""
+        """Yields the jobs or faults of a line."""
         if not line.strip():
             return
         tag = ""
@@ -132,7 +140,8 @@ class Lines:
             for candidate in self._candidates(given, tag):
                 try:
                     yield self._planner.job(candidate, tag)
-                except UsageError as error:  # a case that this problem does not have: another line's may have it
+                # This problem may lack the case, and another line's problem may have it.
+                except UsageError as error:
                     self._remove(candidate)
                     yield self._refused(error, tag)
         except HarnessError as error:
@@ -165,7 +174,11 @@ class Lines:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """What a line says."""
+    """Parses a line.
+
+    Raises:
+        UsageError: The line is too long, or is not a JSON object.
+    """
     if len(line) > MAX_LINE_BYTES + 1:
         raise UsageError(f"it has more than {MAX_LINE_BYTES:,} bytes; give the file's path instead of its source")
     try:
@@ -178,16 +191,16 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _tag(given: dict[str, Any]) -> str:
-    """A line's tag; empty where it has none or a wrong one."""
+    """Returns a line's tag; empty if it has none or an invalid one."""
     tag = given.get("tag", "")
     return tag if isinstance(tag, str) and len(tag) <= MAX_TAG_CHARACTERS else ""
 
 
 def _check(given: dict[str, Any]) -> None:
-    """Refuse what a line may not say.
+    """Checks the keys and values of a line.
 
     Raises:
-        UsageError: A key means nothing, or a value is no string.
+        UsageError: A key is unknown, a value is not a string, or the tag is too long.
     """
     for key, value in given.items():
         if key not in KEYS:

@@ -1,4 +1,4 @@
-"""``list``: problems, templates, solutions, runs and records."""
+"""``list``: lists problems, templates, solutions, runs and records."""
 
 from __future__ import annotations
 
@@ -25,13 +25,19 @@ Row = dict[str, Any]
 
 @click.command("list")
 @click.argument("what", type=click.Choice(WHAT), default="problems")
-@click.option("--problem", help="Only what belongs to this problem.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Newest records at most.")
+@click.option("--problem", help="Only entries of this problem.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="List at most this many records, the newest ones.",
+)
 @option("root")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of the table.")
 def command(what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
-    """List what there is: problems (the default), templates, solutions, runs or records.
+    """List problems (the default), templates, solutions, runs or records.
 
     \b
     Examples:
@@ -130,7 +136,7 @@ def _records(store: Store, problem: str | None) -> Iterator[Row]:
 
 
 def _print(rows: list[Row]) -> None:
-    """One aligned column per key; the last is not padded."""
+    """Prints the rows with one aligned column per key."""
     rows = [{key: one_line(str(value)) for key, value in row.items()} for row in rows]
     widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
     for row in [{key: key for key in rows[0]}, *rows]:

@@ -1,4 +1,4 @@
-"""``new``: problems and templates to start from."""
+"""``new``: writes problems and templates to start from."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def problem_command(context: click.Context, name: str, root: str | None) -> int:
 
 @command.command("template")
 @click.argument("name")
-@click.option("--problem", required=True, help="Name of the problem that it solves.")
+@click.option("--problem", required=True, help="The name of the problem that the template solves.")
 @option("root")
 @click.pass_context
 def template_command(context: click.Context, name: str, problem: str, root: str | None) -> int:
-    """Write templates/NAME: the problem's own model with one stage of it in CUDA, forward and backward.
+    """Write templates/NAME: the problem's own model with one stage of it in CUDA.
 
-    What it renders to passes as it is. Replace torch's operators by kernels one by one, and evaluate after each.
+    The template has forward and backward, and its solution passes unchanged. Replace torch's
+    operators by kernels one by one, and evaluate after each.
 
     \b
     Examples:
@@ -82,7 +83,7 @@ def _tell(paths: Iterable[Path]) -> None:
 
 
 def _tell_next(context: click.Context, root: str | None, commands: list[str]) -> None:
-    """The commands to type now; with the root where it was given by hand."""
+    """Prints the commands to run next, with --root if the user gave it."""
     by_hand = root is not None and context.get_parameter_source("root") is ParameterSource.COMMANDLINE
     tail = f" --root {shlex.quote(root)}" if root is not None and by_hand else ""
     for word, line in zip(("next:", "then:"), commands, strict=False):

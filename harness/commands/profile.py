@@ -1,4 +1,4 @@
-"""``profile``: which kernels one call of a solution launches, and for how long."""
+"""``profile``: shows which kernels one call of a solution launches, and for how long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.system.text import one_line, printable
 
 @click.command("profile")
 @click.argument("solution")
-@click.option("--problem", help="Problem (name or file) that a file named as SOLUTION is to solve.")
+@click.option("--problem", help="The problem (name or file) that SOLUTION solves if it is a file.")
 @option("device")
 @click.option("--case", help="The case to run. [default: full on a GPU, the smallest that fits on the CPU]")
 @click.option(
@@ -33,19 +33,19 @@ from harness.system.text import one_line, printable
     "settings",
     multiple=True,
     metavar="K=V",
-    help="Replace a constant of the problem; makes a case of its own.",
+    help="Replace a constant of the problem. Makes a new case.",
 )
 @click.option(
     "--ncu",
     "counted",
     is_flag=True,
-    help="Read the GPU's counters with Nsight Compute. The solution is not judged, and runs UNCONFINED, as you.",
+    help="Read the GPU's counters with Nsight Compute. The solution runs UNCONFINED, as you, and is not judged.",
 )
 @option("timeout")
 @option("build-timeout")
 @option("root")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tables.")
 def command(
     solution: str,
     problem: str | None,
@@ -61,12 +61,13 @@ def command(
 ) -> int:
     """Show which kernels one call of SOLUTION launches, forward and backward, and for how long.
 
-    SOLUTION is problem/variant or the path of a solution file. It is judged first, in one trial and confined as
-    `evaluate` does it; one that does not pass has no profile. Nothing is stored.
+    SOLUTION is problem/variant or the path of a solution file. `profile` first judges it in one
+    trial, confined as under `evaluate`. A solution that does not pass has no profile. `profile`
+    stores nothing.
 
-    With --ncu the GPU's own counters are read instead: memory throughput, occupancy, cache hits, and what warps wait
-    for. That needs Nsight Compute, the right to read counters, and a solution that you trust: it runs unconfined, with
-    all that you may do.
+    With --ncu the command reads the GPU's own counters instead: memory throughput, occupancy, cache
+    hits, and the stalls of warps. That needs Nsight Compute, the right to read counters, and a
+    solution that you trust. The solution runs unconfined, with all your rights.
 
     \b
     Examples:
@@ -87,7 +88,7 @@ def command(
 
 
 def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
-    """What a judged solution launches."""
+    """Judges a solution and prints the kernels that it launches."""
     from harness.report.profile import print_profile, profile_object
 
     with tqdm(total=0, file=sys.stderr, disable=None, bar_format="{desc}", leave=False) as bar:
@@ -108,7 +109,7 @@ def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
 
 
 def _count(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
-    """What the GPU's counters say of a solution."""
+    """Reads the GPU's counters for a solution and prints them."""
     from harness.device import devices
     from harness.profiling.ncu import Target, find_ncu, measured
     from harness.report.profile import figures_object, print_figures

@@ -1,4 +1,4 @@
-"""``harness render``: templates to solution files."""
+"""``render``: renders templates into solution files."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from harness.rendering.parameters import Declaration
     metavar="KEY=VALUE",
     help="Set a parameter of the template.",
 )
-@click.option("--variant", metavar="NAME", help="Start from this variant; default: the template's default variant.")
+@click.option("--variant", metavar="NAME", help="Start from this variant. [default: the template's default variant]")
 @click.option("--name", metavar="NAME", help="Write solutions/<problem>/NAME.py.")
-@click.option("-o", "--output", metavar="FILE", help="Write this file; - is standard output.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file; - is standard output.")
 @option("root")
 @click.option("--all", "everything", is_flag=True, help="Render every variant of every template.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Write nothing; exit with 1 and show the difference where a file is missing, stale or edited.",
+    help="Write nothing. If a file is missing, stale or edited, show the difference and exit with 1.",
 )
 def command(
     template: str | None,
@@ -102,7 +102,10 @@ def _one(
     name: str | None,
     output: str | None,
 ) -> Rendering:
-    """The file that the options ask for; a variant's own file never gets other parameters than declared."""
+    """Renders the file that the options ask for.
+
+    The file of a declared variant only gets the parameters that the variant declares.
+    """
     if not assignments and name is None and output is None:
         return render_variant(root, declaration, variant)
     if name is None and output is None:

@@ -1,4 +1,4 @@
-"""``evaluate --rules``: what an evaluation looks for in a candidate's conduct, and what comes of it."""
+"""``evaluate --rules``: lists the integrity rules and what happens if a candidate breaks one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from harness.judge.integrity import every_rule
 from harness.project.settings import SETTINGS
 from harness.records.rules import Mode
 
-#: What ``--rules`` without a value stands for.
+#: The value that ``--rules`` has if the user gives none.
 LISTED = SETTINGS["rules"].flag
 
 
 def print_rules(changed: Mapping[str, Mode], as_json: bool) -> None:
-    """Print every rule on stdout: what comes of it now, by default, and what it is broken by.
+    """Prints every rule on stdout: its current mode, its default mode, and what breaks it.
 
     Args:
-        changed: The rules whose mode is not the default here.
-        as_json: One JSON object a line.
+        changed: The rules whose mode is not the default.
+        as_json: Whether to print one JSON object a line.
     """
     rules = every_rule().values()
     width = max(len(rule.name) for rule in rules)

@@ -1,4 +1,4 @@
-"""What came of a command that judges: its exit code, and whether it is to end now."""
+"""Tracks the results of a command that judges: its exit code, and whether to stop early."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from harness.system.text import one_line, printable
 
 
 class RunOutcome:
-    """What came of a command so far: its exit code, and whether it is to end now.
+    """The results of a command so far: its exit code, and whether to stop early.
 
     Args:
-        fails_fast: Stop at the first that does not pass.
-        max_hours: When to begin nothing more; None for never.
-        fail_below: A speedup that is not enough; None where any is.
+        fails_fast: Whether to stop at the first candidate that does not pass.
+        max_hours: The hours after which nothing more begins; None for no limit.
+        fail_below: The least speedup that is enough; None for no bound.
 
     Attributes:
-        statuses: How many records ended so.
-        slow: What to say of passed records whose speedup is not enough.
-        has_bad_problem: Whether a problem did not run, or has no such case.
+        statuses: The number of records by status.
+        slow: A message for each passed record whose speedup is not enough.
+        has_bad_problem: Whether a problem did not run or lacks a requested case.
     """
 
     def __init__(self, fails_fast: bool, max_hours: float | None, fail_below: float | None):
@@ -43,12 +43,15 @@ class RunOutcome:
         self._started = time.monotonic()
 
     def add(self, record: EvaluationRecord) -> None:
-        """Count a record."""
+        """Counts a record."""
         self.statuses[record.status] += 1
         self.slow += _too_slow(record, self._fail_below)
 
     def add_fault(self, fault: Fault) -> None:
-        """Count a request without a verdict; say the reason once, which several candidates may meet."""
+        """Counts a request without a verdict.
+
+        It prints each reason once, since several candidates may share it.
+        """
         if fault.problem is None:
             self._has_bad_line = True
         else:
@@ -56,7 +59,7 @@ class RunOutcome:
         self._tell(f"error: {fault.error}")
 
     def tell_unfit(self, record: EvaluationRecord) -> None:
-        """Say once that a record's problem cannot tell a right answer from a wrong one on its case."""
+        """Warns once if a record's problem cannot tell right from wrong answers on its case."""
         for line in unfit_lines([record]):
             self._tell(line)
 
@@ -66,7 +69,7 @@ class RunOutcome:
         self._told.add(line)
 
     def why_stop(self) -> str:
-        """Why nothing more is to be judged; empty where there is no reason."""
+        """Returns the reason to stop judging; empty if there is none."""
         hours = self._max_hours
         words = ""
         if self._fails_fast and (set(self.statuses) - {Status.PASSED} or self.has_bad_problem):
@@ -78,13 +81,16 @@ class RunOutcome:
 
     @property
     def code(self) -> int:
-        """The exit code; what is left out has not passed."""
+        """The exit code. Candidates that were left out count as not passed."""
         code = exit_code(self.statuses, self.has_bad_problem or self._has_bad_line)
         return code or (EXIT_NOT_PASSED if self.slow or self._is_stopped else EXIT_PASSED)
 
 
 def _too_slow(record: EvaluationRecord, bound: float | None) -> Iterator[str]:
-    """A sentence for each direction of a passed record whose speedup is below the bound; fails closed."""
+    """Yields a sentence for each direction of a passed record whose speedup is below the bound.
+
+    A speedup that was not measured counts as below the bound.
+    """
     if bound is None or record.status is not Status.PASSED:
         return
     for direction in ("forward", "forward_backward") if record.gradients else ("forward",):
@@ -95,9 +101,10 @@ def _too_slow(record: EvaluationRecord, bound: float | None) -> Iterator[str]:
 
 
 def exit_code(statuses: Iterable[Status], bad_problem: bool) -> int:
-    """The program's exit code: a bad problem before a failed harness before a candidate that did not pass.
+    """Returns the program's exit code.
 
-    Where nothing was judged nothing has passed: that is wrong usage.
+    A bad problem outranks a failure of the harness, which outranks a candidate that did not pass.
+    If nothing was judged, the code means wrong usage.
     """
     found = set(statuses)
     if bad_problem or not found:

@@ -1,4 +1,4 @@
-"""``show``: everything about one record."""
+"""``show``: prints everything about one record."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from harness.report.single import is_changed, sections
 
 @click.command("show")
 @click.argument("record")
-@click.option("--source", is_flag=True, help="Print the solution's text as it was judged, nothing else.")
-@click.option("--json", "as_json", is_flag=True, help="The record as one JSON object.")
+@click.option("--source", is_flag=True, help="Print only the solution's text as it was judged.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object.")
 @option("home")
 def command(record: str, source: bool, as_json: bool, home: str | None) -> int:
-    """Show everything about RECORD (its name, or the beginning of it), with the command that repeats it.
+    """Show everything about RECORD, with the command that repeats it.
+
+    RECORD is a record's name or the beginning of it.
 
     \b
     Examples:

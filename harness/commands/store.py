@@ -1,4 +1,4 @@
-"""``store``: take in the records of other machines."""
+"""``store``: merges the records of other machines into a store."""
 
 from __future__ import annotations
 
@@ -33,15 +33,19 @@ def command() -> None:
 
 @command.command("merge")
 @click.argument("others", nargs=-1, required=True, metavar="OTHER...")
-@click.option("--all", "takes_all", is_flag=True, help="Also what came to the same verdict as a record of the store.")
+@click.option("--all", "takes_all", is_flag=True, help="Also take records with the same verdict as one in the store.")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as_json: bool) -> int:
-    """Take the records of OTHER stores (their HARNESS_HOME, or the file in it) into the one of --home.
+    """Merge the records of OTHER stores into the store of --home.
 
-    All of them are taken in, or none: others are only read, and where one is damaged or was written by a newer
-    harness, nothing is written. A record's key is what `evaluate` knows it by: of a key that the store has already,
-    only a record with another verdict is taken in; that is told as a conflict. Exit code 1 where there are conflicts.
+    OTHER is a HARNESS_HOME or the store file in it. The merge takes all stores or none: if one of
+    them is damaged or comes from a newer harness, it writes nothing. It only reads the other
+    stores.
+
+    A record's key identifies what was judged, as for `evaluate`. The store may already have a
+    record with the same key. Then the merge takes a new one only if it has another verdict or adds
+    a missing speed. It reports another verdict as a conflict, and the exit code is 1.
 
     \b
     Examples:
@@ -62,10 +66,10 @@ def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as
 
 
 def _file(other: str, target: Path) -> Path:
-    """The store that an argument names.
+    """Returns the store file that an argument names.
 
     Raises:
-        UsageError: There is none, or it is the one that is merged into.
+        UsageError: There is no store, or it is the target of the merge.
     """
     path = Path(other).expanduser().absolute()
     file = path / FILE_NAME if path.is_dir() else path

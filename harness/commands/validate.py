@@ -1,4 +1,4 @@
-"""``validate``: is a problem sound."""
+"""``validate``: checks that a problem is sound."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _WORDS = {True: "ok", False: "FAILED", None: "note"}
 @click.command("validate")
 @click.argument("problem")
 @option("device")
-@click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all that fit the device]")
+@click.option(
+    "--case", "cases", multiple=True, help="Only this case; repeatable. [default: all cases that fit the device]"
+)
 @option("root")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def command(problem: str, device: str, cases: tuple[str, ...], root: str | None, as_json: bool) -> int:
-    """Check a problem: does every case run and repeat itself, and would wrong answers fail?
+    """Check that a problem runs and can tell right answers from wrong ones.
 
-    PROBLEM is a name or the path of a file. Each case is drawn and evaluated as a judged one is, and wrong answers are
-    judged as a candidate's are. What is FAILED ends the program with 2; a note is worth knowing and no fault.
+    PROBLEM is a name or the path of a file. The command draws and evaluates each case as for a
+    candidate, and checks that results repeat. It also judges known wrong answers, which must fail.
+    FAILED checks lead to exit code 2. A note is worth knowing but is no fault.
 
     \b
     Examples:
@@ -37,7 +40,7 @@ def command(problem: str, device: str, cases: tuple[str, ...], root: str | None,
       python -m harness validate problems/my_op.py --case odd --json
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     checks: list[ProblemCheck] = []
-    with results_alone() as results:  # what the problem's own code prints is no result
+    with results_alone() as results:  # keeps the output of the problem's own code out of the results
         width, found = _checks(project_root(root), problem, device, cases)
         for check in found:
             checks.append(check)
@@ -51,7 +54,7 @@ def command(problem: str, device: str, cases: tuple[str, ...], root: str | None,
 
 
 def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple[int, Iterable[ProblemCheck]]:
-    """The checks as they come, and the length of the longest case's name.
+    """Returns the checks as they run, and the length of the longest case name.
 
     Raises:
         UsageError: There is no such problem, device or case.

@@ -1,1 +1,1 @@
-"""The build cache."""
+"""Building CUDA source for a GPU, and the cache of built libraries."""

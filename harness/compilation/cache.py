@@ -1,12 +1,13 @@
-"""Built libraries, kept by the judge alone.
+"""The build cache: libraries that candidates built. Only the judge writes to it.
 
-A library lies at ``builds/<solution digest>/<build key>.so``: one candidate's build is never another's. The key covers
-sources, flags, compiler, torch, harness version, device and mode. Files appear by rename, whole or not at all, so a
-build that was killed leaves nothing behind that could block or poison the next; two processes that build the same
-thing at once each rename their own.
+The path of a library is ``builds/<solution digest>/<build key>.so``, so one candidate never gets
+another's build. The key covers sources, flags, compiler, torch, harness version, device and mode. A
+file appears by rename, complete or not at all. So a killed build leaves nothing behind that could
+block or damage the next one, and two processes can build the same library at once.
 
-The cache is bounded. Of one solution it takes ``MAX_SOLUTION_BYTES``. When all solutions together exceed
-``MAX_TOTAL_BYTES``, the least recently used ones go, whole, until the rest fits.
+The cache is bounded. It keeps at most ``MAX_SOLUTION_BYTES`` for each solution. If all solutions
+together exceed ``MAX_TOTAL_BYTES``, the cache removes the least recently used solutions, each as a
+whole, until the rest fits.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pathlib import Path
 from harness.system.scratch import REMOVED_PREFIX, scratch_folder
 
 MAX_LIBRARY_BYTES = 256 << 20
-#: Of one solution, over all runs; an honest one builds a few dozen libraries of a few MB.
+#: Limits for one solution over all runs. An honest solution builds a few dozen libraries of a few
+#: MB.
 MAX_LIBRARIES, MAX_SOLUTION_BYTES = 256, 512 << 20
-#: Of all solutions; thousands of honest ones fit.
+#: The limit for all solutions together. Thousands of honest ones fit.
 MAX_TOTAL_BYTES = 8 << 30
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 
@@ -35,8 +37,8 @@ class BuildCache:
     """The folder of built libraries.
 
     Args:
-        folder: Where it lies; made when the first library is kept.
-        max_bytes: What all libraries together may take.
+        folder: The folder's path. The cache creates it with the first library.
+        max_bytes: The limit for all libraries together.
     """
 
     def __init__(self, folder: Path, max_bytes: int = MAX_TOTAL_BYTES):
@@ -44,20 +46,20 @@ class BuildCache:
         self._max_bytes = max_bytes
 
     def libraries(self, digest: str) -> dict[str, Path]:
-        """Returns what is kept for a solution, build key to library, and marks it as used now."""
+        """Returns a solution's libraries by build key, and marks them as used now."""
         folder = self._folder / digest
         if not folder.is_dir():
             return {}
-        with contextlib.suppress(OSError):  # it has gone, or may only be read
+        with contextlib.suppress(OSError):  # the folder has gone or is read-only
             os.utime(folder)
         return {path.stem: path for path in folder.glob("*.so") if _KEY.fullmatch(path.stem)}
 
     def keep(self, digest: str, key: str, built: Path) -> bool:
-        """Copy a library that a worker has built into the cache.
+        """Copies a library that a worker has built into the cache.
 
-        The worker is not trusted: only a plain file of a believable size under a well-formed key is taken, while the
-        solution's others leave room for it, and neither it nor its folder may be a link to somewhere that only the
-        judge can read.
+        The judge does not trust the worker. It takes only a plain file of a plausible size under a
+        well-formed key, while the solution's limits leave room for it. It follows no link, neither for
+        the file nor for its folder. A link could lead to a file that only the judge can read.
 
         Args:
             digest: The solution's digest.
@@ -65,13 +67,13 @@ class BuildCache:
             built: The file in the worker's folder.
 
         Returns:
-            Whether it was taken.
+            Whether the cache took the library.
         """
         if not _KEY.fullmatch(key):
             return False
         try:
             descriptor = _open_without_links(built)
-        except (OSError, ValueError):  # a name with a NUL is no path at all
+        except (OSError, ValueError):  # a name with a NUL character is not a path
             return False
         status = os.fstat(descriptor)
         plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
@@ -89,10 +91,14 @@ class BuildCache:
         return True
 
     def _trim(self, kept: str) -> None:
-        """Removes the solutions that were used least recently while all take too much; one process at a time does."""
+        """Removes the least recently used solutions while all together exceed the limit.
+
+        Only one process at a time does this.
+        """
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks: then two may remove more than one would
+            # On a file system without locks two processes may remove more than one would.
+            with contextlib.suppress(OSError):
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -109,7 +115,10 @@ class BuildCache:
 
 
 def _solutions(cache: Path) -> Iterator[tuple[int, int, Path]]:
-    """When each solution's folder was used last, its size in bytes, and where it lies; without those that vanish."""
+    """Yields the last use, the size in bytes and the folder of each solution.
+
+    Folders that vanish meanwhile are left out.
+    """
     for folder in cache.iterdir():
         with contextlib.suppress(OSError):
             if not folder.is_symlink():
@@ -118,7 +127,11 @@ def _solutions(cache: Path) -> Iterator[tuple[int, int, Path]]:
 
 
 def _removed(folder: Path) -> bool:
-    """Renames a folder out of the cache, so that nobody sees half of it, and deletes it; False where it has gone."""
+    """Renames a folder out of the cache and deletes it, so that nobody sees half of it.
+
+    Returns:
+        False if the folder has gone.
+    """
     with scratch_folder(REMOVED_PREFIX, folder.parent.parent) as place:
         try:
             folder.rename(place / folder.name)
@@ -128,13 +141,13 @@ def _removed(folder: Path) -> bool:
 
 
 def _has_room(folder: Path, key: str, size: int) -> bool:
-    """Whether a solution's folder stays within its bounds with a library of this size under a key."""
+    """Tells whether a solution stays within its limits with a library of this size under a key."""
     others = [path for path in folder.glob("*.so") if path.stem != key]
     return len(others) < MAX_LIBRARIES and sum(path.stat().st_size for path in others) + size <= MAX_SOLUTION_BYTES
 
 
 def _open_without_links(built: Path) -> int:
-    """Open a file for reading; its folder and that folder's own are no links either."""
+    """Opens a file for reading; refuses links for the file, its folder and the folder above."""
     inner = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     outer = os.open(built.parent.parent, inner | os.O_DIRECTORY)
     try:

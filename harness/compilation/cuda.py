@@ -1,7 +1,8 @@
-"""Building for a GPU through torch's own ``load_inline``, each build in a folder of its own.
+"""Builds CUDA source for a GPU with torch's own ``load_inline``, each build in its own folder.
 
-torch guards a build folder with a lock file that outlives a killed process. Here no folder is ever shared or met
-again: it lies in the worker's private folder, and only the finished library leaves it.
+torch guards a build folder with a lock file that outlives a killed process. So the harness never
+shares or reuses a folder: it lies in the worker's private folder, and only the finished library
+leaves it.
 """
 
 from __future__ import annotations
@@ -30,27 +31,31 @@ from harness.compilation.lean_cuda import lean_arguments
 from harness.compilation.nvcc import cuda_home, missing_nvcc
 from harness.compilation.torch_headers import lean_files
 
-#: How torch says that no code of a library has run yet: it was not built, or lacks what the stand-ins do not define.
+#: torch's messages for a library that has not run any code yet: its build failed, or it lacks a
+#: symbol that the stand-ins do not define.
 _NOT_LOADED = ("Error building extension", "undefined symbol")
-#: Arguments of ``load_inline`` that decide what is bound for Python.
+#: The arguments of ``load_inline`` that decide which functions torch binds for Python.
 _BINDING = ("functions", "cpp_sources", "cuda_sources")
 
 
 class CudaLoader:
-    """Takes the place of ``load_inline`` and ``load`` for one solution.
+    """Replaces ``load_inline`` and ``load`` for one solution.
 
     Args:
         solution: The solution file, for messages.
-        cached: Libraries that are built already, by build key.
-        out_dir: Where new libraries are put, and built.
-        on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
-        capability: The GPU's compute capability; code is generated for it alone.
-        refused: Message and log of what a compiler has refused already, by build key.
+        cached: The libraries that exist already, by build key.
+        out_dir: The folder for builds and new libraries.
+        on_build: A callback around each compilation. It receives ``"begin"`` or ``"end"``, and the
+            extension's name.
+        capability: The GPU's compute capability. The compiler generates code for it alone.
+        refused: The message and log of each build that a compiler has already refused, by build
+            key.
 
     Attributes:
         built: The libraries that this loader has built, by build key.
-        plain: Why a library was not built with stand-ins for torch's headers, by build key; empty where it was.
-        loaded: All libraries that the solution loaded, built now or before.
+        plain: The reason why a library was built without stand-ins for torch's headers, by build
+            key; empty if it was built with them.
+        loaded: All libraries that the solution has loaded, new and cached.
     """
 
     def __init__(
@@ -75,7 +80,7 @@ class CudaLoader:
         self._torch_load = cpp_extension.load
 
     def load_inline(self, *positional: Any, **options: Any) -> Any:
-        """As torch's; the library comes from the cache where its key is known."""
+        """Replaces torch's ``load_inline``, with libraries from the cache if possible."""
         arguments = inspect.signature(self._torch_load_inline).bind(*positional, **options).arguments
         functions, cpp, cuda = map(arguments.get, _BINDING)
         flags = tuple(map(arguments.get, ("extra_cflags", "extra_cuda_cflags", "extra_include_paths")))
@@ -83,7 +88,7 @@ class CudaLoader:
         return self._load(self._key(arguments), self._torch_load_inline, arguments)
 
     def load(self, *positional: Any, **options: Any) -> Any:
-        """As torch's; the content of the source files is part of the key."""
+        """Replaces torch's ``load``. The build key covers the content of the source files."""
         arguments = inspect.signature(self._torch_load).bind(*positional, **options).arguments
         sources = arguments["sources"]
         files = [sources] if isinstance(sources, str) else list(sources)
@@ -104,7 +109,8 @@ class CudaLoader:
         self._prepare_environment(name)
         arguments.update(build_directory=str(folder), verbose=False)
         lean = folder / "lean"
-        why = undeclared_functions(*map(arguments.get, _BINDING))  # now: torch adds its bindings to a list of sources
+        # This comes before the build, because torch adds its bindings to a list of sources.
+        why = undeclared_functions(*map(arguments.get, _BINDING))
         self._on_build("begin", name)
         try:
             result, self.plain[key] = self._built_lean(build, arguments, lean)
@@ -123,10 +129,14 @@ class CudaLoader:
         return result
 
     def _built_lean(self, build: Callable[..., Any], arguments: dict[str, Any], folder: Path) -> tuple[Any, str]:
-        """What a build with stand-ins for torch's headers gives, and why it gives nothing.
+        """Builds with stand-ins for torch's headers.
 
-        Where it fails, torch is left as if it had not been tried: the plain build gets the same name, and its errors
-        are what the author sees.
+        If that fails, the method restores torch's record of builds. So the plain build gets the
+        same name, and the author sees the errors of that build.
+
+        Returns:
+            The result of ``load_inline`` and an empty reason; or None and the reason why there is
+            no result.
         """
         if build is not self._torch_load_inline:
             return None, "its files may include others"
@@ -150,7 +160,7 @@ class CudaLoader:
             return None, "with stand-ins it does not build"
 
     def _prepare_environment(self, name: str) -> None:
-        """Point torch at nvcc and at the GPU's own architecture."""
+        """Points torch at nvcc and at the GPU's own architecture."""
         home = cuda_home()
         if home is None:
             raise BuildFailed(f"{name}: {missing_nvcc()}")
@@ -158,11 +168,15 @@ class CudaLoader:
         cpp_extension.CUDA_HOME = str(home)
         major, minor = self._capability
         os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
-        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # ninja
+        # The folder of the interpreter holds ninja.
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         self._link_runtime(home)
 
     def _link_runtime(self, home: Path) -> None:
-        """Give the linker a ``libcudart.so`` where the toolkit (as on PyPI) has only the versioned one."""
+        """Provides a ``libcudart.so`` for the linker if the toolkit has only a versioned one.
+
+        The toolkit from PyPI is of that kind.
+        """
         folders = [home / "lib64", home / "lib"]
         if any((folder / "libcudart.so").exists() for folder in folders):
             return
@@ -176,7 +190,7 @@ class CudaLoader:
         os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(links), os.environ.get("LIBRARY_PATH")]))
 
     def _key(self, arguments: Mapping[str, Any]) -> str:
-        """The build key: sources, flags, versions, architecture."""
+        """Returns the build key, a digest of sources, flags, versions and architecture."""
         told = {
             "arguments": {key: repr(value) for key, value in sorted(arguments.items()) if key != "verbose"},
             "versions": [package.VERSION, torch.__version__, torch.version.cuda, str(cuda_home())],
@@ -187,7 +201,7 @@ class CudaLoader:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def _failed(self, name: str, error: Exception, folder: Path, why: str, key: str) -> BuildFailed:
-        output = getattr(error.__cause__, "stdout", None)  # of the compiler that torch ran
+        output = getattr(error.__cause__, "stdout", None)  # output of the compiler that torch ran
         log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
@@ -197,16 +211,20 @@ class CudaLoader:
 
 
 def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:
-    """A compiler's error line with the place in the solution instead of in the file that torch wrote.
+    """Replaces the place in a compiler's error line by the place in the solution.
+
+    The compiler names files that torch wrote.
 
     Args:
-        line: As ``/folder/cuda.cu(24): error: ...`` or ``/folder/main.cpp:24:3: error: ...``.
+        line: The error line, such as ``/folder/cuda.cu(24): error: ...`` or
+            ``/folder/main.cpp:24:3: error: ...``.
         folder: The build folder.
         name: The solution's file name.
-        solution: Its lines.
+        solution: The solution's lines.
 
     Returns:
-        The line as it was where it names no file of the folder, or the source line is not in the solution.
+        The new line. The line as it was if it names no file of the folder, or if the solution does
+        not contain the source line.
     """
     match = re.match(rf"{re.escape(str(folder))}/(\S+?)(?:\((\d+)\)|:(\d+)(?::\d+)?)(?=:)", line)
     if match is None or not (folder / match[1]).is_file():
@@ -220,7 +238,7 @@ def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> 
         return line
 
     def likeness(at: int) -> int:
-        """How many lines around agree: the same line may stand in several kernels."""
+        """Counts the lines around that agree, since several kernels may contain the same line."""
         offsets = [offset for offset in range(-5, 6) if 0 <= at + offset < len(solution)]
         around = [offset for offset in offsets if 0 <= number - 1 + offset < len(written)]
         return sum(solution[at + offset].rstrip() == written[number - 1 + offset].rstrip() for offset in around)
@@ -230,7 +248,7 @@ def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> 
 
 
 def _open(name: str, library: Path, is_module: bool) -> Any:
-    """Load a finished library as ``load_inline`` would have."""
+    """Loads a finished library as ``load_inline`` would have."""
     if not is_module:
         torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
         return str(library)

@@ -1,4 +1,4 @@
-"""A reader for the symbols that a shared library takes from others, so that no ``nm`` is needed."""
+"""Reads the symbols that a shared library imports from its ELF file, without ``nm``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 _DYNAMIC_SYMBOLS = 11
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-#: Names of a hostile library may overlap, so that a small table makes many long ones.
+#: Limits for names. The names of a hostile library may overlap, so that a small table makes many
+#: long ones.
 _MAX_NAME_BYTES, _MAX_NAMES_BYTES = 1 << 14, 64 << 20
 
 
 def undefined_symbols(library: Path) -> frozenset[str] | None:
-    """The names, as the linker has them, that a 64-bit ELF library takes from other libraries.
+    """Returns the symbols that a 64-bit ELF library imports from other libraries.
 
     Args:
-        library: The file; it need not be trusted.
+        library: The file. It may be hostile.
 
     Returns:
-        The names; None where the file has no table of them that can be read.
+        The names as the linker knows them; None if the file has no readable symbol table.
     """
     try:
         data = memoryview(library.read_bytes())
@@ -29,7 +30,7 @@ def undefined_symbols(library: Path) -> frozenset[str] | None:
 
 
 def _undefined(data: memoryview) -> frozenset[str] | None:
-    if bytes(data[:6]) != b"\x7fELF\x02\x01":  # 64 bits, the low byte first
+    if bytes(data[:6]) != b"\x7fELF\x02\x01":  # 64-bit, little-endian
         return None
     (start,) = struct.unpack_from("<Q", data, 0x28)
     size, count = struct.unpack_from("<HH", data, 0x3A)

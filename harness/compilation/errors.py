@@ -1,10 +1,11 @@
-"""Why a solution does not build: the candidate's fault, on whichever device."""
+"""The errors of a failed build, which are the candidate's fault on every device."""
 
 from __future__ import annotations
 
 import re
 
-#: How compilers, linkers and what runs them say that SIGKILL has ended one of them: g++, nvcc, clang, collect2, ninja.
+#: Messages by which g++, nvcc, clang, collect2 and ninja report that SIGKILL ended a compiler or
+#: linker.
 _KILLED = re.compile(
     r"error: Killed signal terminated program (?P<gcc>\S+)"
     r"|^nvcc error +: '(?P<nvcc>[^']+)' died due to signal 9\b"
@@ -16,16 +17,16 @@ _KILLED = re.compile(
 
 
 class BuildError(Exception):
-    """A candidate's source did not become a library: the candidate's fault, not the harness's."""
+    """The base error for a candidate's source that did not become a library."""
 
 
 class BuildFailed(BuildError):
-    """The compiler or the linker refused the source, or the arguments of the build make no sense.
+    """The error for a source that a compiler or linker refused, or for senseless build arguments.
 
     Attributes:
         message: The first errors, each as ``file:line: error: …`` with its source line.
-        log: Everything the compiler printed.
-        key: The build key of what it refused; empty where it came to no compiler.
+        log: The compiler's full output.
+        key: The build key of the refused build; empty if no compiler ran.
     """
 
     def __init__(self, message: str, log: str = "", key: str = ""):
@@ -36,11 +37,14 @@ class BuildFailed(BuildError):
 
 
 class BuildKilled(BuildFailed):
-    """SIGKILL has ended a compiler, as the system does where memory is short: that says nothing of the source."""
+    """The error for a compiler that SIGKILL ended.
+
+    The system does that when memory is short, so it says nothing about the source.
+    """
 
 
 def failed_build(message: str, log: str, key: str = "") -> BuildFailed:
-    """What to raise for a build that came to nothing: ``BuildKilled`` where the log says so."""
+    """Returns the error to raise for a failed build: ``BuildKilled`` if the log shows a SIGKILL."""
     killed = _KILLED.search(log)
     if killed is None:
         return BuildFailed(message, log, key)
@@ -49,12 +53,12 @@ def failed_build(message: str, log: str, key: str = "") -> BuildFailed:
 
 
 class Unsupported(BuildError):
-    """The source uses something that this device cannot run.
+    """The error for a source that uses something this device cannot run.
 
     Attributes:
-        construct: What it is, such as ``inline PTX``.
-        file: The file that uses it; the solution's own where that is known.
-        line: The line in that file; None when unknown.
+        construct: What the source uses, such as ``inline PTX``.
+        file: The file that uses it; the solution's own if that is known.
+        line: The line in that file; None if unknown.
         remedy: What the author can do.
     """
 

@@ -1,10 +1,12 @@
-"""``load_inline(functions=...)``: finds mistakes in it that fail on every device, and says what to write instead.
+"""Finds mistakes in ``load_inline(functions=...)`` that fail on every device.
 
-``functions`` takes the names of C++ functions that ``cpp_sources`` declares; torch binds each for Python in the C++
-unit. Kernels cannot be bound, and what only ``cuda_sources`` knows is not known there.
+``functions`` takes the names of C++ functions that ``cpp_sources`` declares. torch binds each of
+them for Python in the C++ unit. It cannot bind a kernel, and that unit does not know what only
+``cuda_sources`` declares.
 
-``check_functions`` refuses before any compiler runs, so it must be certain. A header of the author's, a macro that
-pastes names, a flag that defines one: each could supply what the text lacks, and then the compiler decides.
+``check_functions`` refuses a build before any compiler runs, so it must be certain. A header of the
+author's, a macro that pastes names or a flag that defines one could supply what the text lacks. In
+such a case the compiler decides.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.compilation.errors import BuildFailed
 
-#: Comments; raw strings, strings and characters with their prefixes (a digit's separator begins none).
+#: Comments, and strings and character literals with their prefixes. A digit separator does not
+#: start one.
 _NO_CODE = re.compile(
     r"//[^\n]*|/\*.*?(?:\*/|\Z)"
     r'|\b(?:u8|[uUL])?R"([^\s()\\]{0,16})\(.*?(?:\)\1"|\Z)|"(?:\\.|[^"\\\n])*"'
@@ -25,17 +28,19 @@ _NO_CODE = re.compile(
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 _SIGNATURE = re.compile(r"(\w+)\s*\(")
 _SHOWN_CHARACTERS = 80
-#: How often a source names a function, and how long its arguments are, at most; beyond that the compiler decides.
+#: The limits for the number of times that a source names a function and for the length of its
+#: arguments. Beyond them the compiler decides.
 _MOST_NAMED, _MOST_ARGUMENTS = 500, 5_000
 #: An ``#include`` of a file that may be the author's.
 _OWN_INCLUDE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|import|embed)\w*[ \t]*(?![ \t])(?!<(?![./]))", re.MULTILINE)
 _CONDITION = re.compile(r"[ \t]*(?:#|%:)[ \t]*(?P<begins>if)?(?P<ends>endif)?")
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(\s*(\w+)")
-#: What follows the name in a declaration that cannot be a variable's: its last parameter, or only one, is a tensor.
+#: The part after the name of a declaration that cannot be a variable's: its last or only parameter
+#: is a tensor.
 _DECLARED = re.compile(
     r"\s*\((?:[^(){};=]*,)?\s*(?:const\s+)?(?:(?:torch|at)::)?Tensor\b[\s&]*\w*\s*\)\s*(?:noexcept\s*)?;"
 )
-#: Flags that neither define a name nor bring a file.
+#: Flags that neither define a name nor add a file.
 _PLAIN_FLAG = re.compile(
     r"-(?:O|std=|f(?!plugin)|m|g|pthread|pedantic|W(?![lpa],)|[wv]$|arch|lineinfo|use_fast_math|Xptxas|t\d|rdc=)"
     r"|--(?:use_fast_math|expt-|extended-lambda|generate-code|gpu-|ptxas-options|maxrregcount|std|threads)"
@@ -46,18 +51,21 @@ _PLAIN_FLAG = re.compile(
 def check_functions(
     name: str, functions: object, cpp_sources: object, cuda_sources: object, flags: object = (), linked: object = ()
 ) -> None:
-    """Refuses what no compiler would build: signatures, kernels, names that no source has, a second module.
+    """Refuses what no compiler would build.
+
+    That is a signature, a kernel, a name that no source has, or a second module.
 
     Args:
         name: The extension's name.
-        functions: As ``load_inline`` takes it; so are the sources.
+        functions: The argument of ``load_inline``. The sources have its forms, too.
         cpp_sources: The C++ sources.
         cuda_sources: The CUDA sources.
-        flags: Compiler flags and folders of headers; one that is not known to be harmless leaves most to the compiler.
-        linked: Flags for the linker, whose libraries could define a function.
+        flags: Compiler flags and include folders. If one of them is not known to be harmless, most
+            checks are left to the compiler.
+        linked: Linker flags, whose libraries could define a function.
 
     Raises:
-        BuildFailed: One is there; the message says what to write instead.
+        BuildFailed: A check failed; the message says what to write instead.
     """
     _check_signatures(name, functions, cpp_sources, cuda_sources)
     if functions is None or not all(map(_PLAIN_FLAG.match, _words(flags))):
@@ -104,10 +112,14 @@ def _check_signatures(name: str, functions: object, cpp_sources: object, cuda_so
 
 
 def undeclared_functions(functions: object, cpp_sources: object, cuda_sources: object) -> str:
-    """Why a build failed, where the C++ unit binds a name that it does not know; empty where that is not it."""
+    """Explains a build that failed because the C++ unit binds an undeclared name.
+
+    Returns:
+        The explanation; empty if that is not the reason.
+    """
     cpp, cuda = _code(cpp_sources), _code(cuda_sources)
     if _has_own_include(cpp_sources):
-        return ""  # a header of its own may declare anything
+        return ""  # a header of the author's may declare anything
     lines = []
     for function in _names(functions):
         if not function.isidentifier() or re.search(rf"\b{function}\b", cpp):
@@ -120,7 +132,10 @@ def undeclared_functions(functions: object, cpp_sources: object, cuda_sources: o
 
 
 def _names(functions: object) -> list[str]:
-    """The functions' names from any of the forms that torch takes; what is no string is left out."""
+    """Returns the functions' names from any of the forms that torch takes.
+
+    It ignores what is not a string.
+    """
     if isinstance(functions, str):
         return [functions]
     if not isinstance(functions, Mapping | Sequence):
@@ -134,7 +149,10 @@ def _texts(sources: object) -> list[str]:
 
 
 def _words(flags: object) -> Iterator[str]:
-    """The words of flags in whatever nesting; what is no text comes as a word that is no flag."""
+    """Yields the words of nested flags.
+
+    An object that is no text becomes a word that is no flag.
+    """
     if isinstance(flags, str):
         yield from flags.split()
     elif isinstance(flags, Sequence):
@@ -145,12 +163,15 @@ def _words(flags: object) -> Iterator[str]:
 
 
 def _code(sources: object) -> str:
-    """Sources without comments, strings and characters, and with continued lines joined."""
+    """Returns sources without comments, strings and characters, and with continued lines joined."""
     return _NO_CODE.sub(" ", _SPLICE.sub("", "\n".join(_texts(sources))))
 
 
 def _is_in_libraries(function: str) -> bool:
-    """Whether the C library, or Python, has a function of that name, which an included header may declare."""
+    """Tells whether the C library or Python has a function of this name.
+
+    An included header may declare it.
+    """
     return hasattr(ctypes.CDLL(None), function)
 
 
@@ -159,7 +180,10 @@ def _has_own_include(*sources: object) -> bool:
 
 
 def _has_module(name: str, code: str) -> bool:
-    """Whether a source defines the extension's Python module for certain: under no condition, by pybind's own macro."""
+    """Tells whether a source certainly defines the extension's Python module.
+
+    It does so under no condition and with pybind's own macro.
+    """
     found, depth = False, 0
     for line in code.splitlines():
         condition = _CONDITION.match(line)
@@ -173,7 +197,7 @@ def _has_module(name: str, code: str) -> bool:
 
 
 def _is_only_declared(function: str, cpp: str, cuda: str) -> bool:
-    """Whether sources have a function's declarations with tensors among the parameters, and nothing else of it."""
+    """Tells whether sources only declare a function, with tensor parameters."""
     if re.search(rf"\b{function}\b", cuda):
         return False
     named = list(re.finditer(rf"\b{function}\b", cpp))
@@ -181,13 +205,13 @@ def _is_only_declared(function: str, cpp: str, cuda: str) -> bool:
 
 
 def _is_kernel(function: str, cpp: str, cuda: str) -> bool:
-    """Whether a name is that of a kernel and of no function of the host."""
+    """Tells whether a name belongs to a kernel and to no host function."""
     heads = [*_heads(function, cuda), *_heads(function, cpp)]
     return bool(heads) and all("__global__" in head for head in heads)
 
 
 def _heads(function: str, code: str) -> Iterator[str]:
-    """What precedes the body of each definition of a function: its attributes, type, name and arguments."""
+    """Yields the head of each definition of a function: attributes, type, name, arguments."""
     if not function.isidentifier():
         return
     named = list(re.finditer(rf"\b{function}\s*\(", code))

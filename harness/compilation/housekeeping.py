@@ -1,7 +1,8 @@
-"""What lies in the harness's home besides the store, and how it is emptied beside running evaluations.
+"""Measures and clears the harness's home, except the store, while evaluations may run.
 
-An entry leaves its place by a rename, whole, before it is deleted: nobody ever sees half of a build. The emulator's
-runtime stays while an evaluation holds it (``hold``). Symbolic links are neither followed nor counted.
+An entry leaves its place by a rename, as a whole, before it is deleted. So nobody ever sees half of
+a build. The emulator's runtime stays while an evaluation holds it (``hold``). The functions neither
+follow nor count symbolic links.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from harness.errors import HarnessError
 from harness.project.paths import REFERENCES
 from harness.system.scratch import BUILDING_PREFIX, REMOVED_PREFIX
 
-#: Folders of the home that can be deleted at any time; the store is none of them.
+#: The folders of the home that a user may delete at any time. The store is none of them.
 PARTS = ("builds", "emulator", "logs", REFERENCES)
 _MAX_BYTES = {"builds": MAX_TOTAL_BYTES}
 _LIBRARY_SUFFIX = ".so"
@@ -27,16 +28,16 @@ _LIBRARY_SUFFIX = ".so"
 
 @dataclass(frozen=True)
 class CacheUsage:
-    """What lies in one folder of the home, or was removed from it.
+    """The content of one folder of the home, or what ``clear`` removed from it.
 
     Attributes:
         name: The folder's name.
-        entries: Its entries: solutions with builds, versions of the emulator's runtime, logs, and kinds of what
-            was made of references (compiled code, counts).
-        libraries: Shared libraries in them.
-        bytes: Size of their files.
-        kept: Entries that ``clear`` left, and why.
-        max_bytes: What the folder may take; None where it has no bound.
+        entries: The number of its entries: solutions with builds, versions of the emulator's
+            runtime, logs, and kinds of files made from references (compiled code, counts).
+        libraries: The number of shared libraries in them.
+        bytes: The size of their files.
+        kept: The entries that ``clear`` left, and why.
+        max_bytes: The folder's limit; None if it has none.
     """
 
     name: str
@@ -48,10 +49,10 @@ class CacheUsage:
 
 
 def measure(home: Path) -> list[CacheUsage]:
-    """What lies in the home; nothing where it is missing.
+    """Returns the usage of each folder of the home; zero for a missing one.
 
     Raises:
-        HarnessError: It cannot be read.
+        HarnessError: The home cannot be read.
     """
     try:
         return [_weighed(name, _entries(home, name)) for name in PARTS]
@@ -60,17 +61,17 @@ def measure(home: Path) -> list[CacheUsage]:
 
 
 def clear(home: Path) -> list[CacheUsage]:
-    """Remove builds, logs and the emulator's runtime; what is in use stays.
+    """Removes builds, logs and the emulator's runtime. Entries in use stay.
 
     Returns:
         What was removed, by folder.
 
     Raises:
-        HarnessError: Something cannot be removed.
+        HarnessError: An entry cannot be removed.
     """
     try:
         removed = [_cleared(home, name) for name in PARTS]
-        for leftover in home.glob(f"{REMOVED_PREFIX}*"):  # of a clear that was killed
+        for leftover in home.glob(f"{REMOVED_PREFIX}*"):  # left by a killed clear
             shutil.rmtree(leftover)
         return removed
     except OSError as error:
@@ -78,10 +79,10 @@ def clear(home: Path) -> list[CacheUsage]:
 
 
 def hold(library: Path) -> int | None:
-    """Keep ``clear`` from removing a library's folder for as long as this process has the result open.
+    """Keeps ``clear`` from removing a library's folder while this process has the descriptor open.
 
     Returns:
-        A file descriptor; None where the library has gone.
+        A file descriptor; None if the library has gone.
     """
     try:
         descriptor = os.open(library, os.O_RDONLY)
@@ -118,7 +119,10 @@ def _weighed(name: str, entries: list[Path], kept: tuple[str, ...] = ()) -> Cach
 
 
 def _files(entry: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """An entry's files: itself, or what lies below it; what vanishes meanwhile is left out."""
+    """Yields an entry's files: itself, or the files below it.
+
+    Files that vanish meanwhile are left out.
+    """
     if entry.is_symlink():
         return
     if entry.is_file():
@@ -135,7 +139,7 @@ def _files(entry: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _cleared(home: Path, name: str) -> CacheUsage:
-    """Rename all entries of a folder out of their places, then delete them."""
+    """Renames all entries of a folder out of their places, then deletes them."""
     entries = _entries(home, name)
     if not entries:
         return CacheUsage(name, max_bytes=_MAX_BYTES.get(name))
@@ -160,7 +164,13 @@ def _cleared(home: Path, name: str) -> CacheUsage:
 
 
 def _moved(entry: Path, target: Path, is_held: bool) -> bool:
-    """Rename an entry, unless a process holds a library of it; whoever wants to hold it now waits for the rename."""
+    """Renames an entry, unless a process holds one of its libraries.
+
+    A process that wants to hold it now waits for the rename.
+
+    Returns:
+        Whether the entry was renamed.
+    """
     locked: list[int] = []
     try:
         if is_held and not entry.is_symlink():
@@ -177,10 +187,10 @@ def _moved(entry: Path, target: Path, is_held: bool) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a file exclusively; nothing where the file system has no locks.
+    """Locks a file exclusively. On a file system without locks the function does nothing.
 
     Raises:
-        BlockingIOError: Another process holds it.
+        BlockingIOError: Another process holds the file.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,9 +1,15 @@
-"""A build for a GPU with stand-ins for torch's big headers, and when it may take the place of the plain one.
+"""Prepares GPU builds that use stand-ins for torch's big headers, and decides when they are safe.
 
-The stand-ins (``torch_headers``) declare a part of what the originals do, in torch's own words. So a build with them
-means what the plain one does unless the text can tell the two apart other than by an error: by a macro that only one of
-them has or that differs, by asking whether something is declared, or by a name of its own that would collide with one
-that is left out. Such texts are built plainly from the start, and so is all whose included files we do not see.
+The stand-ins (``torch_headers``) declare a part of what the originals do, in torch's own words. So
+both builds mean the same, unless the text can tell them apart other than by an error. There are
+three ways:
+
+- a macro that only one of them defines, or that differs;
+- a question whether something is declared;
+- a name of its own that would collide with a declaration that the stand-ins omit.
+
+Such a text is built plainly from the start. So is every text that includes files which this module
+does not see.
 """
 
 from __future__ import annotations
@@ -25,10 +31,10 @@ from harness.compilation.torch_headers import LEAN, SELECTION, needs_real_header
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _DEFINED = re.compile(r"#define (\w+)(.*)")
-#: Ways to ask whether a declaration exists.
+#: Ways for C++ code to ask whether a declaration exists.
 _QUESTIONS = frozenset({"requires", "concept", "void_t", "enable_if", "enable_if_t", "declval", "is_detected"})
 _OPENED = re.compile(r"\busing\s+namespace\s+(?:::)?(?:std|torch|at|c10)\b")
-#: An ``#include`` of a file that lies with the author, or of what a macro says.
+#: An ``#include`` of a file of the author's, or of a name from a macro.
 _OWN_FILE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"[./]|<[./]|[^"<\s])', re.MULTILINE)
 _BEYOND = ("sycl_sources", "with_sycl", "use_pch", "extra_include_paths")
 _FLAGS = ("extra_cflags", "extra_cuda_cflags")
@@ -38,7 +44,10 @@ _TORCH_ROOT = Path(torch.__file__).resolve().parent
 
 @dataclass(frozen=True)
 class _Unit:
-    """A translation unit of ``load_inline``: its folder, its text with torch's first ``#include``, the names in it."""
+    """A translation unit of ``load_inline``.
+
+    It has its folder, its text with torch's first ``#include``, and the names in the text.
+    """
 
     folder: Path
     text: str
@@ -46,17 +55,18 @@ class _Unit:
 
 
 def lean_arguments(arguments: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any] | None, str]:
-    """The arguments of ``load_inline`` for a build with stand-ins.
+    """Returns the arguments of ``load_inline`` for a build with stand-ins.
 
     Args:
-        arguments: As the solution gave them.
-        folder: An empty one for the build.
+        arguments: The solution's arguments.
+        folder: An empty folder for the build.
 
     Returns:
-        The arguments, or None, and why there are none.
+        The arguments and an empty reason; or None and the reason why there are none.
 
     Raises:
-        OSError: The folder cannot be written, or the C++ compiler does not preprocess torch's headers.
+        OSError: The folder cannot be written, or the C++ compiler cannot preprocess torch's
+            headers.
     """
     cpp, cuda = units = _units(arguments, folder)
     why = _obstacle(arguments, units)
@@ -75,7 +85,7 @@ def lean_arguments(arguments: Mapping[str, Any], folder: Path) -> tuple[dict[str
 
 
 def _units(arguments: Mapping[str, Any], folder: Path) -> tuple[_Unit, _Unit]:
-    """``main.cpp`` and ``cuda.cu``, with the header of torch's own that ``load_inline`` puts first."""
+    """Returns ``main.cpp`` and ``cuda.cu`` with the torch headers that ``load_inline`` adds."""
     flags = " ".join(word for name in _FLAGS for word in arguments.get(name) or ())
     bindings = "" if arguments.get("functions") is None else "PYBIND11_MODULE wrap_pybind_function"
 
@@ -89,7 +99,10 @@ def _units(arguments: Mapping[str, Any], folder: Path) -> tuple[_Unit, _Unit]:
 
 
 def _obstacle(arguments: Mapping[str, Any], units: Sequence[_Unit]) -> str:
-    """Why a build with stand-ins could mean something else; empty where the text shows no reason."""
+    """Returns the reason why a build with stand-ins could mean something else.
+
+    Empty if the text shows none.
+    """
     if not any(uses_torch_headers(unit.text) for unit in units):
         return "no header of torch's has a stand-in"
     beyond = [name for name in _BEYOND if arguments.get(name)]
@@ -112,7 +125,7 @@ def _obstacle(arguments: Mapping[str, Any], units: Sequence[_Unit]) -> str:
 
 
 def _telling_macros(units: Sequence[_Unit]) -> set[str]:
-    """Names in the text that are macros of the original headers or of the stand-ins, and not the same in both."""
+    """Returns the names in the text whose macros differ between torch and the stand-ins."""
     running = [_preprocess(), *(_preprocess(f"-I{unit.folder}", f"-I{LEAN}") for unit in units)]
     original, *stand_ins = (_macros(process) for process in running)
     return {
@@ -124,7 +137,7 @@ def _telling_macros(units: Sequence[_Unit]) -> set[str]:
 
 
 def _preprocess(*first: str) -> subprocess.Popen[str]:
-    """The C++ compiler, listing the macros that ``torch/extension.h`` leaves."""
+    """Starts the C++ compiler to list the macros that ``torch/extension.h`` defines."""
     compiler = shlex.split(cpp_extension.get_cxx_compiler())  # type: ignore[no-untyped-call]
     command = [*compiler, "-std=c++20", "-DTORCH_API_INCLUDE_EXTENSION_H", *first]
     for place in (*cpp_extension.include_paths(), sysconfig.get_path("include")):

@@ -1,4 +1,4 @@
-"""Where nvcc is; found without importing torch."""
+"""Finds nvcc without importing torch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ INSTALL_NVCC = (
 
 
 def cuda_home() -> Path | None:
-    """The CUDA toolkit's folder, the one that holds ``bin/nvcc``; None where there is none.
+    """Returns the CUDA toolkit's folder, the one that holds ``bin/nvcc``; None if there is none.
 
-    Looked for in ``CUDA_HOME`` and ``CUDA_PATH``, beside ``nvcc`` on the path, in ``/usr/local/cuda``, and among the
-    packages of PyPI (``nvidia-cuda-nvcc``).
+    The function searches ``CUDA_HOME`` and ``CUDA_PATH``, the place of ``nvcc`` on the path,
+    ``/usr/local/cuda``, and the packages of PyPI (``nvidia-cuda-nvcc``).
     """
     places = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     on_path = shutil.which("nvcc")
@@ -33,18 +33,22 @@ def cuda_home() -> Path | None:
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     places += [*sorted(packages.glob("cu[0-9]*"), reverse=True), packages / "cuda_nvcc"]
     found = [place for place in places if (place / "bin" / "nvcc").is_file()]
-    # A wrapper in /usr/local/bin is an nvcc without a toolkit around it: one with headers comes first.
+    # A wrapper in /usr/local/bin is an nvcc without a toolkit around it. A folder with headers
+    # comes first.
     return next((place for place in found if (place / "include" / "cuda_runtime.h").is_file()), next(iter(found), None))
 
 
 def missing_nvcc() -> str:
-    """What to tell a user who has no nvcc."""
+    """Returns the message for a user who has no nvcc."""
     return f"no nvcc was found, which compiles CUDA source for the GPU; {INSTALL_NVCC}"
 
 
 @functools.cache
 def nvcc_release() -> tuple[str, str]:
-    """Nvcc's full version, as ``13.0.88``, and why there is none; one of them is empty."""
+    """Returns nvcc's full version, such as ``13.0.88``, and the reason why there is none.
+
+    One of the two is empty.
+    """
     try:
         told = re.search(r"V(\d[\d.]*)", nvcc_version())
     except ToolchainError as error:
@@ -53,7 +57,7 @@ def nvcc_release() -> tuple[str, str]:
 
 
 def nvcc_version() -> str:
-    """Nvcc's version line.
+    """Returns nvcc's version line.
 
     Raises:
         ToolchainError: There is no nvcc, or it does not run.

@@ -1,4 +1,4 @@
-"""What ``ptxas -v`` prints about kernels, read; and the names of kernels as a person writes them."""
+"""Parses the output of ``ptxas -v`` about kernels, and demangles kernel names."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from harness.system.text import kernel_name
 _ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<name>[^']+)' for '(?P<arch>\w+)'")
 _FRAME = re.compile(r"\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"ptxas info\s*: Used (?P<registers>\d+) registers(?P<rest>.*)")
-#: Older versions write a kernel's own and the system's apart: ``4096+16 bytes smem``.
+#: Older versions print the kernel's own shared memory and the system's separately: ``4096+16 bytes
+#: smem``.
 _SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
-#: With those of functions that a kernel calls.
+#: The stack including the functions that a kernel calls.
 _WHOLE_STACK = re.compile(r"(\d+) bytes cumulative stack size")
 #: Bank 3 holds what a source declares as ``__constant__``.
 _CONSTANT_SECTION = b".nv.constant3"
 
 
 def compiled_kernels(output: str, constant_bytes: int | None) -> tuple[CompiledKernel, ...]:
-    """The kernels that ``ptxas -v`` tells of.
+    """Returns the kernels that ``ptxas -v`` reports.
 
     Args:
-        output: What nvcc printed for one source; other lines may stand between.
-        constant_bytes: What the source declares as constant memory, for all of them.
+        output: nvcc's output for one source. Other lines may come in between.
+        constant_bytes: The constant memory that the source declares, for all kernels.
 
     Returns:
-        One entry for each kernel with its registers, in their order.
+        One entry for each kernel with its registers, in the order of the output.
     """
     found: list[CompiledKernel] = []
     entry: re.Match[str] | None = None
@@ -59,16 +60,18 @@ def compiled_kernels(output: str, constant_bytes: int | None) -> tuple[CompiledK
 
 
 def declared_constants(cubin: bytes) -> int | None:
-    """Bytes of constant memory that an object file for a GPU declares, kernels' arguments not counted.
+    """Returns the bytes of constant memory that a GPU object file declares.
 
-    Newer ptxas does not print them. The file is ELF: the header tells where the table of sections lies, and which
-    section has their names.
+    Kernel arguments do not count.
+
+    Newer versions of ptxas do not print them. The file is ELF. Its header gives the place of the
+    section table and the section that holds the names.
 
     Args:
         cubin: The file's content.
 
     Returns:
-        None where it is no such file.
+        The bytes; None if the content is no such file.
     """
     try:
         if cubin[:5] != b"\x7fELF\x02":
@@ -85,7 +88,7 @@ def declared_constants(cubin: bytes) -> int | None:
 
 
 def demangled(name: str) -> str:
-    """A C++ name as it is written; the name itself where it is no mangled one."""
+    """Returns a C++ name as a person writes it; the name itself if it is not mangled."""
     demangle = _demangler()
     if demangle is None or not name.startswith("_Z"):
         return name
@@ -94,7 +97,10 @@ def demangled(name: str) -> str:
 
 @functools.cache
 def _demangler() -> Callable[[str], str | None] | None:
-    """The C++ library's own function, which is there wherever torch is; None where it is not."""
+    """Returns the C++ library's own function, which exists wherever torch does.
+
+    None if it is missing.
+    """
     try:
         library = ctypes.CDLL("libstdc++.so.6")
         demangle, free = library.__cxa_demangle, library.free

@@ -1,9 +1,10 @@
-"""Which of torch's headers a translation unit needs, told from the names in it.
+"""Selects the torch headers that a translation unit needs, by the names in it.
 
-``torch/extension.h`` takes g++ 18 s and nvcc over a minute, nearly all of it for declarations that the extension never
-mentions. Our stand-in (``lean/``) includes the core (tensors, checks, dispatch macros) and what ``selection`` adds, all
-of it torch's own headers: what is declared is declared as torch does, and what is not is an error of the compiler,
-after which the original headers follow.
+g++ needs 18 s for ``torch/extension.h`` and nvcc over a minute. Nearly all of that goes to
+declarations that the extension never mentions. The stand-in (``lean/``) includes the core (tensors,
+checks, dispatch macros) and what ``selection`` adds. All of these are torch's own headers. So every
+declaration is torch's, and a missing one is a compiler error, after which the build is repeated
+with the original headers.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import re
 from collections.abc import Set
 from pathlib import Path
 
-#: The folder of the stand-ins, to be searched before torch's own.
+#: The folder of the stand-ins. The compiler must search it before torch's own.
 LEAN = Path(__file__).resolve().parent / "lean"
-#: What they include of each translation unit's own, in a folder that is searched too.
+#: The header that the stand-ins include for each translation unit, in a folder that the compiler
+#: searches, too.
 SELECTION = "lean_torch_selection.h"
 
 _REAL_ONLY = frozenset({"autograd", "nn", "jit", "optim", "serialize", "script", "Module", "custom_class"})
@@ -51,16 +53,17 @@ _PYTHON = frozenset(
         "THPVariable",
     }
 )
-#: ``torch::tensor`` takes torch's default dtype, ``at::tensor`` the elements' own: only the original is right. Where
-#: ``std`` stands in a text it is the standard library's, and the other is a method.
+#: ``torch::tensor`` takes torch's default dtype and ``at::tensor`` that of the elements, so only
+#: the original is right. ``std`` in a text means the standard library or a method.
 _NOT_OPERATORS = frozenset({"tensor", "std"})
-#: Factories of ``at`` refuse what those of ``torch`` take: options that ask for a gradient.
+#: An option that asks for a gradient. The factories of ``torch`` accept it, and those of ``at``
+#: refuse it.
 _GRADIENT_OPTION = re.compile(r"\brequires_grad\s*\(\s*[^\s)]")
 _STAND_INS = re.compile(r"#[ \t]*include[ \t]*[<\"]torch/(extension|types|all|torch|python)\.h[>\"]")
 
 
 def uses_torch_headers(text: str) -> bool:
-    """Whether a text includes one of the big headers that we have a stand-in for.
+    """Tells whether a text includes one of the big headers that have a stand-in.
 
     Args:
         text: A translation unit.
@@ -69,7 +72,7 @@ def uses_torch_headers(text: str) -> bool:
 
 
 def needs_real_headers(text: str, names: Set[str]) -> bool:
-    """Whether the text tells that only torch's own headers will do (its C++ modules, autograd, scripting).
+    """Tells whether a text needs torch's own headers (for C++ modules, autograd or scripting).
 
     Args:
         text: The author's text.
@@ -79,14 +82,14 @@ def needs_real_headers(text: str, names: Set[str]) -> bool:
 
 
 def selection(names: Set[str], torch_root: Path) -> str:
-    """The text of the header that the stand-ins include for one translation unit.
+    """Returns the text of the header that the stand-ins include for one translation unit.
 
     Args:
         names: Every name in the author's text.
-        torch_root: Torch's package folder.
+        torch_root: The folder of torch's package.
 
     Returns:
-        ``#include`` lines: one for each operator whose name occurs, and for each feature.
+        The ``#include`` lines: one for each operator whose name occurs, and one for each feature.
     """
     folder = torch_root / "include" / "ATen" / "ops"
     operators = set()
@@ -102,7 +105,7 @@ def selection(names: Set[str], torch_root: Path) -> str:
 
 
 def lean_files() -> list[Path]:
-    """The stand-ins and this file: what decides a build besides the author's text and torch."""
+    """Returns the stand-ins and this file, which all influence a build and so belong to its key."""
     return [Path(__file__).resolve(), *sorted(LEAN.rglob("*.h"))]
 
 

@@ -1,1 +1,1 @@
-"""CUDA source on the CPU: rewriting, a runtime of fibers, header stand-ins, and the compiler that joins them."""
+"""Runs CUDA source on the CPU: a rewriter, a runtime of fibers, header stand-ins, and a build."""

@@ -1,6 +1,8 @@
-"""The GPU architectures whose launch limits the emulator knows, from the CUDA programming guide's table of them.
+"""The GPU architectures whose launch limits the emulator knows.
 
-https://docs.nvidia.com/cuda/cuda-c-programming-guide/ ("Technical Specifications per Compute Capability").
+The numbers come from the CUDA programming guide,
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/ ("Technical Specifications per Compute
+Capability").
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ class Architecture(NamedTuple):
     """Limits of one compute capability.
 
     Attributes:
-        shared_bytes: Shared memory of a block, with the attribute that allows more than 48 KB.
-        threads: Resident threads of a multiprocessor.
-        shared_bytes_per_sm: Shared memory of a multiprocessor.
+        shared_bytes: The shared memory of a block, with the attribute that allows more than 48 KB.
+        threads: The resident threads of a multiprocessor.
+        shared_bytes_per_sm: The shared memory of a multiprocessor.
     """
 
     shared_bytes: int
@@ -35,5 +37,5 @@ ARCHITECTURES = {
     "sm_103": Architecture(227 * _KB, 2048, 228 * _KB),
     "sm_120": Architecture(99 * _KB, 1536, 100 * _KB),
 }
-#: What is checked for where nothing else is asked: the largest limits that are common.
+#: The architecture to check for by default. It has the largest limits that are common.
 DEFAULT = "sm_90"

@@ -1,4 +1,4 @@
-"""The host's C++ compiler and what it is told in every build of the emulator."""
+"""Finds the host's C++ compiler and gives the flags for every build of the emulator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSTALL_HINT = (
     "Install one: Debian/Ubuntu `apt-get install g++`, Fedora `dnf install gcc-c++`, conda-forge `conda install gxx`; "
     "or set CXX to a C++20 compiler."
 )
-#: How kernels run: for their results alone, or with every access checked.
+#: How kernels run: for their results alone, or with a check of every access.
 Mode = Literal["fast", "check"]
 _SANITIZERS = "thread,alignment,bounds,signed-integer-overflow"
 _PROBE = b"#if __cplusplus < 202002L\n#error\n#endif\nint main() { return 0; }\n"
@@ -33,12 +33,12 @@ _PROBE = b"#if __cplusplus < 202002L\n#error\n#endif\nint main() { return 0; }\n
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler that works.
+    """A working C++ compiler.
 
     Attributes:
-        command: The program and the arguments that CXX put before ours.
-        is_clang: Whether it takes clang's options instead of g++'s.
-        version: Its first line about itself, part of every build's key.
+        command: The program and the arguments that ``CXX`` puts first.
+        is_clang: Whether the compiler takes clang's options instead of g++'s.
+        version: The first line of its version output. It is part of every build key.
     """
 
     command: tuple[str, ...]
@@ -46,15 +46,16 @@ class Compiler:
     version: str
 
     def common_flags(self) -> list[str]:
-        """Flags of every compilation: the language, the arithmetic, the form of the messages.
+        """Returns the flags of every compilation: language, arithmetic, message format.
 
         Returns:
-            Flags without optimisation level and include paths.
+            The flags, without optimisation level and include paths.
         """
         flags = ["-std=c++20", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-w"]
         if self.is_clang:
             return [*flags, "-fno-color-diagnostics", "-fno-caret-diagnostics", "-ferror-limit=20"]
-        # Without -fno-gnu-unique two builds of one source in one process would share function-local statics.
+        # Without -fno-gnu-unique, two builds of one source in a process would share function-local
+        # statics.
         return [
             *flags,
             "-fno-gnu-unique",
@@ -64,25 +65,31 @@ class Compiler:
         ]
 
     def fast_flags(self) -> list[str]:
-        """Flags of a fast build of CUDA source: loops over threads are vectorised wherever that changes no result.
+        """Returns the flags of a fast build of CUDA source.
+
+        The compiler vectorises loops over threads wherever that changes no result.
 
         Returns:
-            Flags with the optimisation level.
+            The flags, with the optimisation level.
         """
-        # Nobody asks for errno or for the processor's exception flags after a kernel; the values do not depend on them.
+        # No code reads errno or the processor's exception flags after a kernel, and the values do
+        # not depend on them.
         flags = ["-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math"]
-        # At -O2 g++ leaves out every loop that needs a test at run time, so all that read and write through pointers.
+        # At -O2 g++ does not vectorise a loop that needs a run-time test. That includes every loop
+        # that reads and writes through pointers.
         return flags if self.is_clang else [*flags, "-fvect-cost-model=dynamic"]
 
     def checked_flags(self) -> list[str]:
-        """Flags of a checked build of CUDA source: every access calls the runtime (``runtime/sanitizer.cpp``).
+        """Returns the flags of a checked build of CUDA source.
+
+        In such a build every access calls the runtime (``runtime/sanitizer.cpp``).
 
         Returns:
-            Flags with the optimisation level; nothing is to be linked for them.
+            The flags, with the optimisation level. They need no library at link time.
         """
-        # One access to one element each, with the line that it stands on: a load stays where it was written, before a
-        # guard too, and a callback returns to the line that it was called for, which the last call of a function
-        # would not if it became a jump.
+        # Each access must reach the runtime once, for one element and with its own line. A load
+        # must stay where it was written, even before a guard. A callback must return to the line of
+        # its access, which a function's last call would not do as a jump.
         kept = ["-fno-tree-vectorize", "-fno-tree-sink", "-fno-optimize-sibling-calls"]
         flags = ["-O2", *kept, "-g", f"-fsanitize={_SANITIZERS}", "-DCUEMU_CHECKED"]
         options = ("tsan-distinguish-volatile=1", "tsan-instrument-func-entry-exit=0")
@@ -92,20 +99,21 @@ class Compiler:
 
 
 def find_compiler() -> Compiler:
-    """The compiler named by ``CXX``, else g++, else clang++.
+    """Finds the compiler that ``CXX`` names, else g++, else clang++.
 
     Returns:
         A compiler that handles C++20.
 
     Raises:
-        ToolchainError: If there is none, with how to install one, or if it is too old, with its version.
+        ToolchainError: There is no compiler (the message says how to install one), or it is too old
+            (the message has its version).
     """
     return _compiler(os.environ.get("CXX", "").strip(), os.environ.get("PATH", ""))
 
 
 @functools.cache
 def _compiler(wanted: str, path: str) -> Compiler:
-    del path  # part of the cache's key: the search below reads it from the environment
+    del path  # part of the cache's key; the search below reads the path from the environment
     try:
         words = shlex.split(wanted)
     except ValueError as error:
@@ -156,11 +164,11 @@ def _checked(command: tuple[str, ...]) -> Compiler:
 
 @dataclass(frozen=True)
 class TorchPaths:
-    """Where torch's headers and libraries lie, found without importing torch.
+    """The place of torch's headers and libraries, found without importing torch.
 
     Attributes:
-        version: Torch's version.
-        root: The package's folder.
+        version: The version of torch.
+        root: The folder of torch's package.
     """
 
     version: str
@@ -168,7 +176,7 @@ class TorchPaths:
 
     @property
     def include_flags(self) -> list[str]:
-        """Flags for torch's own headers."""
+        """The include flags for torch's own headers."""
         include = self.root / "include"
         return [f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
 
@@ -186,7 +194,7 @@ def torch_paths() -> TorchPaths:
         Its version and folder.
 
     Raises:
-        ToolchainError: If torch is not installed or has no headers.
+        ToolchainError: torch is not installed or has no headers.
     """
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
@@ -202,10 +210,10 @@ def torch_paths() -> TorchPaths:
 
 
 def python_include() -> Path:
-    """The folder of ``Python.h``.
+    """Returns the folder of ``Python.h``.
 
     Raises:
-        ToolchainError: If Python's headers are not installed.
+        ToolchainError: Python's headers are not installed.
     """
     folder = Path(sysconfig.get_paths()["include"])
     if not (folder / "Python.h").is_file():

@@ -1,4 +1,7 @@
-"""What ``torch.cuda`` is on the emulated device: one device, one stream, work done when a launch returns."""
+"""Replaces ``torch.cuda`` on the emulated device.
+
+There is one device with one stream, and a launch returns when its work is done.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ _TENSOR_TYPES = tuple(name for name in torch.cuda.__all__ if name.endswith("Tens
 
 
 class Stream:
-    """The only stream there is, whatever it is asked for by.
+    """The only stream. Every request for a stream returns it.
 
     Attributes:
         cuda_stream: The handle that C++ code receives: the default stream.
-        stream_id: Its number.
+        stream_id: The stream's number.
         device_index: The device's number.
     """
 
@@ -40,14 +43,14 @@ class Stream:
         return torch.device("cuda", 0)
 
     def synchronize(self) -> None:
-        """Returns at once: nothing is pending."""
+        """Returns at once: no work is pending."""
 
     def query(self) -> bool:
-        """Whether all work is done, which it is."""
+        """Tells that all work is done, which always holds."""
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a graph is being captured, which never is."""
+        """Tells that no graph is being captured, which always holds."""
         return False
 
     def wait_stream(self, stream: object) -> None:
@@ -57,7 +60,7 @@ class Stream:
         """Returns at once."""
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Records an event, a new one when none is given."""
+        """Records an event, or a new one if none is given."""
         recorded = Event() if event is None else event
         recorded.record(self)
         return recorded
@@ -76,7 +79,7 @@ class Stream:
 
 
 class Event:
-    """A moment in time, read from the host's clock when it is recorded."""
+    """A moment in time that ``record`` reads from the host's clock."""
 
     cuda_event = 0
 
@@ -84,24 +87,24 @@ class Event:
         self._recorded_s: float | None = None
 
     def record(self, stream: object = None) -> None:
-        """Takes the time."""
+        """Stores the current time."""
         self._recorded_s = time.perf_counter()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to another.
+        """Returns the milliseconds from this event to another.
 
         Raises:
-            RuntimeError: If one of the two was not recorded.
+            RuntimeError: One of the two events was not recorded.
         """
         if self._recorded_s is None or end_event._recorded_s is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (end_event._recorded_s - self._recorded_s) * 1000.0
 
     def synchronize(self) -> None:
-        """Returns at once: nothing is pending."""
+        """Returns at once: no work is pending."""
 
     def query(self) -> bool:
-        """Whether the event is complete, which it is."""
+        """Tells that the event is complete, which always holds."""
         return True
 
     def wait(self, stream: object = None) -> None:
@@ -109,7 +112,7 @@ class Event:
 
 
 class DeviceGuard:
-    """``torch.cuda.device`` and ``torch.cuda.device_of``: a context that changes nothing."""
+    """Replaces ``torch.cuda.device`` and ``torch.cuda.device_of`` by a context without effect."""
 
     def __init__(self, device: object = None):
         self.idx = 0
@@ -122,12 +125,12 @@ class DeviceGuard:
         return None
 
     def __call__(self, function: Any) -> Any:
-        """As a decorator: the function itself."""
+        """Returns the function, for use as a decorator."""
         return function
 
 
 class StreamContext:
-    """``torch.cuda.StreamContext``: a context that changes nothing, since there is one stream."""
+    """Replaces ``torch.cuda.StreamContext`` by a context without effect."""
 
     def __init__(self, stream: object = None):
         self.stream = stream
@@ -140,14 +143,14 @@ class StreamContext:
 
 
 class NoGraph:
-    """``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``: classes without instances."""
+    """Replaces ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``; nobody can create an instance."""
 
     def __init__(self, *_: object, **__: object):
         _no_graphs()
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """Stands for what has no effect on the emulated device."""
+    """Replaces functions that have no effect on the emulated device."""
 
 
 def _zero(*_: object, **__: object) -> int:
@@ -173,10 +176,10 @@ def _memory_info(device: object = None) -> tuple[int, int]:
 
 
 def properties(device: object = None) -> SimpleNamespace:
-    """The emulated device's properties, under the names that torch gives them.
+    """Returns the emulated device's properties under torch's names.
 
     Args:
-        device: Any way of naming the device.
+        device: The device, in any form that torch accepts.
     """
     return SimpleNamespace(
         name=DEVICE_NAME,
@@ -204,7 +207,7 @@ def _range(message: object, *_: object, **__: object) -> Iterator[None]:
 
 
 def replacements() -> dict[str, object]:
-    """What takes the place of ``torch.cuda``'s functions and classes.
+    """Returns the replacements for ``torch.cuda``'s functions and classes.
 
     Returns:
         Values by attribute name.
@@ -270,7 +273,7 @@ def replacements() -> dict[str, object]:
 
 
 def marker_replacements() -> dict[str, object]:
-    """What takes the place of ``torch.cuda.nvtx``'s functions.
+    """Returns the replacements for ``torch.cuda.nvtx``'s functions.
 
     Returns:
         Values by attribute name.

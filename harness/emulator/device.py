@@ -1,7 +1,8 @@
-"""Makes "cuda" mean the emulated device in a solution's Python, whose tensors are CPU tensors.
+"""Makes "cuda" mean the emulated device in a solution's Python; the tensors are CPU tensors.
 
-torch's entry points are replaced where Python finds them, not intercepted by a mode: a mode belongs to one thread and
-is off inside every function it intercepts, so custom backwards and hooks would see the bare CPU again.
+The module replaces torch's entry points where Python finds them. A torch mode would not do: it
+belongs to one thread and is off inside every function it intercepts. So custom backwards and hooks
+would see the bare CPU again.
 """
 
 from __future__ import annotations
@@ -79,16 +80,17 @@ _Patch = tuple[object, str, object]
 
 
 def emulated_device() -> torch.device:
-    """The device that every tensor reports: ``cuda:0``."""
+    """Returns the device that every tensor reports: ``cuda:0``."""
     return torch.device("cuda", 0)
 
 
 @contextmanager
 def emulated_cuda() -> Iterator[None]:
-    """Inside, "cuda" is the emulated device for all of this process; afterwards everything is as it was.
+    """Makes "cuda" the emulated device for the whole process while the context is open.
 
-    Every CPU tensor reports ``cuda:0``. Modules that copied one of torch's functions before (``from torch import
-    empty``) keep the one they copied, so import the solution inside.
+    Every CPU tensor reports ``cuda:0``. A module that copied a torch function before (``from torch
+    import empty``) keeps its copy, so import the solution inside the context. At its end everything
+    is as it was.
 
     Yields:
         Nothing.
@@ -125,7 +127,7 @@ _MISSING = object()
 
 
 def _own_attribute(owner: object, name: str) -> object:
-    """The attribute that the owner itself holds, not one that it inherits."""
+    """Returns the attribute that the owner itself holds, not an inherited one."""
     return vars(owner).get(name, _MISSING)
 
 
@@ -147,7 +149,7 @@ def _patches() -> list[_Patch]:
 
 
 def _cuda_module_patches() -> Iterator[_Patch]:
-    """What ``torch.cuda`` offers, also in the module that defines it (``torch.cuda.streams.Stream``)."""
+    """Yields the patches of ``torch.cuda`` and of its submodules that define a name."""
     for name, value in cuda_module.replacements().items():
         yield torch.cuda, name, value
         original = getattr(torch.cuda, name, None)
@@ -159,7 +161,10 @@ def _cuda_module_patches() -> Iterator[_Patch]:
 
 
 def _scripted(patches: list[_Patch]) -> dict[int, str]:
-    """Operators of ``torch.jit.script``, which knows torch's functions by their identity, by that of a replacement."""
+    """Returns the ``torch.jit.script`` operator of each replacement, by the replacement's identity.
+
+    ``torch.jit.script`` knows torch's functions by their identity.
+    """
     find: Any = _builtins._find_builtin
     operators = ((value, find(getattr(owner, name, None))) for owner, name, value in patches)
     return {id(value): operator for value, operator in operators if operator is not None}
@@ -172,7 +177,7 @@ def _is_cuda(device: object) -> bool:
 
 
 def _translated(device: Any) -> Any:
-    """The device that tensors really live on; anything that does not name the CUDA device stays."""
+    """Returns the device that tensors really lie on. A device other than CUDA stays the same."""
     if not _is_cuda(device):
         return device
     index = torch.device(device).index
@@ -184,7 +189,7 @@ def _translated(device: Any) -> Any:
 
 
 def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with every argument that names the CUDA device translated."""
+    """Wraps a function so that arguments that name the CUDA device name the CPU."""
 
     @functools.wraps(function)
     def translating(*args: Any, **kwargs: Any) -> Any:
@@ -219,7 +224,7 @@ def _tensor_patches() -> list[_Patch]:
         return self
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        # A bare number is a CUDA device's index.
+        # A bare number is the index of a CUDA device.
         if args and isinstance(args[0], int) and not isinstance(args[0], bool):
             args = (torch.device("cuda", args[0]), *args[1:])
         if isinstance(kwargs.get("device"), int):
@@ -242,7 +247,7 @@ def _tensor_patches() -> list[_Patch]:
 
 
 def _device_patches() -> list[_Patch]:
-    """Default devices, generators and automatic casts that name the CUDA device."""
+    """Returns the patches of default devices, generators and autocast."""
     context = torch.utils._device.DeviceContext
     compile_function: Any = torch.compile
     set_up_context = context.__init__
@@ -259,7 +264,8 @@ def _device_patches() -> list[_Patch]:
         set_default(_translated(device))
 
     def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
-        # A compiler for the CPU would say nothing of the GPU's, and its fake tensors do not take the device's name.
+        # A compiler for the CPU would say nothing about the GPU's. Its fake tensors do not take the
+        # emulated device's name.
         torch.compiler.set_stance("force_eager")
         return compile_function(*args, **kwargs)
 
@@ -282,7 +288,7 @@ def _emulated_generator() -> Any:
     original = torch.Generator
 
     class GeneratorType(type(original)):  # type: ignore[misc]
-        """Makes the original an instance check's subclass, and calls of this one the original's."""
+        """Makes calls and instance checks of this class those of the original."""
 
         def __call__(cls, device: Any = "cpu") -> Any:
             return original(device=_translated(device))
@@ -294,7 +300,7 @@ def _emulated_generator() -> Any:
 
 
 def _registration_patches() -> list[_Patch]:
-    """Operators that a solution registers for the CUDA device serve the tensors it really has."""
+    """Returns patches that register a solution's CUDA operators for CPU tensors."""
     library: Any = torch.library.Library
     set_up_library, implement = library.__init__, library.impl
     register = CustomOpDef.register_kernel
@@ -311,11 +317,12 @@ def _registration_patches() -> list[_Patch]:
         if asked in _CPU_KEYS and not _called_by_torch_itself():
             served.add(operator)
             with warnings.catch_warnings():
-                # A kernel for the CPU that was registered before gives way, of which torch warns.
+                # torch warns if the kernel replaces one that was registered for the CPU before.
                 warnings.simplefilter("ignore")
                 return implement(self, op_name, fn, _cpu_key(asked), **kwargs)
         if asked in _CPU_KEYS.values() and operator in served:
-            return None  # the operator has its kernel for the CUDA device, which tensors here are on
+            # The operator has its kernel for the CUDA device, where tensors seem to be.
+            return None
         return implement(self, op_name, fn, dispatch_key, **kwargs)
 
     def register_kernel(self: Any, device_types: Any, fn: Any = None, /) -> Any:
@@ -336,7 +343,10 @@ def _cpu_key(dispatch_key: str) -> str:
 
 
 def _called_by_torch_itself() -> bool:
-    """Whether a registration comes from a module of torch's, which registers for both devices."""
+    """Tells whether a registration comes from one of torch's own modules.
+
+    Those register for both devices.
+    """
     frame = inspect.currentframe()
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

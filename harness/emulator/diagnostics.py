@@ -1,7 +1,8 @@
-"""What a failed build tells the author of a solution: the telling lines, in the solution's own file and line.
+"""Explains a failed build to the author: the telling lines, with the solution's own file and line.
 
-The compiler reads rewritten text, but ``#line`` directives that name the solution file make it count in the author's
-lines. ``SourceLocator`` finds those lines, ``build_error`` reads what the compiler said.
+The compiler reads rewritten text. ``#line`` directives that name the solution file make it count in
+the author's lines. ``SourceLocator`` finds those lines, and ``build_error`` reads the compiler's
+output.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class _Constant:
-    """A string constant of the solution whose lines are the file's lines."""
+    """A string constant of the solution whose lines are lines of the file."""
 
     text: str
     line: int
 
 
 class SourceLocator:
-    """Finds where in a solution file the lines of a CUDA or C++ source string stand.
+    """Finds the lines of a CUDA or C++ source string in a solution file.
 
     Args:
         path: The solution file, as messages should name it.
-        text: Its content; text that is not Python simply locates nothing.
+        text: The file's content. In a text that is not Python the locator finds nothing.
     """
 
     def __init__(self, path: Path | str, text: str):
@@ -49,17 +50,19 @@ class SourceLocator:
         self._constants = _string_constants(text)
 
     def places(self, source: str, label: str) -> list[SourceLocation]:
-        """The place of each line of a source.
+        """Returns the place of each line of a source.
 
-        A source that is one string constant, or constants joined together, is located exactly. An f-string is located
-        by its first constant piece, so a line that its fields lengthened counts as one of the label.
+        The method locates a source exactly if it is one string constant, or constants joined
+        together. It locates an f-string by its first constant piece. So a line that the f-string's
+        fields lengthened counts as a line of the label.
 
         Args:
-            source: The text given to the build.
-            label: The file name for lines that are found nowhere, such as ``<cuda_sources[0]>``.
+            source: The text passed to the build.
+            label: The file name for lines that the solution does not contain, such as
+                ``<cuda_sources[0]>``.
 
         Returns:
-            One place a line of ``source`` (as many as it has line breaks, plus one).
+            One place for each line of ``source`` (the number of its line breaks plus one).
         """
         lines = source.split("\n")
         found: list[SourceLocation] = []
@@ -80,7 +83,7 @@ class SourceLocator:
         return found[: len(lines)]
 
     def source_line(self, place: SourceLocation) -> str | None:
-        """The text of a line of the solution; None for another file or a line it does not have."""
+        """Returns a line of the solution; None for another file or a missing line."""
         if place.file == self.path and 0 < place.line <= len(self._lines):
             return self._lines[place.line - 1]
         return None
@@ -91,7 +94,7 @@ class SourceLocator:
 
 
 def _string_constants(text: str) -> list[_Constant]:
-    """The non-empty string constants of a Python text whose line breaks are those of the file."""
+    """Returns the non-empty string constants whose line breaks are those of the file."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -111,7 +114,11 @@ def _string_constants(text: str) -> list[_Constant]:
 
 
 def _piece_of_format(text: str, node: ast.Constant) -> list[_Constant]:
-    """A constant piece of an f-string: before Python 3.12 its position is that of the whole, so it is searched for."""
+    """Finds a constant piece of an f-string in the text.
+
+    Before Python 3.12 the piece has the position of the whole f-string, so the function searches
+    for it.
+    """
     value = str(node.value)
     segment = text.splitlines()[node.lineno - 1 :]
     doubled = value.replace("{", "{{").replace("}", "}}")
@@ -126,9 +133,10 @@ class Diagnostic:
     """One error of the compiler.
 
     Attributes:
-        place: Where the compiler reports it.
-        message: Its words, without ``error:``.
-        via: Places that led there, the nearest first: the instantiations, the includes, the macro's use.
+        place: The place where the compiler reports it.
+        message: The compiler's message, without ``error:``.
+        via: The places that led there, the nearest first: instantiations, includes, the use of a
+            macro.
     """
 
     place: SourceLocation
@@ -142,7 +150,8 @@ _REQUIRED = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)?\s+"
     r"(?:required (?:from|by)|(?:note: )?(?:in expansion of macro|in instantiation of|in definition of macro))"
 )
-# Libraries of CUDA's that a source may call without naming their headers, which torch's headers include.
+# CUDA libraries that a source may call without including their headers, since torch's headers
+# include them.
 _LIBRARIES = {
     "cublas": "cuBLAS",
     "cudnn": "cuDNN",
@@ -161,7 +170,7 @@ _MISSING_LIBRARY = re.compile(
     r"'(?:(?P<prefix>cublas|cudnn|curand|cusparse|cusolver|cufft|nccl|thrust|cub|cutlass|cute)(?:[A-Z_]\w*)?(?:::[^']*)?)'"
     r"[^']*(?:not declared|not been declared|does not name a type|is not a type)"
 )
-# Headers of CUDA's that the emulator has no stand-in for.
+# CUDA headers without a stand-in in the emulator.
 _MISSING_HEADER = re.compile(
     r"(?P<header>(?:cub|thrust|cutlass|cute|cuda|cooperative_groups|nvtx3|nv)/\S+"
     r"|(?:cu(?:blas|dnn|rand|sparse|solver|fft|da|tensor|pti)\w*|nvrtc\w*|nvToolsExt|nccl|mma|\w*texture\w*|sm_\d+\w*)"
@@ -172,7 +181,7 @@ _LINKER = re.compile(r"(undefined reference to|multiple definition of|cannot fin
 
 
 def diagnostics(log: str) -> list[Diagnostic]:
-    """Reads the errors from what g++ or clang++ printed.
+    """Reads the errors from the output of g++ or clang++.
 
     Args:
         log: The compiler's standard error.
@@ -203,21 +212,24 @@ def diagnostics(log: str) -> list[Diagnostic]:
 
 
 def is_own(place: SourceLocation, locator: SourceLocator) -> bool:
-    """Whether a place lies in the author's text: the solution file or an unlocated source of its."""
+    """Tells whether a place lies in the author's text.
+
+    That is the solution file, or a source that the locator did not find in it.
+    """
     return place.file == locator.path or place.file.startswith(_SOURCE_LABELS)
 
 
 def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ()) -> BuildError:
-    """What to raise for a failed compiler run.
+    """Returns the error to raise for a failed compiler run.
 
     Args:
-        log: What the compiler printed.
-        locator: Knows the solution's lines.
+        log: The compiler's output.
+        locator: The locator of the solution's lines.
         own_files: Other files that the author wrote (for ``load``).
 
     Returns:
-        ``Unsupported`` when the source ran into something the emulator refuses by name, else ``BuildFailed`` or
-        ``BuildKilled``.
+        ``Unsupported`` if the source uses something that the emulator refuses by name, else
+        ``BuildFailed`` or ``BuildKilled``.
     """
     errors = diagnostics(log)
 
@@ -243,7 +255,7 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
 
 
 def _marker(message: str) -> tuple[str, str]:
-    """Construct and remedy from ``cuemu-unsupported: construct: remedy``, quoted in whatever way."""
+    """Returns construct and remedy from ``cuemu-unsupported: construct: remedy``, quoted or not."""
     marked = message.split(_MARKER, 1)[1].strip()
     construct, _, remedy = marked.partition(": ")
     trailing = " \"'\N{RIGHT SINGLE QUOTATION MARK}]"

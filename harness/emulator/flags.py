@@ -1,7 +1,8 @@
-"""The flags that a solution gives nvcc, the host compiler and the linker, as the emulator's compiler takes them.
+"""Translates a solution's flags for nvcc, host compiler and linker for the emulator's compiler.
 
-What only steers nvcc's code generation is dropped. So is what would change numbers or tie the library to one machine
-(``-ffast-math``, ``-march=native``): the emulator promises one rounding everywhere.
+The module drops flags that only steer nvcc's code generation. It also drops flags that change
+numbers or tie the library to one machine (``-ffast-math``, ``-march=native``), since the emulator
+promises the same rounding everywhere.
 """
 
 from __future__ import annotations
@@ -56,39 +57,42 @@ _CUDA_LIBRARIES = re.compile(
 
 
 def host_flags(flags: Sequence[str]) -> list[str]:
-    """The compiler flags to keep of ``extra_cflags``.
+    """Returns the compiler flags to keep from ``extra_cflags``.
 
     Args:
-        flags: As the solution gave them.
+        flags: The solution's flags.
 
     Returns:
-        Definitions, include paths, language features and a newer ``-std``.
+        Definitions, include paths, language features, and a ``-std`` newer than the default.
     """
     return _kept(flags, nvcc=False)
 
 
 def cuda_flags(flags: Sequence[str]) -> list[str]:
-    """The compiler flags that ``extra_cuda_cflags`` amount to; those behind ``-Xcompiler`` count as host flags.
+    """Returns the compiler flags for ``extra_cuda_cflags``.
+
+    Flags behind ``-Xcompiler`` count as host flags.
 
     Args:
-        flags: As the solution gave them, in nvcc's spelling.
+        flags: The solution's flags in nvcc's spelling.
 
     Returns:
-        Flags for g++ or clang++.
+        The flags for g++ or clang++.
     """
     return _kept(flags, nvcc=True)
 
 
 def linker_flags(flags: Sequence[str]) -> list[str]:
-    """The linker flags without CUDA's libraries, which the emulator takes the place of.
+    """Returns the linker flags without CUDA's libraries, which the emulator replaces.
 
     Args:
-        flags: ``extra_ldflags`` as the solution gave them.
+        flags: The solution's ``extra_ldflags``.
 
     Returns:
         The flags to link with.
     """
-    # torch joins the flags into one command line: an empty one is nothing, and one string may hold several.
+    # torch joins the flags into one command line. So an empty string is no flag, and one string may
+    # hold several.
     words = [word for flag in flags for word in flag.split()]
     return [word for word in words if not _CUDA_LIBRARIES.match(word) and "fast-math" not in word]
 
@@ -131,5 +135,5 @@ def _is_kept(word: str) -> bool:
 
 
 def _newer_standard(standard: str) -> bool:
-    """Whether a standard is newer than C++20, which torch's headers need at least."""
+    """Tells whether a standard is newer than C++20, the oldest that torch's headers accept."""
     return standard.removeprefix("gnu++").removeprefix("c++") in ("2b", "23", "2c", "26")

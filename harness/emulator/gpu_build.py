@@ -1,8 +1,10 @@
-"""The same sources compiled by nvcc, for a GPU that is not there: whether they build, and what kernels take.
+"""Compiles a solution's sources with nvcc for a GPU that need not exist.
 
-Only device code is generated (``-cubin``); nothing of it runs. torch's headers for CUDA include those of CUDA's
-libraries, which neither a CPU build of torch nor nvcc from PyPI has. So the emulator's stand-ins take their place, with
-CUDA's real headers below them, unless the toolkit has the libraries' headers.
+The result tells whether the sources build, and the registers and memory of the kernels. nvcc
+generates only device code (``-cubin``), and nothing of it runs. torch's CUDA headers include those
+of CUDA's libraries, which neither a CPU build of torch nor nvcc from PyPI has. So the emulator's
+stand-ins replace those, with CUDA's real headers below them, unless the toolkit has the libraries'
+headers.
 """
 
 from __future__ import annotations
@@ -25,31 +27,33 @@ from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.sources import InlineSources, Unit, nvcc_units
 from harness.records.record import CompiledKernel
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
-from harness.wire.messages import Compiled
+from harness.wire.replies import Compiled
 
-#: Compilers at a time: each takes 1.5 GB to read the stand-in for torch/extension.h, and twice that for torch's own.
+#: The number of parallel compilers. Each takes 1.5 GB to read the stand-in for torch/extension.h,
+#: and twice that for torch's own header.
 AT_ONCE = 4
-#: What goes into a message, which has a bound.
+#: Limits for the reply, which must fit into a message.
 MAX_KERNELS, MAX_LOG_CHARACTERS = 1000, 500_000
-#: As ``torch.utils.cpp_extension`` has them.
+#: The same flags as in ``torch.utils.cpp_extension``.
 _TORCH_FLAGS = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__"),
     *("-D__CUDA_NO_HALF2_OPERATORS__", "--expt-relaxed-constexpr", "--compiler-options", "-fPIC"),
 )
 _ARCHITECTURE = frozenset({"-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"})
-#: What would have nvcc make something else, or put it elsewhere; with a value, and without.
+#: Flags that change nvcc's kind of output or its place: first those with a value, then those
+#: without.
 _OUTPUT = frozenset({"-o", "--output-file", "-odir", "--output-directory", "-keep-dir", "--keep-dir"})
 _PHASES = frozenset(
     {"-c", "--compile", "-dc", "--device-c", "-ptx", "--ptx", "-cubin", "--cubin", "-fatbin", "--fatbin", "-E"}
 )
-#: What ``ATen/cuda/CUDAContext.h`` of torch's includes.
+#: The headers that torch's ``ATen/cuda/CUDAContext.h`` includes.
 _LIBRARY_HEADERS = ("cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
 _TORCH_NAMES = re.compile(r"\b(?:at|torch|c10|caffe2|ATen|pybind11|py)\b|\b(?:AT|TORCH|C10|PYBIND11)_")
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A translation unit and what it came from."""
+    """A translation unit with its sources and its folder."""
 
     sources: InlineSources
     unit: Unit
@@ -66,17 +70,18 @@ def compile_for_gpu(
     """Compiles CUDA sources with nvcc.
 
     Args:
-        given: What a loader was given.
-        locator: Knows the solution's lines.
-        arch: For which architecture, as ``sm_90``.
-        out_dir: Where it may write; nothing stays there.
-        on_build: Called with ``"begin"`` and ``"end"`` and the extensions' names around the compilation.
+        given: The arguments of each build that the solution asked a loader for.
+        locator: The locator of the solution's lines.
+        arch: The architecture to compile for, such as ``sm_90``.
+        out_dir: The folder for temporary files. Nothing stays there.
+        on_build: A callback around the compilation. It receives ``"begin"`` or ``"end"``, and the
+            extensions' names.
 
     Returns:
-        What came of it: the kernels, or whose fault it is that there are none.
+        The kernels, or the cause of the failure.
 
     Raises:
-        ToolchainError: If torch's headers or Python's are missing.
+        ToolchainError: The headers of torch or Python are missing.
     """
     home = cuda_home()
     units = [(sources, unit) for sources in given for unit in nvcc_units(sources, locator)]
@@ -107,7 +112,7 @@ class _GpuBuild:
         self._torch = torch_paths()
 
     def run(self, jobs: Sequence[_Job]) -> list[FinishedProcess]:
-        """How nvcc ended on each; what failed on stand-ins for torch's headers is tried on torch's own."""
+        """Runs nvcc on each job, and again with torch's own headers if the stand-ins may fail."""
         for job in jobs:
             job.folder.mkdir()
         real = [needs_real_headers(job.unit.text, job.unit.names) for job in jobs]
@@ -125,7 +130,7 @@ class _GpuBuild:
         return [result for batch in batches for result in run_together(batch, self._scratch)]
 
     def _may_be_ours(self, job: _Job, result: FinishedProcess) -> bool:
-        """Whether a failure may come from something that the stand-ins for torch's headers lack."""
+        """Tells whether the stand-ins for torch's headers may be the cause of a failure."""
         if result.status == 0 or not uses_torch_headers(job.unit.text):
             return False
         return any(error.fault == MACHINE or _TORCH_NAMES.search(error.message) for error in self._errors(job, result))
@@ -135,7 +140,7 @@ class _GpuBuild:
         return nvcc_errors(result.output, self._locator, own_files, _intermediate(job))
 
     def outcome(self, jobs: Sequence[_Job], results: Sequence[FinishedProcess], started: float) -> Compiled:
-        """What came of all of them; the first that failed is told."""
+        """Combines the results of all jobs and reports the first failure."""
         kernels: list[CompiledKernel] = []
         failed: list[tuple[list[NvccError], str]] = []
         for job, result in zip(jobs, results, strict=True):
@@ -148,7 +153,7 @@ class _GpuBuild:
         seconds = time.monotonic() - started
         if not failed:
             return Compiled(tuple(kernels[:MAX_KERNELS]), "", "", None, None, "", seconds)
-        # What is wrong with a source counts before what is missing here.
+        # A mistake in a source counts more than something that this machine lacks.
         errors, log = min(failed, key=lambda one: one[0][0].fault == MACHINE)
         first = errors[0]
         is_own_line = first.place is not None and first.place.file == self._locator.path
@@ -171,7 +176,10 @@ class _GpuBuild:
 
     @staticmethod
     def _host_compiler() -> list[str]:
-        """The emulator's compiler, which preprocesses; nvcc takes a program alone, without arguments."""
+        """Returns the flag for the host compiler, which is the emulator's own.
+
+        nvcc takes only a program, without arguments.
+        """
         command = find_compiler().command
         return ["-ccbin", command[0]] if len(command) == 1 else []
 
@@ -199,19 +207,19 @@ def _cubin(job: _Job) -> Path:
 
 
 def _intermediate(job: _Job) -> Path:
-    """Where ``--keep`` leaves what ptxas was given."""
+    """Returns the path where ``--keep`` leaves the input of ptxas."""
     return job.folder / Path(job.unit.file_name).with_suffix(".ptx").name
 
 
 def _nvcc_flags(given: Sequence[str], arch: str) -> tuple[list[str], str]:
-    """The solution's flags without those that choose architecture and output; and the architecture.
+    """Returns the solution's flags without those for architecture and output, and the architecture.
 
-    A solution that names a variant of the wanted architecture (``sm_90a``) is compiled for that one, as it would be on
-    such a GPU.
+    If a solution names a variant of the wanted architecture (``sm_90a``), nvcc compiles for that
+    variant, as it would on such a GPU.
 
     Args:
-        given: ``extra_cuda_cflags``; one string may hold several.
-        arch: As ``sm_90``.
+        given: The solution's ``extra_cuda_cflags``. One string may hold several flags.
+        arch: The wanted architecture, such as ``sm_90``.
     """
     kept: list[str] = []
     waiting = [word for flag in given for word in _words(flag)]
@@ -230,7 +238,7 @@ def _nvcc_flags(given: Sequence[str], arch: str) -> tuple[list[str], str]:
 
 
 def _words(flag: str) -> list[str]:
-    """A flag as the shell takes it apart, to which torch gives all of them."""
+    """Splits a flag as the shell does, since torch passes all flags through the shell."""
     try:
         return shlex.split(flag)
     except ValueError:

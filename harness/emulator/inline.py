@@ -1,6 +1,6 @@
-"""``torch.utils.cpp_extension.load_inline`` and ``load``, building for the emulated device.
+"""Replaces ``torch.utils.cpp_extension.load_inline`` and ``load`` on the emulated device.
 
-A solution file calls torch's functions; the worker puts an ``InlineLoader``'s methods in their place.
+A solution file calls torch's functions; the worker replaces them by an ``InlineLoader``'s methods.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ class InlineLoader:
 
     Args:
         solution_path: The solution file, as messages name it.
-        solution_text: Its content, to find the lines of its CUDA strings in.
-        cached: Libraries that are built already, by build key.
-        out_dir: Where new libraries are put.
-        on_build: Called with ``"begin"`` and ``"end"`` and the extension's name around a compilation.
-        mode: How kernels will run; part of the build key.
-        refused: Message and log of what a compiler has refused already, by build key.
+        solution_text: The file's content, in which the loader finds the lines of CUDA strings.
+        cached: The libraries that exist already, by build key.
+        out_dir: The folder for new libraries.
+        on_build: A callback around each compilation. It receives ``"begin"`` or ``"end"``, and the
+            extension's name.
+        mode: How kernels will run. It is part of the build key.
+        refused: The message and log of each build that a compiler has already refused, by build
+            key.
 
     Attributes:
         built: The libraries that this loader has built, by build key.
-        given: What it was asked to load so far, built or found, by build key.
-        locator: Knows the solution's lines.
+        given: The arguments of every build so far, new or cached, by build key.
+        locator: The locator of the solution's lines.
     """
 
     def __init__(
@@ -78,15 +80,15 @@ class InlineLoader:
         use_pch: bool = False,
         no_implicit_headers: bool = False,
     ) -> ModuleType | str:
-        """Builds (or finds) an extension given as strings and loads it; the arguments are torch's.
+        """Builds (or finds) an extension given as strings, and loads it. The arguments are torch's.
 
         Returns:
             The module, or for ``is_python_module=False`` the loaded library's path.
 
         Raises:
-            BuildFailed: If the arguments make no sense or the source does not build.
-            Unsupported: If the source uses something that the emulator refuses by name.
-            ToolchainError: If there is no compiler.
+            BuildFailed: The arguments make no sense or the source does not build.
+            Unsupported: The source uses something that the emulator refuses by name.
+            ToolchainError: There is no compiler.
         """
         del extra_sycl_cflags, build_directory, verbose, with_cuda, keep_intermediates, use_pch
         if sycl_sources or with_sycl:
@@ -125,15 +127,16 @@ class InlineLoader:
         is_standalone: bool = False,
         keep_intermediates: bool = True,
     ) -> ModuleType | str:
-        """Builds (or finds) an extension given as files and loads it; the arguments are torch's.
+        """Builds (or finds) an extension given as files, and loads it. The arguments are torch's.
 
         Returns:
             The module, or for ``is_python_module=False`` the loaded library's path.
 
         Raises:
-            BuildFailed: If a file cannot be read, the arguments make no sense or the source does not build.
-            Unsupported: If the source uses something that the emulator refuses by name.
-            ToolchainError: If there is no compiler.
+            BuildFailed: A file cannot be read, the arguments make no sense or the source does not
+                build.
+            Unsupported: The source uses something that the emulator refuses by name.
+            ToolchainError: There is no compiler.
         """
         del extra_sycl_cflags, build_directory, verbose, with_cuda, keep_intermediates
         if is_standalone or with_sycl:
@@ -175,7 +178,7 @@ class InlineLoader:
 
 
 def _import(name: str, library: Path) -> ModuleType:
-    """Imports a library as the module ``name``; another library of that name may be loaded already."""
+    """Imports a library as the module ``name``, even if another library of that name is loaded."""
     loader = importlib.machinery.ExtensionFileLoader(name, str(library))
     spec = importlib.util.spec_from_file_location(name, str(library), loader=loader)
     if spec is None or spec.loader is None:
@@ -220,7 +223,7 @@ def _paths(name: str, argument: str, given: object) -> tuple[str, ...]:
 
 
 def _functions(name: str, given: object) -> dict[str, str] | None:
-    """The functions to bind with their docstrings, from any of the forms that torch takes."""
+    """Returns the functions to bind with their docstrings, from any form that torch takes."""
     if given is None:
         return None
     if isinstance(given, Mapping):

@@ -1,11 +1,11 @@
-"""Kernel launches and the runtime calls that name a kernel, rewritten into calls of the emulator's runtime."""
+"""Rewrites kernel launches and runtime calls that name a kernel."""
 
 from __future__ import annotations
 
 from harness.emulator.lexer import line_breaks
 from harness.emulator.syntax import Code, Range, base_name, callee_start, names_in, without_casts
 
-# Position of the kernel among the arguments of each call that names one.
+# The position of the kernel among the arguments of each call that names one.
 _KERNEL_ARGUMENT = {
     "cudaFuncSetAttribute": ("func_set_attribute", 0),
     "cudaFuncGetAttributes": ("func_get_attributes", 1),
@@ -25,7 +25,8 @@ _LAUNCH_CALLS = {
 class Kernels:
     """The kernels that a text defines, and the variables that stand for one.
 
-    A launch limit set through one name has to hold for a launch through the other, so both get the kernel's name.
+    A launch limit set through one name must hold for a launch through the other, so both get the
+    kernel's name.
     """
 
     def __init__(self, code: Code):
@@ -44,15 +45,15 @@ class Kernels:
             self._aliases.setdefault(code.text(position - 1), set()).update(named)
 
     def name_of(self, code: Code, start: int, stop: int) -> str:
-        """The kernel's name as a C++ expression of type ``const char*``.
+        """Returns the kernel's name as a C++ expression of type ``const char*``.
 
         Args:
             code: The text.
-            start: First position of the expression that is launched or passed.
+            start: The first position of the expression that is launched or passed.
             stop: The position after it.
 
         Returns:
-            A string literal, or ``#parameter`` where a macro's parameter stands for the kernel.
+            A string literal, or ``#parameter`` if a macro's parameter stands for the kernel.
         """
         name = base_name(code, start, stop)
         if name in code.parameters:
@@ -65,7 +66,7 @@ class Kernels:
 
 
 def _defined_kernels(code: Code) -> set[str]:
-    """Every name that directly follows a ``__global__`` declaration's type."""
+    """Returns every name that directly follows the type of a ``__global__`` declaration."""
     names: set[str] = set()
     for position in range(len(code)):
         if code.text(position) != "__global__":
@@ -88,7 +89,10 @@ def _defined_kernels(code: Code) -> set[str]:
 
 
 def rewrite_launches(code: Code, kernels: Kernels) -> None:
-    """Rewrites every ``kernel<<<grid, block, shared, stream>>>(arguments)``; one that is malformed stays as it is."""
+    """Rewrites every ``kernel<<<grid, block, shared, stream>>>(arguments)``.
+
+    A malformed launch stays as it is.
+    """
     for position in range(len(code)):
         if code.text(position) == "<<<" and code.text(position - 1) != "operator":
             _rewrite_launch(code, position, kernels)
@@ -120,10 +124,10 @@ def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
 
 
 def _launch_close(code: Code, opening: int) -> int | None:
-    """The first of the three ``>`` that end a launch configuration.
+    """Returns the first of the three ``>`` that end a launch configuration.
 
-    The three are followed by ``(`` and leave at least two arguments, so that the end of nested template arguments in
-    the configuration is not taken for them.
+    A ``(`` must follow them, and at least two arguments must precede them. So the end of nested
+    template arguments in the configuration does not match.
     """
     index = opening + 1
     while index < len(code):
@@ -156,7 +160,7 @@ def _three_adjacent(code: Code, index: int) -> bool:
 
 
 def _has_comma(code: Code, start: int, stop: int) -> bool:
-    """Whether a comma stands outside brackets, template arguments not regarded."""
+    """Tells whether a comma stands outside brackets. The function ignores template arguments."""
     index = start
     while index < stop:
         if code.text(index) == ",":
@@ -188,7 +192,10 @@ def rewrite_kernel_calls(code: Code, kernels: Kernels) -> None:
 
 
 def _rewrite_launch_call(code: Code, position: int, arguments: list[Range], kernels: Kernels) -> None:
-    """``cudaLaunchKernel(k, …)``: the kernel stays an argument, its type tells what ``void** parameters`` hold."""
+    """Rewrites ``cudaLaunchKernel(k, …)``.
+
+    The kernel stays an argument, since its type tells what ``void** parameters`` hold.
+    """
     function, index = _LAUNCH_CALLS[code.text(position)]
     if len(arguments) <= index or arguments[index][0] >= arguments[index][1]:
         return
@@ -201,7 +208,7 @@ def _rewrite_launch_call(code: Code, position: int, arguments: list[Range], kern
 
 
 def _qualify(code: Code, position: int, qualified: str) -> None:
-    """Writes a qualified function name, taking the place of a leading ``::`` too."""
+    """Writes a qualified function name. It also replaces a leading ``::``."""
     code.token(position).written = qualified
     if code.text(position - 1) == "::" and not code.is_name(position - 2):
         code.token(position - 1).written = line_breaks(code.token(position - 1).text)

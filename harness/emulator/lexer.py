@@ -1,7 +1,9 @@
-"""C++ and CUDA text as tokens, so that the rewriter never edits a string, a comment or half a name.
+"""Splits C++ and CUDA text into tokens.
 
-The tokens of a text joined together are that text again, whatever is wrong with it: an unclosed string ends at its
-line, an unclosed comment at the end of the text.
+So the rewriter never edits a string, a comment or half a name.
+
+The tokens of a text joined together are that text again, even if it is malformed. An unclosed
+string ends at its line, and an unclosed comment at the end of the text.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     SPACE = "space"  # blanks, newlines and line continuations
     COMMENT = "comment"
@@ -22,15 +24,15 @@ class Kind(enum.Enum):
     NUMBER = "number"
     NAME = "name"
     PUNCTUATION = "punctuation"
-    DIRECTIVE = "directive"  # a whole preprocessor line, its continuations included
+    DIRECTIVE = "directive"  # a whole preprocessor line with its continuations
 
 
 @dataclass(slots=True)
 class Token:
-    """One token and the text that will be written in its place.
+    """A token and its replacement text.
 
     Attributes:
-        kind: What it is.
+        kind: The token's kind.
         text: The text as the user wrote it.
         written: The text that the rewriter writes instead.
     """
@@ -41,7 +43,7 @@ class Token:
 
     @property
     def is_code(self) -> bool:
-        """Whether the compiler would see it outside preprocessor lines."""
+        """Whether the compiler would see the token outside preprocessor lines."""
         return self.kind not in (Kind.SPACE, Kind.COMMENT, Kind.DIRECTIVE)
 
 
@@ -59,7 +61,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-# Inside a preprocessor line only a continuation or a comment carries the line on.
+# Inside a preprocessor line only a continuation or a comment can extend the line.
 _DIRECTIVE_PIECE = re.compile(
     r"""\\\r?\n | //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z)
     | "(?:\\\r?\n|\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | [^\n]""",
@@ -81,9 +83,9 @@ def tokenize(text: str, *, directives: bool = True) -> list[Token]:
     """Splits C++ text into tokens.
 
     Args:
-        text: Any text; it need not be correct C++.
-        directives: Whether a ``#`` that opens a line makes one token of its preprocessor line; False for the body
-            of a macro, where ``#`` is an operator.
+        text: Any text. It need not be correct C++.
+        directives: Whether a ``#`` that opens a line makes one token of its preprocessor line.
+            False for the body of a macro, where ``#`` is an operator.
 
     Returns:
         Tokens whose texts joined are ``text``.
@@ -109,7 +111,8 @@ def tokenize(text: str, *, directives: bool = True) -> list[Token]:
 
 def _next_piece(text: str, position: int) -> tuple[str, Kind]:
     match = _TOKEN.match(text, position)
-    if match is None:  # every alternative failed, which "." rules out; kept so that no input can raise
+    # The alternative "." matches everything. This branch only guarantees that no input can raise.
+    if match is None:
         return text[position], Kind.PUNCTUATION
     group = "string" if match["raw"] is not None else str(match.lastgroup)
     return match.group(0), _KINDS[group]
@@ -123,15 +126,18 @@ def _directive(text: str, position: int) -> str:
 
 
 def written(tokens: Sequence[Token]) -> str:
-    """The text that the tokens stand for after rewriting."""
+    """Returns the text of the tokens after rewriting."""
     return "".join(token.written for token in tokens)
 
 
 def line_breaks(text: str) -> str:
-    """The line breaks of a text, each with the backslash that continues it: what keeps line numbers right."""
+    """Returns the line breaks of a text, with the backslashes that continue lines.
+
+    They keep line numbers right.
+    """
     return "".join(re.findall(r"\\?\r?\n", text))
 
 
 def on_one_line(tokens: Sequence[Token]) -> str:
-    """The tokens without comments and line breaks, as text that may be moved to another line."""
+    """Joins tokens without comments and line breaks, so that the text can move to another line."""
     return "".join(token.text if token.is_code else " " for token in tokens).strip()

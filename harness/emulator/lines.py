@@ -1,4 +1,4 @@
-"""From addresses in a checked build to lines of the solution, by ``addr2line`` of the compiler's own binutils."""
+"""Maps addresses in a checked build to the solution's lines with binutils' ``addr2line``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _UNKNOWN = "an unknown line"
 
 
 def with_lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runtime's reports with the lines of accesses that it knows by their code alone.
+    """Adds lines to the accesses that the runtime knows only by their code address.
 
     Args:
-        reports: As the runtime tells them; an access may have ``code``, a library and an offset in it.
+        reports: The runtime's reports. An access may have ``code``: a library and an offset in it.
 
     Returns:
-        The same, ``code`` replaced by ``line`` (0 where it is not known), also in messages; of those that are alike in
-        kind, kernel and lines the first.
+        The reports with ``line`` (0 if unknown) in place of ``code``, also in messages. Of reports
+        with the same kind, kernel and lines the first one stays.
     """
     wanted: dict[str, set[int]] = {}
     for access in (access for report in reports for access in report["accesses"]):
@@ -33,7 +33,7 @@ def with_lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     kept: dict[tuple[Any, ...], dict[str, Any]] = {}
     for report in (_resolved(report, found) for report in reports):
         lines = sorted(access["line"] for access in report["accesses"])
-        # One line may be several instructions, each of which has been told of.
+        # One line may consist of several instructions, each with its own report.
         key = (report["kind"], report["kernel"], *lines) if any(lines) else (report["kind"], report["message"])
         kept.setdefault(key, report)
     return list(kept.values())
@@ -56,11 +56,11 @@ def _resolved(report: dict[str, Any], found: dict[str, dict[int, int]]) -> dict[
 
 
 def _lines(library: str, offsets: Sequence[int]) -> dict[int, int]:
-    """The solution's lines of the calls that return to these offsets; what is not known is left out."""
+    """Returns the solution's lines of the calls that return to these offsets, if known."""
     program = shutil.which("addr2line")
     if program is None:
         return {}
-    # A return address is behind the call, and may belong to the next line.
+    # A return address follows the call and may belong to the next line.
     addresses = [hex(offset - 1) for offset in offsets]
     command = [program, "-a", "-i", "-e", library, *addresses]
     finished = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
@@ -75,7 +75,7 @@ def _lines(library: str, offsets: Sequence[int]) -> dict[int, int]:
 
 
 def _own_line(text: str) -> int | None:
-    """The line, if the file is none of the emulator's, torch's or the system's headers."""
+    """Returns the line, unless the file is a header of the emulator, torch or the system."""
     found = _PLACE.match(text)
     if found is None or found["file"].startswith(_header_folders()):
         return None
@@ -83,5 +83,5 @@ def _own_line(text: str) -> int | None:
 
 
 def _header_folders() -> tuple[str, ...]:
-    # Not all of /usr: programs may run, and have their sources named, below /usr/src.
+    # Not all of /usr: a program can run below /usr/src and have its sources there.
     return (f"{EMULATOR}/", f"{torch_paths().root}/", "/usr/include/", "/usr/lib/", "/usr/local/include/")

@@ -1,6 +1,7 @@
-"""What nvcc says of a source that it does not compile: whose fault it is, and at which line of the solution.
+"""Reads nvcc's errors: whose fault each one is, and the solution's line.
 
-The front end (EDG), the host compiler that preprocesses for it, ptxas and nvcc itself each have words of their own.
+The front end (EDG), the host compiler that preprocesses for it, ptxas and nvcc itself each have
+their own message formats.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from harness.emulator.diagnostics import SourceLocation, SourceLocator, diagnost
 from harness.system.text import kernel_name, shortened
 
 SHOWN_ERRORS = 3
-#: The compiler gives up after some hundred errors; what is far longer is not its own.
+#: The limit for reading. A compiler gives up after some hundred errors, so a far longer log is not
+#: its own.
 MAX_READ_CHARACTERS = 1_000_000
-#: For each of which the code that it read is looked through; one mistake in a function can be many.
+#: The limit for ptxas errors. For each one the module searches the code that ptxas read, and one
+#: mistake in a function can cause many.
 MAX_PTXAS_ERRORS = 50
 MAX_ERROR_CHARACTERS, MAX_LINE_CHARACTERS = 600, 200
 
@@ -30,10 +33,11 @@ _IN_PTX = re.compile(r"^ptxas (?P<file>\S+), line (?P<line>\d+); (?:error|fatal)
 _OF_PTXAS = re.compile(r"^(?:ptxas|nvlink) (?:error|fatal)\s*: (?P<message>.*)$")
 _OF_NVCC = re.compile(r"^nvcc (?:error|fatal)\s*: (?P<message>.*)$")
 _OUTCOMES = ("Ptx assembly aborted due to errors",)
-#: What ptxas says of a source; anything else that it says without a place is about the machine.
+#: ptxas messages about a source. Other ptxas messages without a place are about the machine.
 _OF_THE_SOURCE = re.compile(r"Unresolved extern|uses too much|too many|exceeds|undefined", re.IGNORECASE)
 _MISSING_HEADER = re.compile(r"(?P<header>\S+): No such file|could not open source file \"(?P<quoted>[^\"]+)\"")
-#: What the stand-ins lack, or refuse, where a toolkit has not the libraries' headers: no word against the source.
+#: Names that the stand-ins lack or refuse if a toolkit has no headers of the libraries. Such an
+#: error does not count against the source.
 _LIBRARY = re.compile(
     r"cuemu-unsupported|\"(?:cublas|cusparse|cusolver|cudnn|cufft|curand|nccl|CUBLAS_|CUSPARSE_)|\b(?:at|c10)::cuda\b"
 )
@@ -49,10 +53,10 @@ class NvccError:
     """An error of nvcc's.
 
     Attributes:
-        message: Its words.
+        message: The message.
         fault: ``source`` or ``machine``.
-        place: Where: the author's line where one led there; None where no place is known.
-        kernel: The kernel that it is about, where that is told.
+        place: The place: the author's line if one led there; None if no place is known.
+        kernel: The kernel that it is about, if known.
     """
 
     message: str
@@ -62,13 +66,14 @@ class NvccError:
 
 
 def nvcc_errors(log: str, locator: SourceLocator, own_files: Sequence[str], ptx: Path) -> list[NvccError]:
-    """Reads the errors from what nvcc printed.
+    """Reads the errors from nvcc's output.
 
     Args:
-        log: What it printed for one source.
-        locator: Knows the solution's lines.
+        log: nvcc's output for one source.
+        locator: The locator of the solution's lines.
         own_files: Other files that the author wrote (for ``load``).
-        ptx: The code that ptxas was given, with marks of the source's lines, where it came to that.
+        ptx: The input of ptxas, with marks of the source's lines. The file is missing if nvcc
+            failed before ptxas.
 
     Returns:
         The errors in their order, at least one.
@@ -92,18 +97,18 @@ def nvcc_errors(log: str, locator: SourceLocator, own_files: Sequence[str], ptx:
         if said:
             found.append(NvccError(said, SOURCE if _UNKNOWN_OPTION.search(said) else MACHINE))
     telling = [error for error in found if error.message not in _OUTCOMES] or found
-    # What follows at the same place is another word for the same thing; inlined code fails in every kernel.
+    # A later error at the same place repeats the first one. Inlined code fails in every kernel.
     first_at = {error.place or error.message: error for error in reversed(telling)}
     distinct = [error for error in telling if first_at[error.place or error.message] is error]
     return distinct or [NvccError(" ".join(lines[-SHOWN_ERRORS:]).strip() or "nvcc failed without a message", MACHINE)]
 
 
 def in_words(errors: Sequence[NvccError], locator: SourceLocator) -> str:
-    """The first few errors, each with the solution's line, one below the other.
+    """Describes the first few errors, each with the solution's line.
 
     Args:
-        errors: At least one.
-        locator: Knows the solution's lines.
+        errors: The errors, at least one.
+        locator: The locator of the solution's lines.
     """
     shown = []
     for error in errors[:SHOWN_ERRORS]:
@@ -133,7 +138,10 @@ def _placed(
 
 
 def _of_ptxas(line: str, ptx: Path) -> NvccError | None:
-    """The error that a line of ptxas tells; what has to do with a kernel or its code is the source's fault."""
+    """Returns the error in a line of ptxas.
+
+    An error in a kernel or its code is the source's fault.
+    """
     if error := _IN_ENTRY.match(line):
         kernel = kernel_name(demangled(error["kernel"]))
         message = error["message"].replace(error["kernel"], kernel)
@@ -151,7 +159,10 @@ _FILE = re.compile(r"\s*\.file\s+(?P<number>\d+) \"(?P<name>(?:[^\"\\]|\\.)*)\""
 
 
 def _line_marked(ptx: Path, *, entry: str = "", line: int = 0) -> SourceLocation | None:
-    """The source's line that a line of PTX, or a kernel's first one, came from; None where that is not marked."""
+    """Returns the source line of a line of PTX, or of a kernel's first line.
+
+    None if it has no mark.
+    """
     try:
         lines = ptx.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,11 +1,12 @@
-"""Kernels in which no thread ever waits for another, rewritten into loops over the threads of their block.
+"""Rewrites kernels whose threads never wait for each other into loops over the threads of a block.
 
-Such a kernel needs no thread of its own for each CUDA thread. With the loop around its body (``cuemu/threads.h``) the
-compiler sees ``threadIdx`` change by one from one pass to the next, and can run several threads in one vector.
+Such a kernel needs no fiber for each CUDA thread. With the loop around its body
+(``cuemu/threads.h``) the compiler sees ``threadIdx`` change by one in each iteration. So it can run
+several threads in one vector.
 
-What cannot be told to be such a kernel stays as it is: it is as right, only slower. A kernel counts only where every
-function that it calls, directly or not, stands in the same text or is known here, so a barrier that a header hides
-cannot go unseen.
+The module leaves a kernel unchanged if it cannot prove that no thread waits. That kernel is as
+correct, only slower. Every function that a kernel calls, directly or not, must be defined in the
+same text or be known here. So a barrier that a header hides cannot go unseen.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness.emulator.syntax import Code, names_in
 
 _BEGIN = "CUEMU_EACH_THREAD_BEGIN"
 _END = "CUEMU_EACH_THREAD_END"
-# The variable that the loop stores each thread's index in, for the functions that the kernel calls.
+# The variable that stores the current thread's index for the functions that the kernel calls.
 _PUBLISHED_INDEX = "cuemu_thread_index"
 
 _LOOPS = frozenset({"for", "while", "do", "goto"})
@@ -40,7 +41,7 @@ _KEYWORDS = frozenset(
         *("__builtin_expect", "__builtin_assume_aligned", "__launch_bounds__", "__align__", "alignas", "__attribute__"),
     }
 )
-# Not a declaration's type where it stands before a name and a parenthesis.
+# Words that are not the type of a declaration if they precede a name and a parenthesis.
 _STATEMENTS = frozenset(
     {"return", "else", "do", "case", "goto", "throw", "new", "delete", "constexpr", "operator", "and", "or", "not"}
 )
@@ -57,9 +58,9 @@ _MATH = frozenset(
         *("norm3d", "norm4d", "rnorm3d"),
     }
 )
-# Those of them that the emulator has without a call, for single precision.
+# Of these, the single-precision functions that the emulator has without a call.
 _INLINED = frozenset({"fminf", "fmaxf"})
-# Of the standard library: what computes a value from values.
+# Functions of the standard library that compute a value from values.
 _STANDARD = frozenset({"lowest", "infinity", "quiet_NaN", "epsilon", "denorm_min", "move", "forward", "swap", "clamp"})
 _INTRINSIC = re.compile(
     r"make_\w+"
@@ -72,15 +73,16 @@ _INTRINSIC = re.compile(
     r"|__h(add|sub|mul|div|fma|neg|abs|max|min|eq|ne|gt|ge|lt|le|isnan|isinf)\w*|h(exp|log|sqrt|rsqrt|rcp|sin|cos)\w*"
 )
 _ATOMIC = re.compile(r"atomic(Add|Sub|Exch|Min|Max|Inc|Dec|And|Or|Xor|CAS)(_block|_system)?")
-# What these report names the thread that runs.
+# Functions whose reports name the current thread.
 _ASKING = frozenset({"assert", "__trap"})
 _WAITING_CALL = re.compile(
     r"__(sync|shfl|ballot|any|all|match|reduce_|threadfence|pipeline)\w*|__activemask|__nanosleep|__ldcv"
 )
-# Even where one is only named: it may be called through something that it is given to.
+# Names that rule out a kernel even if it does not call them: it may pass them to something that
+# does.
 _WAITING = re.compile(_WAITING_CALL.pattern + "|__shared__|cooperative_groups|nvcuda|wmma|cub|thrust")
 _INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
-# What would mean something else inside of a lambda, or could not stand there.
+# Words that would mean something else inside a lambda, or could not occur there.
 _BOUND_TO_FUNCTION = frozenset({"__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "struct", "class", "union", "asm"})
 _NOT_NAMES = frozenset({"__launch_bounds__", "__attribute__", "__align__", "alignas", "decltype", "__maxnreg__"})
 _TYPE_INTRODUCERS = frozenset({"struct", "class", "union", "enum", "typename", "using"})
@@ -92,17 +94,19 @@ _TORCH_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/")
 
 @dataclass
 class _Part:
-    """A function of the text that has a body, or a macro.
+    """A function with a body, or a macro.
 
     Attributes:
-        name: Its name; ``operator()`` and ``operator`` for those.
-        names: Every name in it.
-        is_known: Whether everything that it calls stands in the text or is known here.
-        calls_objects: Whether it calls a variable, so an ``operator()`` or a lambda of the text.
+        name: The part's name; ``operator()`` or ``operator`` for operators.
+        names: Every name in the part.
+        is_known: Whether everything that it calls is defined in the text or known here.
+        calls_objects: Whether it calls a variable, and so an ``operator()`` or a lambda of the
+            text.
         loops: Whether it has a loop.
         is_atomic: Whether it has atomic operations.
-        is_on_device: Whether it is declared as a function of the device, or a macro.
-        place: Of a function: where its declaration begins, its parameters, its ``{`` and its ``}``.
+        is_on_device: Whether it is a device function or a macro.
+        place: For a function, the positions of its declaration, its parameters, its ``{`` and its
+            ``}``.
     """
 
     name: str
@@ -117,14 +121,14 @@ class _Part:
 
 @dataclass
 class _Text:
-    """What a text defines.
+    """The definitions in a text.
 
     Attributes:
-        parts: Functions and macros by name.
-        types: The names of its types and template parameters.
-        variables: The names of its variables, parameters and members.
-        lambdas: The names of a function's variables that hold lambdas.
-        has_device_lambdas: Whether host code may give kernels a lambda to call.
+        parts: The functions and macros by name.
+        types: The names of types and template parameters.
+        variables: The names of variables, parameters and members.
+        lambdas: The names of local variables that hold lambdas.
+        has_device_lambdas: Whether host code may pass kernels a lambda to call.
     """
 
     parts: dict[str, list[_Part]] = field(default_factory=dict)
@@ -134,12 +138,12 @@ class _Text:
     has_device_lambdas: bool = False
 
     def all_parts(self) -> Iterator[_Part]:
-        """Every function and macro."""
+        """Yields every function and macro."""
         for parts in self.parts.values():
             yield from parts
 
     def reached_from(self, start: _Part) -> list[_Part]:
-        """What a part names, directly or not; itself where it does so, too."""
+        """Returns the parts that a part names, directly or not; itself if it is recursive."""
         reached: list[_Part] = []
         waiting = [start]
         while waiting:
@@ -152,16 +156,18 @@ class _Text:
     def _named_in(self, part: _Part) -> Iterator[_Part]:
         for name in part.names & self.parts.keys():
             yield from self.parts[name]
-        # Operators and constructors are called without being named; what is called like a function, through a variable.
+        # Operators and constructors run without being named. So does the ``operator()`` behind a
+        # variable that the code calls like a function.
         implied = {*self.types, "operator", "operator()"} if part.calls_objects else {*self.types, "operator"}
         for name in implied & self.parts.keys():
             yield from (other for other in self.parts[name] if other.is_on_device)
 
 
 def rewrite_plain_kernels(code: Code) -> None:
-    """Puts a loop over the block's threads into every kernel that is known to wait for nothing.
+    """Puts a loop over the block's threads into every kernel that certainly waits for nothing.
 
-    It comes after the rewriting of ``__shared__``, which marks the functions that have such variables.
+    Call it after the rewriting of ``__shared__``, which marks the functions that have such
+    variables.
 
     Args:
         code: The text of a translation unit.
@@ -172,7 +178,7 @@ def rewrite_plain_kernels(code: Code) -> None:
     if text is None:
         return
     for part in text.all_parts():
-        # What device code calls, against CUDA's rules, is no whole block.
+        # A kernel that device code calls, against CUDA's rules, does not run as a whole block.
         if _is_kernel(code, part) and not any(
             part.name in other.names for other in text.all_parts() if other is not part and other.is_on_device
         ):
@@ -201,7 +207,10 @@ def _rewrite_kernel(code: Code, kernel: _Part, text: _Text) -> None:
 
 
 def _loop_of(code: Code, kernel: _Part, reached: list[_Part], text: _Text) -> str | None:
-    """The loop that a kernel gets (``Loop`` in ``cuemu/threads.h``); None where a thread of it may have to wait."""
+    """Returns a kernel's loop (``Loop`` in ``cuemu/threads.h``).
+
+    None if a thread may have to wait.
+    """
     everything = [kernel, *reached]
     if not all(part.is_known and not _has_shared(code, part) for part in everything):
         return None
@@ -210,13 +219,15 @@ def _loop_of(code: Code, kernel: _Part, reached: list[_Part], text: _Text) -> st
     loops = any(part.loops or _is_recursive(part, text) for part in everything)
     is_atomic = any(part.is_atomic for part in everything)
     if loops and is_atomic:
-        return None  # it may wait for what another thread is to do
+        return None  # it may wait for an action of another thread
     callees = [part for part in reached if part.place is not None]
     if any(part.place is None and "threadIdx" in part.names for one in callees for part in text.reached_from(one)):
-        return None  # a macro, whose text cannot name one variable in the kernel and another in what it calls
+        # A macro's text cannot name one variable in the kernel and another in a function it calls.
+        return None
     if any("threadIdx" in part.names for part in callees) or any(part.names & _ASKING for part in everything):
         return "published"
-    # No compiler turns a loop in a thread and the loop over threads inside out: a vector would gain nothing.
+    # No compiler exchanges a loop in a thread with the loop over threads, so vectors would gain
+    # nothing.
     return "ordered" if loops or is_atomic else "vectors"
 
 
@@ -225,12 +236,15 @@ def _is_recursive(part: _Part, text: _Text) -> bool:
 
 
 def _has_shared(code: Code, part: _Part) -> bool:
-    """Whether a function has shared variables, those among them that the rewriter moved into it."""
+    """Tells whether a function has shared variables, also those that the rewriter moved."""
     return part.place is not None and code.token(part.place[2]).written != "{"
 
 
 def _is_known_include(token: Token) -> bool:
-    """Whether a token is no ``#include``, or one of a header in which nothing waits that is not known by name."""
+    """Tells whether a token is harmless: no ``#include``, or one of a known header.
+
+    Everything in such a header that waits is known here by name.
+    """
     found = _INCLUDE.match(token.text) if token.kind is Kind.DIRECTIVE else None
     if found is None:
         return True
@@ -238,12 +252,12 @@ def _is_known_include(token: Token) -> bool:
     if bracket and (path.startswith(_TORCH_FOLDERS) or path in _C_HEADERS):
         return True
     if bracket == "<" and re.fullmatch(r"\w+", path):
-        return True  # the standard library's
+        return True  # a header of the standard library
     return bool(bracket and path) and ".." not in path and (INCLUDE / path).is_file()
 
 
 def _read(code: Code) -> _Text | None:
-    """What a text defines; None where something outside of its functions may wait."""
+    """Reads the definitions in a text; None if something outside its functions may wait."""
     text = _Text()
     scopes = Scopes(code)
     for position in range(len(code)):
@@ -296,7 +310,7 @@ def _function(code: Code, header: int, opening: int, closing: int) -> _Part:
 
 
 def _examine(code: Code, start: int, stop: int, part: _Part, text: _Text) -> None:
-    """Finds out what a part does: whether it loops, has atomic operations, calls what is not known."""
+    """Finds out whether a part loops, has atomic operations, or calls something unknown."""
     part.loops = bool(part.names & _LOOPS)
     part.is_atomic = any(map(_ATOMIC.fullmatch, part.names))
     if any(map(_WAITING.fullmatch, part.names)):
@@ -309,7 +323,7 @@ def _examine(code: Code, start: int, stop: int, part: _Part, text: _Text) -> Non
 
 
 def _is_declared(code: Code, position: int) -> bool:
-    """Whether a name stands there that a variable, a parameter or a member may be declared by."""
+    """Tells whether the name at a position may declare a variable, a parameter or a member."""
     return (
         code.is_name(position)
         and code.text(position + 1) in (",", ")", "=", ";", "{", "[")
@@ -318,7 +332,7 @@ def _is_declared(code: Code, position: int) -> bool:
 
 
 def _is_type(code: Code, position: int) -> bool:
-    """Whether a name stands there that may be the type of what follows."""
+    """Tells whether the name at a position may be the type of what follows."""
     return code.is_name(position) and code.text(position) not in _STATEMENTS
 
 
@@ -345,7 +359,7 @@ def _is_known_call(code: Code, position: int, text: _Text) -> bool:
 
 
 def _may_become_lambda(code: Code, kernel: _Part) -> bool:
-    """Whether a kernel's body means the same inside of a lambda that captures its parameters by value."""
+    """Tells whether a kernel's body means the same in a lambda with copied parameters."""
     _, parameters, opening, closing = kernel.place or (0, 0, 0, 0)
     end = code.close_of(parameters)
     if end is None or code.text(closing) != "}" or kernel.names & _BOUND_TO_FUNCTION:
@@ -361,7 +375,7 @@ def _may_become_lambda(code: Code, kernel: _Part) -> bool:
 
 
 def _may_stay(code: Code, position: int) -> bool:
-    """Whether a bracket opens an index, an attribute, or a lambda that captures what it uses."""
+    """Tells whether a bracket opens an index, an attribute, or a capturing lambda."""
     before = code.text(position - 1)
     if before in ("]", ")") or (code.is_name(position - 1) and before not in _STATEMENTS):
         return True
@@ -371,7 +385,7 @@ def _may_stay(code: Code, position: int) -> bool:
 
 
 def _has_whole_conditions(tokens: Iterable[Token]) -> bool:
-    """Whether every ``#if`` of a span ends in it, and no other is divided there."""
+    """Tells whether every ``#if`` of a span ends in it, and no other ``#if`` branches there."""
     depth = 0
     for token in tokens:
         if token.kind is Kind.DIRECTIVE:

@@ -1,4 +1,4 @@
-"""Compiler processes that end with the process that started them, however it ends."""
+"""Runs compiler processes that end with the process that started them, however it ends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# A compiler driver starts children of its own, which a death signal sent to the driver would not reach. The shell
-# reads a pipe that only we hold: when we are gone it kills its whole process group, the compiler's children included.
+# A compiler driver starts children, which a death signal to the driver would not reach. So a shell
+# reads a pipe that only this process holds. When this process ends, the shell kills its whole
+# process group with the compiler's children.
 _WATCHED = """
 exec 3<&0
 { read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &
@@ -27,8 +28,8 @@ class FinishedProcess:
     """A process that has ended.
 
     Attributes:
-        status: Its exit status; negative for a signal.
-        output: What it printed, both streams together.
+        status: The exit status; negative for a signal.
+        output: The output of both streams.
     """
 
     status: int
@@ -36,7 +37,7 @@ class FinishedProcess:
 
     @property
     def was_killed(self) -> bool:
-        """Whether SIGKILL has ended it, and not only something that it had started."""
+        """Whether SIGKILL ended the process itself, and not only one of its children."""
         return self.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
@@ -44,14 +45,14 @@ def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[Finis
     """Runs commands side by side and waits for all of them.
 
     Args:
-        commands: Programs with their arguments.
+        commands: The programs with their arguments.
         scratch: A private folder for their output and temporary files.
 
     Returns:
-        How each ended, in the order given.
+        The result of each command, in the same order.
 
     Raises:
-        OSError: If a process cannot be started.
+        OSError: A process cannot be started.
     """
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(scratch)}
     running: list[subprocess.Popen[bytes]] = []
@@ -80,7 +81,7 @@ def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[Finis
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of a process group; nothing is where the process has ended by itself."""
+    """Kills the rest of a process group. Nothing is left if the process ended by itself."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,7 +1,7 @@
-"""CUDA source text to C++ that the emulator's runtime and header stand-ins understand.
+"""Rewrites CUDA source to C++ for the emulator's runtime and header stand-ins.
 
-Works on tokens, before the preprocessor, and keeps every line where it was. A text that is malformed comes back with
-the malformed part unchanged: the compiler words the complaint, not the rewriter.
+The rewriter works on tokens, before the preprocessor, and keeps every line in place. It leaves a
+malformed part of a text unchanged, so that the compiler reports it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def rewrite_cuda(source: str) -> str:
     """Rewrites the text of a CUDA translation unit.
 
     Args:
-        source: CUDA C++ as nvcc takes it.
+        source: CUDA C++ for nvcc.
 
     Returns:
-        C++ with as many lines, each construct on the line where it was.
+        C++ with the same number of lines, each construct on its own line.
     """
     tokens = tokenize(_with_shared_macros_expanded(source))
     code = Code(tokens)
@@ -44,13 +44,13 @@ def rewrite_cuda(source: str) -> str:
 
 
 def rewrite_host(source: str) -> str:
-    """Rewrites the text of a plain C++ translation unit: only what names the CUDA device changes.
+    """Rewrites the text of a plain C++ translation unit. Only names of the CUDA device change.
 
     Args:
-        source: C++ as the host compiler takes it.
+        source: C++ for the host compiler.
 
     Returns:
-        C++ with as many lines.
+        C++ with the same number of lines.
     """
     tokens = tokenize(source)
     _rewrite_device(Code(tokens))
@@ -71,7 +71,7 @@ def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str]) -
 
 
 def _rewrite_macros(tokens: list[Token], kernels: Kernels, device_macros: frozenset[str]) -> None:
-    """Rewrites inside the bodies of ``#define`` lines, each by itself."""
+    """Rewrites the body of each ``#define`` line by itself."""
     for token in tokens:
         macro = _DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
         if macro is None:
@@ -83,7 +83,7 @@ def _rewrite_macros(tokens: list[Token], kernels: Kernels, device_macros: frozen
 
 
 def _macros(tokens: list[Token]) -> dict[str, list[Token]]:
-    """The object-like macros of a text with the tokens of their bodies."""
+    """Returns the object-like macros of a text with the tokens of their bodies."""
     found: dict[str, list[Token]] = {}
     for token in tokens:
         macro = _DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
@@ -97,7 +97,7 @@ def _macros_naming(tokens: list[Token], words: set[str]) -> set[str]:
 
 
 def _with_shared_macros_expanded(source: str) -> str:
-    """Expands macros that are only another spelling of ``__shared__``, which would otherwise hide declarations."""
+    """Expands macros that only stand for ``__shared__`` and would hide declarations."""
     if "__shared__" not in source:
         return source
     tokens = tokenize(source)
@@ -115,7 +115,7 @@ def _with_shared_macros_expanded(source: str) -> str:
 
 
 def _rewrite_asm(code: Code) -> None:
-    """Replaces inline PTX by an assertion that fails wherever the preprocessor lets it through."""
+    """Replaces inline PTX by an assertion that fails if the preprocessor lets it through."""
     for position in range(len(code)):
         if code.text(position) not in _ASM or not code.is_name(position):
             continue
@@ -130,7 +130,7 @@ def _rewrite_asm(code: Code) -> None:
 
 
 def _rewrite_device(code: Code) -> None:
-    """Makes what names the CUDA device name the CPU, where the emulated device's tensors live."""
+    """Rewrites names of the CUDA device to the CPU, where the emulated device's tensors lie."""
     for position in range(len(code)):
         text = code.text(position)
         if not code.is_name(position):
@@ -150,7 +150,7 @@ def _rewrite_device(code: Code) -> None:
 
 
 def _names_device(code: Code, position: int) -> bool:
-    """Whether ``CUDA`` is an enumerator of the device or the second argument of a library's registration."""
+    """Tells whether ``CUDA`` is a device enumerator or a registration's dispatch key."""
     if code.text(position - 1) == "::" and code.text(position - 2) in (
         "DeviceType",
         "DispatchKey",

@@ -1,4 +1,4 @@
-"""The emulator's runtime in this process: loaded once, told in which order to run threads, asked what it saw."""
+"""Loads the emulator's runtime into this process, sets its thread order and reads its reports."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
 ThreadOrder = Literal["forward", "reverse", "random"]
 
-#: What checked launches find in new memory, in turns: NaN, which most arithmetic carries on, and a large number of each
-#: sign (2.6e36 as float, 65,376 as half) for what drops NaN: a maximum, a minimum. None is -1, which programs do store.
+#: The fills of new memory in checked launches, in turns. NaN survives most arithmetic. A large
+#: number of each sign (2.6e36 as float, 65,376 as half) shows where code drops NaN, as in a maximum
+#: or a minimum. None of them is -1, which programs do store.
 POISONS = (0xFFF7, 0x7BFB, 0xFBFB)
 _ORDERS: dict[str, int] = {"forward": 0, "reverse": 1, "random": 2}
 
 
 class EmulatorSession:
-    """The runtime of the process that runs a solution.
+    """The runtime in the process that runs a solution.
 
-    Loading it makes its symbols visible to every extension loaded later, and makes torch allocate memory that
-    is filled with NaN and guarded on both sides. Do so before the first tensor of the solution. From then on the
-    runtime counts torch's operators that compute something.
+    Loading it makes its symbols visible to every extension loaded later. It also makes torch fill
+    new memory with NaN and guard it on both sides. Load it before the first tensor of the solution.
+    From then on the runtime counts torch's operators that compute something.
 
     Args:
         libraries: The libraries to load.
 
     Raises:
-        ToolchainError: If they cannot be loaded.
+        ToolchainError: The libraries cannot be loaded.
     """
 
     def __init__(self, libraries: RuntimeLibraries):
-        import torch  # the second library needs libc10, which is found once torch is loaded
+        import torch  # the second library needs libc10, which the loader finds once torch is loaded
 
         del torch
         try:
@@ -79,26 +80,26 @@ class EmulatorSession:
 
         Args:
             order: ``forward``, ``reverse`` or ``random``.
-            seed: What the random order is drawn from; taken modulo 2**64.
+            seed: The seed of the random order, taken modulo 2**64.
 
         Raises:
-            ValueError: If the order is none of these.
+            ValueError: The order is none of these.
         """
         if order not in _ORDERS:
             raise ValueError(f"the thread order must be one of {', '.join(_ORDERS)}; got {order!r}")
         self._core.cuemu_set_order(_ORDERS[order], seed % 2**64)
 
     def set_checking(self, is_on: bool, poison: int = POISONS[0]) -> None:
-        """Whether later launches of kernels that were built to be checked are checked.
+        """Switches the checking of later launches, for kernels that were built to be checked.
 
         Args:
-            is_on: Checked or not.
-            poison: Two bytes, the low one first, that new memory is filled with.
+            is_on: Whether launches are checked.
+            poison: Two bytes that fill new memory, the low one first.
         """
         self._core.cuemu_set_checking(int(is_on), poison)
 
     def set_architecture(self, name: str) -> None:
-        """The limits of later launches, and what the device's properties say of them.
+        """Sets the limits of later launches and the device's properties.
 
         Args:
             name: One of ``architectures.ARCHITECTURES``.
@@ -107,10 +108,11 @@ class EmulatorSession:
         self._core.cuemu_set_limits(chosen.shared_bytes, chosen.threads, chosen.shared_bytes_per_sm)
 
     def know(self, tensors: Mapping[str, Sequence[Tensor]]) -> None:
-        """Tell where tensors lie that torch's allocator did not make; those told before are forgotten.
+        """Registers tensors that torch's allocator did not create, and forgets earlier ones.
 
         Args:
-            tensors: Tensors with a guard band around each, dense or expanded, by what reports call them.
+            tensors: Tensors with a guard band around each, dense or expanded, by their names in
+                reports.
         """
         self._core.cuemu_forget_tensors()
         for name, own in tensors.items():
@@ -118,38 +120,41 @@ class EmulatorSession:
                 self._core.cuemu_know_tensor(tensor.data_ptr(), _spanned_bytes(tensor), name.encode())
 
     def take_reports(self) -> list[dict[str, Any]]:
-        """The faults that the runtime has seen since the last call, oldest first.
+        """Returns the faults that the runtime has seen since the last call, oldest first.
 
         Returns:
-            Objects with ``kind``, ``kernel``, ``line``, ``message``, ``accesses`` and ``remedy``; ``is_suspicion``
-            where one counts only if the result is wrong, too.
+            Objects with ``kind``, ``kernel``, ``line``, ``message``, ``accesses`` and ``remedy``. A
+            report with ``is_suspicion`` counts only if the result is wrong, too.
         """
         text = self._core.cuemu_take_reports()
         reports: list[dict[str, Any]] = json.loads(text.decode("utf-8")) if text else []
         return with_lines(reports)
 
     def take_launches(self) -> dict[str, int]:
-        """How often each kernel was launched since the last call, in the order of their first."""
+        """Returns the launches of each kernel since the last call, in order of first launch."""
         launches: dict[str, int] = json.loads(self._core.cuemu_take_launches().decode("utf-8"))
         return launches
 
     def take_threads(self) -> int:
-        """How many threads the launches since the last call had in all."""
+        """Returns the total number of threads of all launches since the last call."""
         return int(self._core.cuemu_take_threads())
 
     def take_operators(self) -> dict[str, tuple[int, int]]:
-        """Torch's operators that computed something since the last call, whoever called them.
+        """Returns torch's operators that computed something since the last call.
+
+        They count whoever called them.
 
         Returns:
-            By name in torch's schema how often each ran, and the elements of the largest tensor that it was given,
-            summed over its calls. Of operators that call others, only those others have elements.
+            For each operator, by its name in torch's schema, the number of runs and a number of
+            elements. The elements are those of the largest tensor in each call, summed over calls.
+            An operator that calls others counts no elements, only those others do.
         """
         told: dict[str, list[int]] = json.loads(self._torch.cuemu_take_operators().decode("utf-8"))
         return {name: (calls, elements) for name, (calls, elements) in told.items()}
 
 
 def _spanned_bytes(tensor: Tensor) -> int:
-    """Bytes from a tensor's first element to the end of its last."""
+    """Returns the bytes from a tensor's first element to the end of its last."""
     if not tensor.numel():
         return 0
     last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))

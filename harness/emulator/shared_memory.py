@@ -1,4 +1,4 @@
-"""``__shared__`` declarations, rewritten into references to slots of the emulated block's shared memory."""
+"""Rewrites ``__shared__`` declarations into references to slots of the emulated block's memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class _Declarator:
 
     Attributes:
         prefix: The ``*`` and ``&`` before the name.
-        name: The variable.
-        extents: The text of the array extents, brackets included.
+        name: The variable's name.
+        extents: The text of the array extents with their brackets.
         unsized: Whether the first extent is ``[]``.
         initialized: Whether an initializer follows.
     """
@@ -39,11 +39,11 @@ class _Declaration:
     """A whole ``__shared__`` declaration.
 
     Attributes:
-        start: Its first position, qualifiers included.
-        stop: The position of its ``;`` (or the end of a macro's body).
-        type_text: The type, with its line breaks.
-        is_extern: Whether its size comes with the launch.
-        alignments: What ``alignas`` and its like asked for.
+        start: The first position, including qualifiers.
+        stop: The position of the ``;`` (or the end of a macro's body).
+        type_text: The type with its line breaks.
+        is_extern: Whether the launch sets the size.
+        alignments: The arguments of ``alignas`` and its like.
         declarators: The variables.
     """
 
@@ -56,7 +56,9 @@ class _Declaration:
 
 
 def rewrite_shared(code: Code, device_macros: frozenset[str]) -> None:
-    """Rewrites every ``__shared__`` declaration; one that cannot be read stays for the compiler to complain about.
+    """Rewrites every ``__shared__`` declaration.
+
+    A declaration that the rewriter cannot read stays, so that the compiler reports it.
 
     Args:
         code: The text, or a macro's body.
@@ -115,7 +117,7 @@ def _read(code: Code, position: int) -> _Declaration | None:
 
 
 def _declaration_start(code: Code, position: int) -> int:
-    """The first of the qualifiers that stand before ``__shared__``."""
+    """Returns the position of the first qualifier before ``__shared__``."""
     start = position
     while start > 0:
         before = code.text(start - 1)
@@ -159,7 +161,7 @@ def _alignment(code: Code, position: int, closing: int) -> list[str]:
 def _split(
     code: Code, start: int, stop: int, parts: list[int], is_extern: bool, alignments: tuple[str, ...]
 ) -> _Declaration | None:
-    """Splits what is left after the qualifiers into the type and the declared variables."""
+    """Splits the part after the qualifiers into the type and the declared variables."""
     if not parts:
         return None
     first_end = _first_declarator_end(code, parts)
@@ -182,7 +184,7 @@ def _split(
 
 
 def _first_declarator_end(code: Code, parts: list[int]) -> int:
-    """The index in ``parts`` after the first declared name."""
+    """Returns the index in ``parts`` after the first declared name."""
     index = 0
     while index < len(parts):
         text = code.text(parts[index])
@@ -248,7 +250,7 @@ def _declarator(code: Code, parts: list[int]) -> _Declarator | None:
 
 
 def _joined(code: Code, parts: list[int]) -> str:
-    """The text of some tokens with the blanks and line breaks between neighbours, but not their comments."""
+    """Joins tokens with the blanks and line breaks between neighbours, but without comments."""
     pieces: list[str] = []
     for index, position in enumerate(parts):
         if index:
@@ -270,11 +272,11 @@ def _blank(token: Token) -> str:
 
 
 def _local_text(code: Code, declaration: _Declaration) -> str:
-    """The declarations that take the place of the user's, without the last ``;``."""
+    """Returns the declarations that replace the user's, without the last ``;``."""
     statements: list[str] = []
     type_text = declaration.type_text
     if len(declaration.declarators) > 1:
-        # The type may hold line breaks or a struct's body, so it is written once.
+        # The type may hold line breaks or a struct's body, so it appears once.
         base = f"cuemu_base_{declaration.declarators[0].name}"
         statements.append(f"typedef {type_text} {base}")
         type_text = base
@@ -308,14 +310,14 @@ def _declarator_text(code: Code, declaration: _Declaration, declarator: _Declara
 def _alignment_text(alignments: tuple[str, ...], suffix: str) -> tuple[str, list[str]]:
     if len(alignments) == 1 and re.fullmatch(r"\d+", alignments[0]):
         return alignments[0], []
-    # ``alignas`` takes a type or a number; a struct aligned that way tells which number it is.
+    # ``alignas`` takes a type or a number. A struct aligned that way tells the number.
     holder = f"cuemu_aligned_{suffix}"
     specifiers = " ".join(f"alignas({alignment})" for alignment in alignments)
     return f"alignof({holder})", [f"struct {specifiers} {holder} {{ char byte; }}"]
 
 
 def _inject(code: Code, scopes: Scopes, declaration: _Declaration, text: str, device_macros: frozenset[str]) -> None:
-    """Writes a file-scope declaration's local twin at the head of every later device function that uses it."""
+    """Declares a file-scope variable again in every later device function that uses it."""
     names = {declarator.name for declarator in declaration.declarators}
     spaces = _DEVICE_SPACES | device_macros
     one_line = re.sub(r"\s*\\?\r?\n\s*", " ", text)
@@ -339,12 +341,13 @@ def _declares_itself(code: Code, start: int, stop: int, names: set[str]) -> bool
 
 
 class Scopes:
-    """Which braces of a text belong to functions.
+    """The braces of a text that belong to functions.
 
     Attributes:
-        functions: For every outermost function body: where its header begins, its ``{`` and its ``}``.
-        has_functions: Whether the text has a function body at all; without one (a macro's body, a fragment) every
-            position counts as being inside a function.
+        functions: For every outermost function body, the positions of its header, its ``{`` and its
+            ``}``.
+        has_functions: Whether the text has a function body at all. Without one (a macro's body, a
+            fragment) every position counts as inside a function.
     """
 
     def __init__(self, code: Code):
@@ -353,7 +356,7 @@ class Scopes:
         self.has_functions = bool(self.functions)
 
     def in_function(self, position: int) -> bool:
-        """Whether a position lies in a function's body."""
+        """Tells whether a position lies in a function's body."""
         return any(opening < position < closing for _, opening, closing in self.functions)
 
     def _scan(self, code: Code) -> None:

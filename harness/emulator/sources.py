@@ -1,4 +1,4 @@
-"""What a solution hands to ``load_inline``, and the translation units that come of it."""
+"""The arguments of ``load_inline``, and the translation units that result from them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from harness.emulator.rewrite import rewrite_cuda, rewrite_host
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A source file given to ``load``.
+    """A source file passed to ``load``.
 
     Attributes:
-        path: Where it lies.
-        text: Its content.
+        path: The file's path.
+        text: The file's content.
     """
 
     path: Path
@@ -26,7 +26,7 @@ class SourceFile:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether nvcc would compile it."""
+        """Whether nvcc would compile the file."""
         return self.path.suffix in (".cu", ".cuh")
 
 
@@ -36,17 +36,18 @@ class InlineSources:
 
     Attributes:
         name: The extension's name, ``TORCH_EXTENSION_NAME`` in the source.
-        cpp_sources: C++ sources, joined into one translation unit.
-        cuda_sources: CUDA sources, joined into another.
-        functions: Function names to bind for Python with their docstrings; None for no binding.
-        extra_cflags: Flags for the C++ unit.
-        extra_cuda_cflags: Flags for the CUDA unit, as nvcc takes them.
-        extra_ldflags: Flags for the linker.
-        extra_include_paths: Folders for ``#include``.
-        no_implicit_headers: Whether torch's headers are left for the sources to include.
-        is_python_module: Whether the library is imported as a Python module.
+        cpp_sources: The C++ sources, joined into one translation unit.
+        cuda_sources: The CUDA sources, joined into another.
+        functions: The function names to bind for Python, with their docstrings; None for no
+            binding.
+        extra_cflags: The flags for the C++ unit.
+        extra_cuda_cflags: The flags for the CUDA unit, in nvcc's spelling.
+        extra_ldflags: The flags for the linker.
+        extra_include_paths: The folders for ``#include``.
+        no_implicit_headers: Whether the sources include torch's headers themselves.
+        is_python_module: Whether to import the library as a Python module.
         with_pytorch_error_handling: Whether bound functions translate torch's errors.
-        files: Source files (``load``), each a translation unit of its own.
+        files: The source files (``load``), each a translation unit of its own.
     """
 
     name: str
@@ -68,11 +69,11 @@ class Unit:
     """A translation unit, ready to be written and compiled.
 
     Attributes:
-        file_name: Its name in the build folder.
-        text: Its text, rewritten for the emulator or the author's own, with ``#line`` directives.
-        names: The names in the author's text, from which the headers it needs are told.
+        file_name: The file's name in the build folder.
+        text: The text, rewritten for the emulator or the author's own, with ``#line`` directives.
+        names: The names in the author's text, which select the headers that it needs.
         is_cuda: Whether nvcc would compile it.
-        folder: For a unit that came as a file, where its ``#include "…"`` look first.
+        folder: For a unit from a file, the folder that ``#include "…"`` searches first.
     """
 
     file_name: str
@@ -83,14 +84,14 @@ class Unit:
 
 
 def units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
-    """The translation units of a build, rewritten, with lines counted in the author's files.
+    """Returns the rewritten translation units of a build, with the author's files and lines.
 
     Args:
-        sources: What is to be built.
-        locator: Knows where in the solution file each source stands.
+        sources: The build's arguments.
+        locator: The locator of each source in the solution file.
 
     Returns:
-        ``main.cpp``, ``cuda.cu`` and one unit a file, those that have content.
+        ``main.cpp``, ``cuda.cu`` and one unit for each file, without empty ones.
     """
     found: list[Unit] = []
     if sources.cpp_sources or sources.functions:
@@ -103,11 +104,13 @@ def units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
 
 
 def nvcc_units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
-    """The translation units that nvcc compiles, as torch gives them to it: not rewritten, with lines as in ``units``.
+    """Returns the translation units that nvcc compiles, in torch's form.
+
+    They are not rewritten, and they count lines as in ``units``.
 
     Args:
-        sources: What is to be built.
-        locator: Knows where in the solution file each source stands.
+        sources: The build's arguments.
+        locator: The locator of each source in the solution file.
 
     Returns:
         ``cuda.cu`` and one unit for each CUDA file.
@@ -156,7 +159,7 @@ def _places(sources: Sequence[str], argument: str, locator: SourceLocator) -> li
 
 
 def _with_lines(text: str, places: Sequence[SourceLocation]) -> str:
-    """The text with a ``#line`` directive wherever the author's lines do not simply go on."""
+    """Adds a ``#line`` directive wherever the author's lines do not simply continue."""
     written: list[str] = []
     counted: SourceLocation | None = None
     continued = False
@@ -183,7 +186,7 @@ def _bindings(sources: InlineSources) -> str:
 
 
 def _c_string(text: str) -> str:
-    """A C++ string literal of a text; bytes that are not plain ASCII are written in octal."""
+    """Returns a C++ string literal of a text, with bytes other than plain ASCII in octal."""
     pieces: list[str] = []
     for byte in text.encode("utf-8", errors="replace"):
         character = chr(byte)
@@ -196,7 +199,7 @@ _DIRECTIVE_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def _names(text: str) -> frozenset[str]:
-    """Every name in a text, those in preprocessor lines included."""
+    """Returns every name in a text, including those in preprocessor lines."""
     found: set[str] = set()
     for token in tokenize(text):
         if token.kind is Kind.NAME:

@@ -1,7 +1,8 @@
-"""The little of C++'s grammar that the rewriter needs: brackets, template arguments, argument lists, names.
+"""Parses the parts of C++'s grammar that the rewriter needs: brackets, arguments, names.
 
-Everything works on positions among the code tokens (comments, blanks and preprocessor lines left out) and answers
-None where the text does not hold what was looked for; nothing here raises for a malformed text.
+All functions work on positions among the code tokens, without comments, blanks and preprocessor
+lines. They return None if the text does not hold what they look for, and raise no error for a
+malformed text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = {closing: opening for opening, closing in _OPENING.items()}
 
 Range = tuple[int, int]
-"""First position and the position after the last."""
+"""A range of tokens: its first position, and the position after its last."""
 
 
 class Code:
@@ -22,8 +23,8 @@ class Code:
 
     Attributes:
         tokens: Every token of the text.
-        places: For each code position its index in ``tokens``.
-        parameters: Where the text is a macro's body: the names of the macro's parameters.
+        places: The index in ``tokens`` of each code position.
+        parameters: The names of a macro's parameters, if the text is a macro's body.
     """
 
     def __init__(self, tokens: list[Token], parameters: frozenset[str] = frozenset()):
@@ -36,33 +37,33 @@ class Code:
         return len(self.places)
 
     def token(self, position: int) -> Token:
-        """The token at a position, which must exist."""
+        """Returns the token at a position, which must exist."""
         return self.tokens[self.places[position]]
 
     def text(self, position: int) -> str:
-        """The text at a position; empty outside the code."""
+        """Returns the text at a position; empty outside the code."""
         return self.token(position).text if 0 <= position < len(self.places) else ""
 
     def is_name(self, position: int) -> bool:
-        """Whether a name (or a keyword) stands there."""
+        """Tells whether the token at a position is a name or a keyword."""
         return 0 <= position < len(self.places) and self.token(position).kind is Kind.NAME
 
     def adjacent(self, position: int) -> bool:
-        """Whether nothing, not even a blank, stands between a token and the next."""
+        """Tells whether a token and the next one are adjacent, without even a blank in between."""
         return position + 1 < len(self.places) and self.places[position + 1] == self.places[position] + 1
 
     def span(self, start: int, stop: int) -> list[Token]:
-        """All tokens, blanks and comments included, from a position up to (not including) another."""
+        """Returns all tokens from a position up to another one, with blanks and comments."""
         if start >= stop:
             return []
         return self.tokens[self.places[start] : self.places[stop - 1] + 1]
 
     def one_line(self, start: int, stop: int) -> str:
-        """The text between two positions on one line."""
+        """Returns the text between two positions on one line."""
         return on_one_line(self.span(start, stop))
 
     def replace(self, start: int, stop: int, text: str) -> None:
-        """Writes other text in place of the tokens between two positions, keeping their line breaks after it."""
+        """Replaces the tokens between two positions, and keeps their line breaks after the text."""
         replaced = self.span(start, stop)
         breaks = "".join(line_breaks(token.text) for token in replaced)
         for token in replaced:
@@ -73,7 +74,7 @@ class Code:
         return "" if self.places[position] in self._repeated else self.text(position)
 
     def close_of(self, position: int) -> int | None:
-        """The bracket that closes the one at a position."""
+        """Returns the bracket that closes the one at a position."""
         wanted: list[str] = []
         for index in range(position, len(self)):
             text = self._bracket(index)
@@ -87,7 +88,7 @@ class Code:
         return None
 
     def open_of(self, position: int) -> int | None:
-        """The bracket that opens the one at a position."""
+        """Returns the bracket that opens the one at a position."""
         wanted: list[str] = []
         for index in range(position, -1, -1):
             text = self._bracket(index)
@@ -101,7 +102,7 @@ class Code:
         return None
 
     def angle_close(self, position: int) -> int | None:
-        """The ``>`` that closes the template arguments opened by the ``<`` at a position."""
+        """Returns the ``>`` that closes the template arguments which the ``<`` here opens."""
         depth = 0
         index = position
         while index < len(self):
@@ -123,7 +124,7 @@ class Code:
         return None
 
     def angle_open(self, position: int) -> int | None:
-        """The ``<`` that opens the template arguments closed by the ``>`` at a position."""
+        """Returns the ``<`` that opens the template arguments which the ``>`` here closes."""
         depth = 0
         index = position
         while index >= 0:
@@ -145,7 +146,10 @@ class Code:
         return None
 
     def arguments(self, start: int, stop: int) -> list[Range]:
-        """Splits an argument list at its commas, leaving those inside brackets and template arguments."""
+        """Splits an argument list at its commas, except those inside brackets.
+
+        Template arguments count as brackets.
+        """
         if start >= stop:
             return []
         ranges: list[Range] = []
@@ -162,7 +166,10 @@ class Code:
         return ranges
 
     def _past_group(self, index: int, stop: int) -> int:
-        """The end of the bracketed group or template argument list that opens here; the position itself if none."""
+        """Returns the end of the group or template argument list that opens here.
+
+        Else the position itself.
+        """
         closing: int | None = None
         if self.text(index) in _OPENING:
             closing = self.close_of(index)
@@ -172,7 +179,7 @@ class Code:
 
 
 def _repeated_branches(tokens: Sequence[Token]) -> set[int]:
-    """The tokens of ``#else`` branches that open a bracket which the ``#if`` branch opens too.
+    """Returns the brackets that ``#else`` branches open in addition to the ``#if`` branch.
 
     ``#if A`` / ``void f() {`` / ``#else`` / ``void g() {`` / ``#endif`` opens one body, not two.
     """
@@ -197,22 +204,23 @@ def _repeated_branches(tokens: Sequence[Token]) -> set[int]:
 
 
 def _depth(tokens: Sequence[Token], places: Sequence[int]) -> int:
-    """How many more brackets a piece of text opens than it closes."""
+    """Returns the number of brackets that a piece of text opens and does not close."""
     texts = [tokens[place].text for place in places]
     return sum(text in _OPENING for text in texts) - sum(text in _CLOSING for text in texts)
 
 
 def callee_start(code: Code, stop: int) -> int | None:
-    """Where the expression that is called begins, given where it ends.
+    """Returns the first position of a called expression, given its end.
 
-    Understands ``ns::k<T, 2>``, ``this->k``, ``table[i]``, ``(*pointer)``, ``pick(x)``, ``T::template k<4>``.
+    The function understands ``ns::k<T, 2>``, ``this->k``, ``table[i]``, ``(*pointer)``, ``pick(x)``
+    and ``T::template k<4>``.
 
     Args:
         code: The text.
         stop: The position after the expression.
 
     Returns:
-        Its first position, or None when no expression ends there.
+        The first position; None if no expression ends there.
     """
     index: int | None = _primary_start(code, stop - 1)
     while index is not None:
@@ -235,7 +243,7 @@ _STATEMENT_WORDS = frozenset({"return", "else", "do", "case", "co_return", "co_y
 
 
 def _primary_start(code: Code, last: int) -> int | None:
-    """The start of a name with template arguments, a call, an index or a parenthesis that ends at a position."""
+    """Returns the start of a name, call, index or parenthesis that ends at a position."""
     index: int | None = last
     while index is not None:
         text = code.text(index)
@@ -268,7 +276,9 @@ _CASTS = frozenset({"reinterpret_cast", "static_cast", "const_cast"})
 
 
 def without_casts(code: Code, start: int, stop: int) -> Range:
-    """The kernel inside ``(const void*)k<T>``, ``&k``, ``reinterpret_cast<void*>(&k)`` or ``(k)``.
+    """Returns the kernel inside casts, ``&`` and parentheses.
+
+    Examples: ``(const void*)k<T>``, ``&k``, ``reinterpret_cast<void*>(&k)``, ``(k)``.
 
     Args:
         code: The text.
@@ -276,7 +286,7 @@ def without_casts(code: Code, start: int, stop: int) -> Range:
         stop: The position after it.
 
     Returns:
-        The range of the expression proper; the given one when there is nothing to take off.
+        The range of the bare expression; the given range if there is nothing to remove.
     """
     while start < stop:
         text = code.text(start)
@@ -298,7 +308,10 @@ def without_casts(code: Code, start: int, stop: int) -> Range:
 
 
 def base_name(code: Code, start: int, stop: int) -> str:
-    """The name of a kernel without namespaces and template arguments; empty when the expression holds no name."""
+    """Returns a kernel's name without namespaces and template arguments.
+
+    The name is empty if the expression holds none.
+    """
     start, stop = without_casts(code, start, stop)
     name = ""
     index = start
@@ -318,5 +331,5 @@ def base_name(code: Code, start: int, stop: int) -> str:
 
 
 def names_in(tokens: Sequence[Token]) -> set[str]:
-    """Every name that occurs in the code of a text."""
+    """Returns every name in the code of a text."""
     return {token.text for token in tokens if token.kind is Kind.NAME}

@@ -1,7 +1,7 @@
-"""Builds: the emulator's own libraries once, and each solution's CUDA into a library that Python loads.
+"""Builds the emulator's own libraries once, and each solution's CUDA into a Python library.
 
-Every result appears under its name all at once and complete, so two builders of the same thing, or one that is
-killed half-way, leave nothing to clean up before the next.
+Each result appears under its name at once and complete. So two processes can build the same thing,
+and a killed one leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 _PRELUDE = "cuemu_prelude.h"
 _LOOPS = frozenset({"for", "while", "do", "goto"})
 _OUT_OF_SPACE = "No space left on device"
-#: How long another process that builds the runtime is waited for; it takes a tenth of that.
+#: The time to wait for another process that builds the runtime. The build takes a tenth of that.
 TURN_LIMIT_S = 120.0
 
 
@@ -72,7 +72,7 @@ class RuntimeLibraries:
 
     Attributes:
         core: ``libcuemu.so``: threads, blocks, shared memory, reports.
-        torch: ``libcuemu_torch.so``: the checking allocator and what a CPU build of torch lacks.
+        torch: ``libcuemu_torch.so``: the checking allocator, and what a CPU build of torch lacks.
     """
 
     core: Path
@@ -80,16 +80,16 @@ class RuntimeLibraries:
 
 
 def build_runtime(cache_dir: Path) -> RuntimeLibraries:
-    """Builds the emulator's libraries, or finds them built.
+    """Builds the emulator's libraries, unless they exist already.
 
     Args:
-        cache_dir: Where builds are kept; created when missing.
+        cache_dir: The folder for builds. The function creates it if it is missing.
 
     Returns:
         The libraries in a folder of their own under ``cache_dir``.
 
     Raises:
-        ToolchainError: If there is no compiler, or the emulator's own sources do not compile with it.
+        ToolchainError: There is no compiler, or the emulator's own sources do not compile with it.
     """
     compiler, torch = find_compiler(), torch_paths()
     target = cache_dir / f"runtime-{_runtime_digest(compiler, torch)[:16]}"
@@ -98,7 +98,7 @@ def build_runtime(cache_dir: Path) -> RuntimeLibraries:
         return libraries
     try:
         with _turn(cache_dir):
-            if not (libraries.core.is_file() and libraries.torch.is_file()):  # by whoever had the turn before
+            if not (libraries.core.is_file() and libraries.torch.is_file()):  # another process may have built them
                 with scratch_folder(BUILDING_PREFIX, cache_dir) as scratch:
                     _compile_runtime(compiler, torch, scratch)
                     _publish_folder(scratch / "built", target)
@@ -109,9 +109,10 @@ def build_runtime(cache_dir: Path) -> RuntimeLibraries:
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """A block that one process at a time is in, for a folder.
+    """Lets one process at a time run a block, for a folder.
 
-    Nobody waits longer than ``TURN_LIMIT_S``, nor where the folder cannot be locked: then several build the same.
+    A process waits at most ``TURN_LIMIT_S``, and not at all if the folder cannot be locked. Then
+    several processes build the same libraries.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -125,7 +126,7 @@ def _turn(folder: Path) -> Iterator[None]:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether nobody else has the turn, or will be waited for."""
+    """Tries to take the lock. Also succeeds on a file system without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -186,7 +187,7 @@ def _publish_folder(built: Path, target: Path) -> None:
     try:
         built.rename(target)
     except OSError:
-        # Another process was first. Its folder appeared the same way, so it is as complete as ours.
+        # Another process was first. Its folder also appeared by a rename, so it is complete.
         if not (target / "libcuemu_torch.so").is_file():
             raise
 
@@ -198,17 +199,17 @@ def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
 
 
 def build_key(sources: InlineSources, mode: Mode) -> str:
-    """Names a build by everything that decides its result.
+    """Computes a build's key from everything that decides its result.
 
     Args:
-        sources: What is to be built.
+        sources: The build's arguments.
         mode: How kernels will run.
 
     Returns:
         64 hexadecimal digits.
 
     Raises:
-        ToolchainError: If there is no compiler.
+        ToolchainError: There is no compiler.
     """
     described = asdict(sources)
     described["files"] = [[str(file.path), file.text] for file in sources.files]
@@ -227,7 +228,10 @@ def build_key(sources: InlineSources, mode: Mode) -> str:
 
 @functools.cache
 def emulator_digest() -> str:
-    """A digest of the emulator's own sources: a change in any of them makes every build a new one."""
+    """Returns a digest of the emulator's own sources.
+
+    A change in any of them makes every build a new one.
+    """
     suffixes = (".py", ".h", ".cpp", ".S", ".cuh", "")
     files = [path for path in EMULATOR.rglob("*") if path.is_file() and path.suffix in suffixes]
     return _files_digest([*files, *lean_files()])
@@ -250,19 +254,19 @@ def build_library(
     """Compiles and links a solution's sources.
 
     Args:
-        sources: What is to be built.
-        out_dir: Where the library is put; created when missing.
-        locate: Knows the solution file, for the messages.
-        key: The library's name without its suffix; computed when None.
-        mode: How kernels will run: in ``check`` every access of theirs tells the runtime.
+        sources: The build's arguments.
+        out_dir: The folder for the library. The function creates it if it is missing.
+        locate: The locator of the solution's lines, for the messages.
+        key: The library's name without its suffix; None to compute it.
+        mode: How kernels will run. With ``check`` every access calls the runtime.
 
     Returns:
         ``out_dir/<key>.so``.
 
     Raises:
-        BuildFailed: If the source does not compile or link.
-        Unsupported: If it uses something that the emulator refuses by name.
-        ToolchainError: If the compiler is missing or the disk is full.
+        BuildFailed: The source does not compile or link.
+        Unsupported: The source uses something that the emulator refuses by name.
+        ToolchainError: The compiler is missing or the disk is full.
     """
     target = out_dir / f"{key or build_key(sources, mode)}.so"
     compiled = units(sources, locate)
@@ -290,13 +294,13 @@ class _Build:
         self._torch = torch_paths()
 
     def compile(self, compiled: Sequence[Unit]) -> list[Path]:
-        """Compiles units side by side; those that fail with our stand-ins for torch's headers, again with torch's own.
+        """Compiles units side by side, and failed ones again with torch's own headers.
 
-        No message of a compiler tells whether the stand-ins or the author are at fault, so the second build decides,
-        and its errors are the ones that the author sees.
+        No compiler message tells whether the stand-ins for torch's headers or the author are at
+        fault. So the second build decides, and the author sees its errors.
 
         Returns:
-            Their object files.
+            The units' object files.
         """
         real = [needs_real_headers(unit.text, unit.names) or not uses_torch_headers(unit.text) for unit in compiled]
         results = self._run(compiled, real)
@@ -316,7 +320,7 @@ class _Build:
         return run_together(commands, self._scratch)
 
     def _is_refused(self, result: FinishedProcess) -> bool:
-        """Whether a compiler was killed, or met what the emulator refuses by name: no other headers help there."""
+        """Tells whether other headers cannot help: a kill, a full disk, a refused construct."""
         if result.was_killed or _OUT_OF_SPACE in result.output:
             return True
         return isinstance(build_error(result.output, self._locate, self._own_files()), Unsupported)
@@ -359,7 +363,8 @@ class _Build:
     def _optimisation(self, unit: Unit) -> list[str]:
         if unit.is_cuda:
             return self._compiler.checked_flags() if self._mode == "check" else self._compiler.fast_flags()
-        # A C++ unit without a loop (declarations and bindings) runs as fast either way and compiles sooner without.
+        # A C++ unit without a loop (declarations and bindings) runs as fast at -O0 and compiles
+        # sooner.
         return ["-O2" if unit.names & _LOOPS else "-O0"]
 
     def link(self, objects: Sequence[Path]) -> Path:

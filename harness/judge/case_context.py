@@ -13,7 +13,9 @@ from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import Reference
 from harness.judge.reference.reference_cache import CaseCache
 from harness.records.record import PrecisionClass
-from harness.wire.messages import Backward, Forward, OutputPart, input_key
+from harness.wire.commands import Backward, Forward
+from harness.wire.replies import OutputPart
+from harness.wire.tensors import input_key
 
 #: A trial that calls the candidate once, and wants all gradients.
 ORDINARY = Usage()

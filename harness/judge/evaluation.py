@@ -49,9 +49,11 @@ from harness.project.solutions import Candidate
 from harness.records.record import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.system.text import shortened
+from harness.wire.commands import Construct
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Construct, Constructed, Loaded, StateTensor
+from harness.wire.replies import Constructed, Loaded
 from harness.wire.state import modes_of
+from harness.wire.tensors import StateTensor
 from harness.wire.values import UnsupportedValue, encode_plain
 
 #: A worker's own words are cut where they arrive; names and shapes that it tells go into messages, too.

@@ -1,1 +1,4 @@
-"""What a solution's text tells before it runs: evidence for a reader, which never decides a verdict."""
+"""The static scan: reports what a solution's text shows before it runs.
+
+Its findings are evidence for a reader and never decide a verdict.
+"""

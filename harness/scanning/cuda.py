@@ -1,4 +1,4 @@
-"""The rules about C++ and CUDA: on tokens, the bodies of macros included."""
+"""The rules about C++ and CUDA. They work on tokens, including the bodies of macros."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from harness.emulator.lexer import Kind, tokenize
 from harness.scanning.literals import Located
 from harness.scanning.rules import Hit
 
-#: Of all sources together, each text once.
+#: The limit for all sources together, each text counted once.
 MOST_CHARACTERS = 1 << 19
-#: An unclosed raw string makes the lexer look through the rest of the text, an unclosed quote in a preprocessor line
-#: through the rest of that line, as often as one begins: so many characters in all.
+#: The limit for characters that the lexer reads again. An unclosed raw string makes it read the
+#: rest of the text, each time one begins. An unclosed quote in a preprocessor line makes it read
+#: the rest of that line.
 _MOST_LOOKED_AT = 20_000_000
 
 
 class MeaningfulToken(NamedTuple):
-    """A token that says something.
+    """A token that is neither blank nor comment.
 
     Attributes:
-        kind: What it is.
-        text: Its text.
+        kind: The token's kind.
+        text: The token's text.
         line: The solution's line.
-        in_macro: Whether it stands in a macro's body.
+        in_macro: Whether the token lies in a macro's body.
     """
 
     kind: Kind
@@ -38,7 +39,10 @@ _DEFINE = re.compile(r"#\s*define\s+\w+(?:\([^)\n]{0,2000}\))?")
 
 
 def pieces(source: Located) -> Iterator[MeaningfulToken]:
-    """The tokens of a text without blanks and comments; a preprocessor line, then the tokens of its macro."""
+    """Yields the tokens of a text without blanks and comments.
+
+    A preprocessor line comes first, then the tokens of its macro.
+    """
     row = 0
     for token in tokenize(source.text):
         line = source.lines[row]
@@ -56,7 +60,7 @@ def pieces(source: Located) -> Iterator[MeaningfulToken]:
 
 
 def too_long(text: str) -> bool:
-    """Whether a text is more than the scan reads, or would keep the lexer busy for long."""
+    """Tells whether a text exceeds the scan's limit, or would keep the lexer busy for long."""
     raw_strings = text.count('R"') * len(text)
     lines = text.replace("\\\n", "").replace("\\\r\n", "").split("\n")
     quotes = sum(len(line) * (line.count('"') + line.count("'")) for line in lines)
@@ -64,18 +68,18 @@ def too_long(text: str) -> bool:
 
 
 class _Kernels(NamedTuple):
-    """What is known of kernels over all sources: where they are defined, and how often each name stands anywhere."""
+    """The kernels in all sources: where each is defined, and how often each name occurs."""
 
     defined: dict[str, int]
     mentions: dict[str, int]
 
 
 def cuda_hits(sources: Sequence[Located], named: Callable[[str], bool]) -> Iterator[Hit]:
-    """What the rules see in the C++ and CUDA texts of a solution.
+    """Yields the hits of the rules in a solution's C++ and CUDA texts.
 
     Args:
         sources: The texts.
-        named: Whether a Python string of the solution is that name.
+        named: A function that tells whether a Python string of the solution equals a name.
     """
     kernels = _Kernels({}, {})
     for source in sources:
@@ -111,7 +115,7 @@ def _token_hits(tokens: Sequence[MeaningfulToken], index: int, piece: Meaningful
 
 
 def _family(name: str) -> str:
-    """The rule for all names that begin in some way; empty where there is none."""
+    """Returns the rule for all names with a common prefix; empty if there is none."""
     if not name.startswith(tuple(_FAMILIES)):
         return ""
     return next(rule for prefix, rule in _FAMILIES.items() if name.startswith(prefix))
@@ -127,14 +131,16 @@ def _directive_hits(piece: MeaningfulToken) -> Iterator[Hit]:
 
 
 def _body_hits(tokens: Sequence[MeaningfulToken], kernels: _Kernels) -> Iterator[Hit]:
-    """What is seen in the bodies of device functions, in one walk over the text."""
+    """Yields the hits in the bodies of device functions, in one pass over the text."""
     depth = 0
     pending: MeaningfulToken | None = (
-        None  # the __global__ or __device__ whose body has not begun, then the function's name
+        # The __global__ or __device__ whose body has not begun; later the function's name.
+        None
     )
     is_kernel = False
     name = ""
-    body = None  # depth of the device function's body that we are in
+    # The depth of the current device function's body.
+    body = None
     for index, piece in enumerate(tokens):
         text = piece.text
         if piece.kind is Kind.NAME and not (is_kernel and pending and not name and _names_kernel(tokens, index)):
@@ -166,7 +172,7 @@ def _body_hits(tokens: Sequence[MeaningfulToken], kernels: _Kernels) -> Iterator
 
 
 def _names_kernel(tokens: Sequence[MeaningfulToken], index: int) -> bool:
-    """Whether a token is the name of the function that is being declared: a name, and its parameters follow."""
+    """Tells whether a token is the name of the function that the text declares here."""
     piece = tokens[index]
     return piece.kind is Kind.NAME and piece.text not in _ATTRIBUTES and _text(tokens, index + 1) == "("
 
@@ -176,7 +182,7 @@ def _text(tokens: Sequence[MeaningfulToken], index: int) -> str:
 
 
 def _is_free_call(tokens: Sequence[MeaningfulToken], index: int) -> bool:
-    """Whether a name is called as a function of the system's: no member, no declaration of the solution's own."""
+    """Tells whether a name is called as a system function: no member and no declaration."""
     if _text(tokens, index + 1) != "(":
         return False
     before = _text(tokens, index - 1)
@@ -188,7 +194,7 @@ def _is_free_call(tokens: Sequence[MeaningfulToken], index: int) -> bool:
 
 
 def _is_type(tokens: Sequence[MeaningfulToken], index: int) -> bool:
-    """Whether ``half`` is the type and no variable of that name."""
+    """Tells whether ``half`` is the type and not a variable of that name."""
     after = tokens[index + 1] if index + 1 < len(tokens) else None
     if after is None or _text(tokens, index - 1) in (".", "->", "::"):
         return False
@@ -200,7 +206,7 @@ def _is_type(tokens: Sequence[MeaningfulToken], index: int) -> bool:
 
 
 def _is_assembly(tokens: Sequence[MeaningfulToken], index: int) -> bool:
-    """Whether a string stands in an ``asm`` statement, a few tokens behind it."""
+    """Tells whether a string belongs to an ``asm`` statement that starts a few tokens before."""
     return any(tokens[one].text in _ASM for one in range(max(0, index - 40), index))
 
 

@@ -1,4 +1,7 @@
-"""Which code runs in forward and backward: what ``ModelNew``'s methods and autograd functions reach by name."""
+"""Finds the code that runs in forward and backward.
+
+It starts from the methods of ``ModelNew`` and the autograd functions, and follows names.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class HotPath:
-    """The nodes of a program that can run in forward or backward, as far as names tell.
+    """The nodes of a program that can run in forward or backward, as far as names show.
 
-    A constructor is not part of it, but what its names lead to is: modules that it makes run later.
+    A constructor itself is not included. The functions and classes that it names are, because it
+    may create modules that run later.
     """
 
     def __init__(self, program: Program):
@@ -63,5 +67,5 @@ class HotPath:
 
 
 def is_function(program: Program, node: ast.ClassDef) -> bool:
-    """Whether a class is one of torch's differentiable functions."""
+    """Tells whether a class is one of torch's differentiable functions."""
     return any(program.dotted(base) in _FUNCTION_NAMES for base in node.bases)

@@ -1,8 +1,8 @@
-"""The text that an expression of string constants stands for, with the line of the solution for each of its lines.
+"""Evaluates expressions of string constants, and keeps the solution's line of each line of text.
 
-Follows names, arguments of the file's own functions and what they return, ``+``, ``replace``, ``format``, ``join`` and
-f-strings; what it cannot follow is left out. Names are followed whatever their scope: where several values are
-assigned to one, the text holds all of them, one below the other.
+The evaluation follows names, arguments and results of the file's own functions, ``+``, ``replace``,
+``format``, ``join`` and f-strings. It leaves out what it cannot follow. It ignores the scope of
+names: if several values are assigned to one name, the text holds all of them, one below the other.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _FIRST_ARGUMENT = ("dedent", "indent", "cleandoc", "str", "Template", "Path", "f
 
 
 class Located(NamedTuple):
-    """A text that stands somewhere in a solution.
+    """A text with its place in a solution.
 
     Attributes:
         text: The text.
-        lines: For each of its lines the solution's line.
+        lines: The solution's line of each line of the text.
     """
 
     text: str
@@ -38,10 +38,13 @@ NOTHING = Located("", ())
 
 
 def joined(pieces: Iterable[Located]) -> Located:
-    """Texts one behind the other; a line that several make together is where its first characters stand."""
+    """Concatenates texts.
+
+    A line that consists of several texts gets the place of its first characters.
+    """
     texts: list[str] = []
     lines: list[int] = []
-    begun = False  # whether the last line has characters
+    begun = False  # whether the current line has any characters
     for text, places in pieces:
         if not text:
             continue
@@ -55,15 +58,15 @@ def joined(pieces: Iterable[Located]) -> Located:
 
 
 class Literals:
-    """Resolves expressions of one program.
+    """Evaluates string expressions of one program.
 
     Args:
         program: The program.
-        text: Its text.
+        text: The program's text.
 
     Attributes:
-        visited: The nodes that some text was taken from.
-        is_cut: Whether texts grew so large that some were left out.
+        visited: The nodes that contributed text.
+        is_cut: Whether some texts were left out because they grew too large.
     """
 
     def __init__(self, program: Program, text: str):
@@ -77,7 +80,7 @@ class Literals:
         self.is_cut = False
 
     def of(self, node: ast.AST | None, depth: int = 0) -> Located:
-        """The text of an expression; nothing where it cannot be told."""
+        """Returns the text of an expression; empty if it cannot be evaluated."""
         if node is None or depth > _DEEPEST:
             return NOTHING
         depth += 1
@@ -106,11 +109,11 @@ class Literals:
         return NOTHING
 
     def _joined(self, pieces: Sequence[Located]) -> Located:
-        """Texts one behind the other, as long as there is room."""
+        """Concatenates texts while the limit allows it."""
         return joined(pieces) if self._has_room(sum(len(piece.text) for piece in pieces)) else NOTHING
 
     def _has_room(self, characters: int) -> bool:
-        """Whether so many characters more can be looked at; then they are counted."""
+        """Counts characters against the limit and tells whether they fit."""
         if characters > self._left:
             self.is_cut = True
             return False
@@ -118,7 +121,7 @@ class Literals:
         return True
 
     def _below(self, nodes: Iterable[ast.expr], depth: int) -> Located:
-        """Texts one below the other."""
+        """Puts texts one below the other."""
         pieces: list[Located] = []
         for node in nodes:
             piece = self.of(node, depth)
@@ -139,7 +142,10 @@ class Literals:
         return self._constants[node]
 
     def _lines(self, node: ast.expr, value: str, before: int) -> Sequence[int]:
-        """The lines of a constant in a literal, behind so many line breaks of that literal."""
+        """Returns the solution's lines of a constant inside a literal.
+
+        The constant follows a number of line breaks (``before``) of that literal.
+        """
         last = node.end_lineno or node.lineno
         first = node.lineno + before
         if self._rows[node.lineno - 1].endswith('"""\\') or self._rows[node.lineno - 1].endswith("'''\\"):
@@ -147,7 +153,8 @@ class Literals:
         return [min(first + index, last) for index in range(value.count("\n") + 1)]
 
     def _format_string(self, node: ast.JoinedStr, depth: int) -> Located:
-        # Before Python 3.12 a piece has the place of the whole literal; so lines are counted from its beginning.
+        # Before Python 3.12 a piece has the place of the whole literal, so lines count from the
+        # literal's start.
         self.visited.add(node)
         pieces: list[Located] = []
         breaks = 0
@@ -205,7 +212,7 @@ class Literals:
         return self._spliced(base, _FIELD, filled)
 
     def _spliced(self, base: Located, what: re.Pattern[str], new: Callable[[re.Match[str]], Located]) -> Located:
-        """A text with each match replaced."""
+        """Returns a text with each match replaced."""
         pieces: list[Located] = []
         position = breaks = 0
         if not self._has_room(len(base.text)):
@@ -230,7 +237,7 @@ class Literals:
 
 
 def _operands(node: ast.BinOp) -> list[ast.expr]:
-    """What a chain of ``+`` adds; for ``%`` and ``*`` what stands on the left."""
+    """Returns the operands of a chain of ``+``; for ``%`` and ``*`` the left operand."""
     found: list[ast.expr] = []
     current: ast.expr = node
     while isinstance(current, ast.BinOp):
@@ -245,8 +252,9 @@ class CudaText(NamedTuple):
 
     Attributes:
         located: The text and its lines.
-        node: Where it is given.
-        what: The argument that it is given as, empty for a constant that looks like C++ and is given nowhere.
+        node: The node where the program passes it.
+        what: The argument that takes it; empty for a constant that looks like C++ and is passed
+            nowhere.
     """
 
     located: Located
@@ -266,7 +274,10 @@ _LOOKS_LIKE_CUDA = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]|__global__\s+\w
 
 
 def sources(program: Program, literals: Literals) -> list[CudaText]:
-    """The C++ and CUDA texts of a program: what it gives to a compiler, then further constants that look like it."""
+    """Returns the C++ and CUDA texts of a program.
+
+    The sources that it passes to a compiler come first, then other constants that look like C++.
+    """
     found: list[CudaText] = []
     for call in program.of(ast.Call):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
@@ -287,6 +298,6 @@ def sources(program: Program, literals: Literals) -> list[CudaText]:
 
 
 def is_empty(node: ast.expr) -> bool:
-    """Whether an argument says that there is no source: ``""``, ``None``, ``[]``."""
+    """Tells whether an argument means that there is no source: ``""``, ``None``, ``[]``."""
     texts = [one for one in inside(node) if not isinstance(one, ast.List | ast.Tuple)]
     return all(isinstance(one, ast.Constant) and not one.value for one in texts)

@@ -1,6 +1,7 @@
-"""A Python text as the scan sees it: its nodes by type, their parents, and what its names stand for.
+"""A parsed Python text: its nodes by type, their parents, and the meaning of its names.
 
-Everything here walks with loops, never by recursion: a text may nest as deeply as Python's parser allows.
+All functions here use loops instead of recursion, since a text may nest as deeply as Python's
+parser allows.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ _MOST_PARTS = 32
 
 
 def parsed(text: str) -> ast.Module | None:
-    """The tree of a Python text, None where it is none or is nested too deeply."""
+    """Returns the tree of a Python text; None if it does not parse or is nested too deeply."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes such as "\d", which are the author's
+        warnings.simplefilter("ignore")  # warnings about escapes such as "\d" concern the author
         try:
             return ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -24,7 +25,7 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def inside(*roots: ast.AST) -> Iterator[ast.AST]:
-    """The nodes and all below them, in the order of the text."""
+    """Yields nodes and all their descendants, in the order of the text."""
     waiting = list(reversed(roots))
     while waiting:
         node = waiting.pop()
@@ -33,7 +34,7 @@ def inside(*roots: ast.AST) -> Iterator[ast.AST]:
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes right below one, but for ``Load`` and the like."""
+    """Yields the direct children of a node, except ``Load`` and the like."""
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
@@ -43,18 +44,18 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class Program:
-    """A parsed text.
+    """A parsed program.
 
     Args:
-        tree: Its tree.
+        tree: The program's tree.
 
     Attributes:
         nodes: Every node by its type, in the order of the text.
-        parents: For each node the one that it stands in.
-        origins: What a local name stands for where it was imported, as ``torch.nn.functional`` for ``F``, or was
-            assigned from such a name.
-        bindings: For each name and attribute the expressions that are assigned to it anywhere, the arguments that are
-            passed for it, and what a function of that name returns.
+        parents: The parent of each node.
+        origins: The meaning of each local name that was imported, such as ``torch.nn.functional``
+            for ``F``, or that was assigned from such a name.
+        bindings: The expressions bound to each name and attribute anywhere: assigned values, passed
+            arguments, and the results of functions of that name.
     """
 
     def __init__(self, tree: ast.Module):
@@ -70,14 +71,15 @@ class Program:
         self._bind()
 
     def of(self, *types: type[ast.AST]) -> Iterator[Any]:
-        """Every node of some types."""
+        """Yields every node of the given types."""
         for one in types:
             yield from self.nodes.get(one, ())
 
     def dotted(self, node: ast.AST | None) -> str:
-        """What an expression names, as ``torch.cuda.Event``; empty where it is nothing that was imported.
+        """Returns the full name of an expression, such as ``torch.cuda.Event``.
 
-        Follows imports, aliases, ``getattr(torch, "tanh")``, ``__import__("os")`` and ``sys.modules["os"]``.
+        The method follows imports, aliases, ``getattr(torch, "tanh")``, ``__import__("os")`` and
+        ``sys.modules["os"]``. The name is empty if the expression leads to no import.
         """
         parts: list[str] = []
         while node is not None and len(parts) <= _MOST_PARTS:
@@ -97,7 +99,7 @@ class Program:
         return ""
 
     def _named(self, node: ast.AST) -> tuple[str, ast.AST | None] | None:
-        """The literal name that a call or an index stands for, and what it is an attribute of (None: a module)."""
+        """Returns the literal name behind a call or index, and its owner (None: a module)."""
         if isinstance(node, ast.Call) and node.args:
             called = self.builtin(node.func)
             if called == "getattr" and len(node.args) > 1 and (name := literal(node.args[1])):
@@ -116,7 +118,7 @@ class Program:
         return isinstance(function, ast.Name) and self.origins.get(function.id) == "importlib.import_module"
 
     def builtin(self, node: ast.AST) -> str:
-        """The built-in function that an expression names; empty for anything else."""
+        """Returns the built-in function that an expression names; empty for anything else."""
         if isinstance(node, ast.Name):
             origin = self.origins.get(node.id, "")
             return node.id if not origin else origin.removeprefix("builtins.") if origin.startswith("builtins.") else ""
@@ -125,7 +127,7 @@ class Program:
         return ""
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes that one stands in, the nearest first."""
+        """Yields the ancestors of a node, the nearest first."""
         while (outer := self.parents.get(node)) is not None:
             yield outer
             node = outer
@@ -162,7 +164,7 @@ class Program:
                 yield from _pairs(node.target, node.value)
 
     def _bind_arguments(self) -> None:
-        """Binds the parameters of the file's functions to what is passed for them."""
+        """Binds the parameters of the file's functions to the arguments passed for them."""
         parameters: dict[str, list[str]] = {}
         for node in self.of(ast.FunctionDef):
             names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
@@ -180,7 +182,10 @@ class Program:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.Name | ast.Attribute, ast.expr]]:
-    """Names and attributes with what is assigned to them; those of ``a, b = c, d`` one by one."""
+    """Yields each assigned name or attribute with its value.
+
+    Splits ``a, b = c, d`` into two pairs.
+    """
     if isinstance(target, ast.Name | ast.Attribute):
         yield target, value
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -190,10 +195,10 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.Name | ast.A
 
 
 def literal(node: ast.AST | None) -> str | None:
-    """The text of a string constant, None for anything else."""
+    """Returns the text of a string constant; None for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def arguments(call: ast.Call) -> list[ast.expr]:
-    """Everything that is passed in a call."""
+    """Returns all arguments of a call."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]

@@ -1,4 +1,4 @@
-"""The rules about Python: what a program imports, what it reaches beyond its call, and what it replaces."""
+"""The rules about Python: what a program imports, reaches outside its call, and replaces."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Seen = Iterator[tuple[ast.AST, str]]
 
 
 class Detector(NamedTuple):
-    """Looks at every node of some types.
+    """A rule's check for nodes of some types.
 
     Attributes:
         rule: The rule's name.
-        types: The types of nodes.
-        look: Yields the nodes where the rule's thing stands, each with what to call it.
+        types: The types of nodes to check.
+        look: Yields the nodes that match the rule, each with a description.
     """
 
     rule: str
@@ -67,7 +67,7 @@ def _import_detector(rule: str) -> Detector:
 
 
 def _imported(program: Program, node: ast.Import | ast.ImportFrom | ast.Call) -> list[str]:
-    """The modules that a statement, or a call with a literal name, imports."""
+    """Returns the modules that a statement, or a call with a literal name, imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -156,7 +156,7 @@ def _introspection(program: Program, node: ast.Attribute | ast.Name) -> Seen:
 
 
 def is_setting(name: str) -> bool:
-    """Whether this is one of torch's own switches."""
+    """Tells whether a name is one of torch's own switches."""
     return name.startswith("torch.backends.")
 
 
@@ -179,7 +179,10 @@ def _patching(program: Program, node: ast.AST) -> Seen:
 
 
 def _members_of(program: Program, node: ast.AST) -> str:
-    """What the dictionary of a module's or a class's members belongs to; empty where it is no such dictionary."""
+    """Returns the owner of a dictionary of members, a module or a class.
+
+    Empty for anything else.
+    """
     if isinstance(node, ast.Name) and node.id == "__builtins__":
         return "__builtins__"
     if isinstance(node, ast.Attribute) and node.attr == "__dict__":

@@ -1,4 +1,7 @@
-"""The rules of the static scan: what each looks for, and what to do about it. docs/integrity.md has the same table."""
+"""The rules of the static scan: what each looks for, and what to do about it.
+
+docs/integrity.md has the same table.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from typing import NamedTuple
 
 
 class ScanRule(NamedTuple):
-    """One thing that the scan looks for.
+    """A rule of the scan.
 
     Attributes:
         name: The finding's kind.
-        what: What is there, said after the words that were seen.
+        what: The description that follows the matched words.
         remedy: What an honest author would do, or how a reader should check.
     """
 
@@ -20,12 +23,12 @@ class ScanRule(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A place where a rule's thing stands.
+    """A place that matches a rule.
 
     Attributes:
-        line: The solution's own line, None for the text as a whole.
+        line: The solution's own line; None for the text as a whole.
         rule: The rule's name.
-        seen: What stands there, in few words.
+        seen: A short description of the match.
     """
 
     line: int | None
@@ -34,7 +37,7 @@ class Hit(NamedTuple):
 
 
 _TABLE = (
-    # Python: what else than the text decides what runs
+    # Python: what influences the run besides the text
     ScanRule(
         "computed-code",
         "text is run as code, and the scan does not read it",
@@ -60,7 +63,7 @@ _TABLE = (
         "packages are installed or changed at run time",
         "use what is installed; the worker has no network",
     ),
-    # Python: what reaches beyond the call
+    # Python: what reaches outside the call
     ScanRule(
         "foreign-functions",
         "functions of any library can be called past torch",

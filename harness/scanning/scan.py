@@ -1,4 +1,4 @@
-"""The static scan: what stands in a solution's text that a reader of its record should know."""
+"""The static scan: finds what a reader of a solution's record should know about its text."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from harness.scanning.program import Program, inside, literal, parsed
 from harness.scanning.rules import RULES, Hit
 from harness.system.text import one_line, shortened
 
-#: Longer texts and larger trees are not scanned, so that none takes more than seconds.
+#: The scan skips longer texts and larger trees, so that none takes more than seconds.
 MOST_CHARACTERS, MOST_NODES = 1 << 18, 100_000
-#: Before Python 3.12 the parser looks through a whole f-string for each of its fields.
+#: The limit for f-strings. Before Python 3.12 the parser reads a whole f-string for each of its
+#: fields.
 _MOST_LOOKED_AT = 2_000_000_000
 MOST_FINDINGS = 50
 _MOST_SEEN = 80
 
 
 def scan(text: str) -> tuple[Finding, ...]:
-    """What the rules see in a solution; nothing is run, and a text that is no Python gives nothing.
+    """Returns the findings of the rules in a solution's text, without running it.
 
-    A function of the text alone. It never raises; texts too large to be read in seconds give ``not-scanned``.
+    The result depends on the text alone. The function never raises. A text that is not Python gives
+    no findings. A text too large to be read in seconds gives ``not-scanned``.
 
     Args:
         text: The solution's source.
 
     Returns:
-        Findings of level ``report``, in the order of the lines: one for each rule and line, ``MOST_FINDINGS`` at most;
-        where there are more, each rule keeps its first.
+        Findings of level ``report`` in the order of the lines: one for each rule and line, at most
+        ``MOST_FINDINGS``. If there are more, each rule keeps its first.
     """
     return tuple(_finding(hit) for hit in _chosen(_hits(text)))
 
@@ -59,7 +61,7 @@ def _hits(text: str) -> Iterator[Hit]:
 
 
 def _source_hits(program: Program, literals: Literals) -> Iterator[Hit]:
-    """What is seen in the sources that a program gives to a compiler."""
+    """Yields the hits in the sources that a program passes to a compiler."""
     texts: dict[str, Located] = {}
     room = cuda.MOST_CHARACTERS
     for source in sources(program, literals):
@@ -79,7 +81,10 @@ def _source_hits(program: Program, literals: Literals) -> Iterator[Hit]:
 
 
 def _chosen(hits: Iterable[Hit]) -> list[Hit]:
-    """One hit for each rule and line; where they are too many, the first of each rule and then the first of all."""
+    """Returns one hit for each rule and line.
+
+    If there are too many, the first hit of each rule comes first, then the first of all hits.
+    """
     places: dict[tuple[int | None, str], Hit] = {}
     for hit in hits:
         places.setdefault((hit.line, hit.rule), hit)

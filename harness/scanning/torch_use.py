@@ -1,4 +1,4 @@
-"""The rules about torch: who computes, how exactly, on which stream, and what is kept from call to call."""
+"""The rules about torch: who computes, how exactly, on which stream, and what calls keep."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _KEYED = ("get", "setdefault", "pop", "__getitem__", "__setitem__", "__contains_
 
 
 def _keyed_cache(program: Program, node: ast.AST) -> Seen:
-    """Keys and comparisons that tell one tensor from another by other things than its values."""
+    """Yields keys and comparisons that tell tensors apart by anything but their values."""
     keys: list[ast.AST] = []
     if isinstance(node, ast.Subscript):
         keys = [node.slice]
@@ -87,7 +87,11 @@ def _keyed_cache(program: Program, node: ast.AST) -> Seen:
 
 
 def _identity(program: Program, node: ast.AST) -> str:
-    """What of a tensor an expression is: its address, version, identity or shape; empty for anything else."""
+    """Names the property of a tensor that an expression gives: address, version, identity or shape.
+
+    Returns:
+        The property; empty for anything else.
+    """
     if isinstance(node, ast.Attribute) and node.attr in ("_version", "shape"):
         return f".{node.attr}"
     if isinstance(node, ast.Call):
@@ -178,7 +182,10 @@ def _heavy_operators(hot: HotPath) -> Callable[[Program, Any], Seen]:
 
 
 def _module_call(program: Program, node: ast.Call) -> str:
-    """Which of torch's heavy modules a call of ``self.name`` runs; empty for any other call."""
+    """Returns the heavy torch module that a call of ``self.name`` runs.
+
+    Empty for any other call.
+    """
     function = node.func
     while isinstance(function, ast.Subscript):
         function = function.value
@@ -202,7 +209,11 @@ def _module_call(program: Program, node: ast.Call) -> str:
 
 
 def _is_tensor(program: Program, node: ast.Call) -> bool:
-    """Whether a method may be a tensor's: not a library's that the file built, not a sort in place of a list."""
+    """Tells whether a method may be a tensor's.
+
+    It is not if the receiver is a library that the file built, or if it is the in-place sort of a
+    list.
+    """
     receiver = node.func
     attributes: list[str] = []
     while isinstance(receiver, ast.Attribute | ast.Call | ast.Subscript):
@@ -221,7 +232,7 @@ def _is_tensor(program: Program, node: ast.Call) -> bool:
 
 
 def _is_global(program: Program, value: ast.AST) -> bool:
-    """Whether an assignment of this value stands outside functions, or makes a library."""
+    """Tells whether an assigned value stands outside functions, or is a library."""
     if isinstance(value, ast.Call) and program.dotted(value.func).rpartition(".")[2] in ("load", "load_inline"):
         return True
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -247,7 +258,8 @@ def _nested_autograd(hot: HotPath) -> Callable[[Program, Any], Seen]:
             if name in _AUTOGRAD:
                 yield node, f"{name}(...)"
                 return
-            is_statement = isinstance(program.parents.get(node), ast.Expr)  # a library's own returns gradients
+            # A library's own function of that name returns gradients.
+            is_statement = isinstance(program.parents.get(node), ast.Expr)
             if is_statement and not name and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
                 yield node, ".backward(...)"
 
@@ -294,7 +306,7 @@ def _fixed_shape(program: Program, node: ast.If | ast.IfExp | ast.Match) -> Seen
 
 
 def _is_shape(program: Program, node: ast.AST) -> bool:
-    """Whether an expression is a whole shape: ``x.shape``, ``x.size()``, ``tuple(x.shape)``."""
+    """Tells whether an expression is a shape: ``x.shape``, ``x.size()``, ``tuple(x.shape)``."""
     if isinstance(node, ast.Call) and program.builtin(node.func) in ("tuple", "list") and node.args:
         node = node.args[0]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -303,7 +315,7 @@ def _is_shape(program: Program, node: ast.AST) -> bool:
 
 
 def _is_extent(node: ast.AST) -> bool:
-    """Whether an expression is one size of a tensor: ``x.shape[0]``, ``x.size(0)``, ``x.numel()``."""
+    """Tells whether an expression is one size: ``x.shape[0]``, ``x.size(0)``, ``x.numel()``."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -312,7 +324,7 @@ def _is_extent(node: ast.AST) -> bool:
 
 
 def _sizes(program: Program, node: ast.AST, depth: int = 0) -> bool:
-    """Whether an expression is a list of numbers, or of such lists, that stands in the text."""
+    """Tells whether an expression is a literal list of numbers, or of such lists."""
     if depth > 3:
         return False
     if isinstance(node, ast.Call) and node.args and program.dotted(node.func) == "torch.Size":
@@ -326,7 +338,7 @@ def _sizes(program: Program, node: ast.AST, depth: int = 0) -> bool:
 
 
 def _is_size(node: ast.AST) -> bool:
-    """Whether an expression is one fixed size, too large for a count of dimensions or a width of vectors."""
+    """Tells whether an expression is a fixed size, too large for a rank or a vector width."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         return any(isinstance(one, ast.Constant) and _is_size(one) for one in node.elts)
     return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value >= _LEAST_SIZE
@@ -337,7 +349,7 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def detectors(hot: HotPath) -> tuple[Detector, ...]:
-    """The rules about torch, given which code runs in forward and backward."""
+    """Returns the rules about torch for a program's forward and backward code."""
     return (
         Detector("torch-settings", (ast.Attribute, ast.Call), _settings),
         Detector("low-precision", (ast.Call,), _low_precision),

@@ -1,1 +1,1 @@
-"""What crosses between judge and worker: a closed schema of messages, and an arena of raw tensors."""
+"""The interface between judge and worker: a closed message schema and a shared arena of tensors."""

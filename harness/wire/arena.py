@@ -1,7 +1,8 @@
-"""The exchange arena: one block of shared memory that holds every tensor that crosses, and nothing else.
+"""The exchange arena: one block of shared memory that holds every exchanged tensor.
 
-On the CPU it is an anonymous shared file that the judge makes and both sides map; on a GPU it is shared device memory
-(``cuda_memory``). Regions are separated by guard bands, which the judge fills and verifies.
+Nothing else lies in it. On the CPU the arena is an anonymous shared file, which the judge creates
+and both sides map. On a GPU it is shared device memory (``cuda_memory``). Guard bands separate the
+regions. The judge fills the bands and verifies them.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.wire.messages import Region
+from harness.wire.tensors import Region
 
 ALIGNMENT = 256
 GUARD_BYTES = 4096
-GUARD_BYTE = 0xFF  # reads as NaN in every floating format
+GUARD_BYTE = 0xFF  # NaN in every floating format
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """``float32`` for ``torch.float32``."""
+    """Returns the name of a dtype without its prefix: ``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 
 def dtype_named(name: str) -> torch.dtype:
-    """``torch.float32`` for ``float32``.
+    """Returns the dtype of a name without prefix: ``torch.float32`` for ``float32``.
 
     Raises:
         ValueError: torch has no such dtype.
@@ -40,7 +41,7 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def region_bytes(shape: Sequence[int], dtype: str) -> int:
-    """Bytes of a dense tensor."""
+    """Returns the size in bytes of a dense tensor."""
     count = 1
     for extent in shape:
         count *= extent
@@ -48,10 +49,11 @@ def region_bytes(shape: Sequence[int], dtype: str) -> int:
 
 
 def order_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """In which order a tensor's dimensions lie in memory (see ``Region``); empty for row-major.
+    """Returns the order in which a tensor's dimensions lie in memory (see ``Region``).
 
     Returns:
-        None where it has gaps or elements that share memory (a slice, an expanded tensor): no order is all there is.
+        The order; empty for a row-major tensor. None if the tensor has gaps or elements that share
+        memory (a slice, an expanded tensor), because no order describes such a tensor.
     """
     if tensor.is_contiguous():
         return ()
@@ -67,14 +69,20 @@ def order_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 
 class Layout:
-    """Hands out regions one after another, a guard band before, between and after them."""
+    """Allocates an arena's regions one after another, with guard bands around each."""
 
     def __init__(self) -> None:
         self._end = GUARD_BYTES
         self.regions: list[Region] = []
 
     def add(self, shape: Sequence[int], dtype: torch.dtype, order: tuple[int, ...] = ()) -> Region:
-        """A new region for a dense tensor of this shape and dtype, its dimensions in an order (see ``Region``)."""
+        """Adds a region for a dense tensor.
+
+        Args:
+            shape: The tensor's shape.
+            dtype: The tensor's dtype.
+            order: The order of its dimensions in memory (see ``Region``); empty for row-major.
+        """
         region = Region(self._end, tuple(shape), dtype_name(dtype), order)
         end = self._end + region_bytes(region.shape, region.dtype)
         self._end = -(-end // ALIGNMENT) * ALIGNMENT + GUARD_BYTES
@@ -83,11 +91,11 @@ class Layout:
 
     @property
     def total_bytes(self) -> int:
-        """Size of the arena that holds all regions handed out so far."""
+        """The size in bytes of an arena that holds all regions added so far."""
         return self._end
 
     def guards(self) -> list[tuple[int, int]]:
-        """(first byte, one past the last) of every gap between regions."""
+        """Returns each guard band as a pair: its first byte, and the byte after its last one."""
         gaps, start = [], 0
         for region in self.regions:
             gaps.append((start, region.offset))
@@ -97,13 +105,14 @@ class Layout:
 
 
 def create_shared_file(size: int) -> int:
-    """Creates an anonymous file of ``size`` bytes; the caller closes the descriptor.
+    """Creates an anonymous file of ``size`` bytes. The caller closes the descriptor.
 
-    On Linux the size is sealed: whoever truncated the file would end every process that has it mapped by ``SIGBUS``.
+    On Linux the function seals the size. Otherwise a process that truncates the file would kill, by
+    ``SIGBUS``, every process that has it mapped.
     """
     if sys.platform != "linux":
         descriptor, path = tempfile.mkstemp(prefix="harness-arena-")
-        os.unlink(path)  # noqa: PTH108 - the path is only a way to a descriptor
+        os.unlink(path)  # noqa: PTH108 - the path only serves to get a descriptor
         os.ftruncate(descriptor, size)
         return descriptor
     descriptor = os.memfd_create("harness-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -113,15 +122,19 @@ def create_shared_file(size: int) -> int:
 
 
 def map_file(descriptor: int, size: int) -> torch.Tensor:
-    """A shared file's bytes as a uint8 tensor of shape (size,); the mapping lives as long as the tensor."""
+    """Maps a shared file as a uint8 tensor of shape (size,).
+
+    The mapping lives as long as the tensor.
+    """
     return torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
 
 
 class Arena:
-    """A mapping of the shared memory, seen as tensors.
+    """A view of the shared memory that returns its regions as tensors.
 
     Args:
-        memory: All of it, uint8 of shape (bytes,), on the device that the tensors are to lie on.
+        memory: The whole memory as uint8 of shape (bytes,), on the device where the tensors must
+            lie.
     """
 
     def __init__(self, memory: torch.Tensor):
@@ -129,24 +142,33 @@ class Arena:
 
     @property
     def device(self) -> torch.device:
-        """Where it lies."""
+        """The device that holds the arena."""
         return self._bytes.device
 
     def tensor(self, region: Region) -> torch.Tensor:
-        """The tensor that lies in a region: dense, sharing the arena's memory."""
+        """Returns the dense tensor in a region. It shares the arena's memory."""
         count = region_bytes(region.shape, region.dtype)
         part = self._bytes[region.offset : region.offset + count]
         order = region.order or tuple(range(len(region.shape)))
         ordered = part.view(dtype_named(region.dtype)).view([region.shape[dim] for dim in order])
-        # .data: a version counter of its own, or writing one region would look like writing all of them.
+        # .data gives each region its own version counter. Otherwise a write to one region would
+        # look like a write to all of them.
         return ordered.permute([order.index(dim) for dim in range(len(order))]).data
 
     def fill(self, start: int, end: int) -> None:
-        """Fill bytes ``start`` to ``end`` with the guard pattern."""
+        """Fills the bytes from ``start`` up to ``end`` with the guard pattern."""
         self._bytes[start:end] = GUARD_BYTE
 
     def first_damage(self, start: int, end: int) -> int | None:
-        """Offset of the first byte between ``start`` and ``end`` that is not the guard pattern, None if intact."""
+        """Returns the offset of the first byte in a range that differs from the guard pattern.
+
+        Args:
+            start: The first byte of the range.
+            end: The byte after the last one.
+
+        Returns:
+            The offset, or None if all these bytes are intact.
+        """
         damaged = self._bytes[start:end] != GUARD_BYTE
         if not bool(damaged.any()):
             return None

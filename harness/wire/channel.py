@@ -1,4 +1,7 @@
-"""Framed messages over a socket pair: four bytes of length, then JSON; descriptors ride along where asked."""
+"""Framed messages over a socket pair: four bytes of length, then JSON.
+
+A file descriptor can travel with a frame.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,27 @@ _HEADER = struct.Struct("!I")
 
 
 class ChannelClosed(ConnectionError):
-    """The other side has closed its end."""
+    """The error for a channel whose other end is closed."""
 
 
 class FrameError(ValueError):
-    """A frame that is larger than any honest message."""
+    """The error for a frame that is larger than any honest message."""
 
 
 def send(channel: socket.socket, data: bytes, descriptor: int | None = None, limit_s: float | None = None) -> None:
-    """Send one frame, with a file descriptor where given.
+    """Sends one frame, and a file descriptor if there is one.
 
     Args:
         channel: The socket.
-        data: What to send.
-        descriptor: A file descriptor to send along.
-        limit_s: Seconds that sending may take, however slowly the other side reads; None for no limit.
+        data: The frame's content.
+        descriptor: A file descriptor to send with the frame.
+        limit_s: The time limit for sending, in seconds, in case the other side reads slowly; None
+            for no limit.
 
     Raises:
         FrameError: The data is larger than ``MAX_MESSAGE_BYTES``.
-        ChannelClosed: The other side is gone.
-        BlockingIOError: The time is up; a part of the frame may have been sent.
+        ChannelClosed: The other side has closed its end.
+        BlockingIOError: The time is up. A part of the frame may have been sent.
     """
     if len(data) > MAX_MESSAGE_BYTES:
         raise FrameError(f"{len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
@@ -56,11 +60,14 @@ def _sent_in_time(channel: socket.socket, left: memoryview, end: float) -> None:
 
 
 def receive(channel: socket.socket) -> tuple[bytes, int | None]:
-    """Wait for one frame (blocking): its data, and the descriptor that came with it, if any.
+    """Waits for one frame (blocking).
+
+    Returns:
+        The frame's content, and the descriptor that came with it, or None.
 
     Raises:
         FrameError: The announced length is too large.
-        ChannelClosed: The other side is gone.
+        ChannelClosed: The other side has closed its end.
     """
     first, descriptors, _flags, _address = socket.recv_fds(channel, _HEADER.size, 1)
     header = first + _exactly(channel, _HEADER.size - len(first)) if first else b""
@@ -73,17 +80,17 @@ def receive(channel: socket.socket) -> tuple[bytes, int | None]:
 
 
 class FrameReader:
-    """Collects frames from a non-blocking socket, so that a half-sent frame never blocks the judge."""
+    """Collects frames without blocking, so that a half-sent frame cannot block the judge."""
 
     def __init__(self, channel: socket.socket):
         self._channel = channel
         self._buffer = bytearray()
 
     def feed(self) -> None:
-        """Read what has arrived.
+        """Reads the bytes that have arrived.
 
         Raises:
-            ChannelClosed: The other side is gone.
+            ChannelClosed: The other side has closed its end.
         """
         try:
             data = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -96,7 +103,7 @@ class FrameReader:
         self._buffer += data
 
     def take(self) -> bytes | None:
-        """The next whole frame, None while there is none.
+        """Removes and returns the next complete frame, or None if there is none yet.
 
         Raises:
             FrameError: The announced length is too large.

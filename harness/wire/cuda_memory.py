@@ -1,7 +1,7 @@
-"""Device memory that two processes share: CUDA's virtual memory API, passed as a file descriptor.
+"""Device memory that two processes share through CUDA's virtual memory API and a file descriptor.
 
-An allocation of its own, so that a handle to it shows nothing else; it also works between users, where legacy CUDA IPC
-(which exposes the whole segment a tensor lies in) does not.
+Each allocation is separate, so its handle exposes nothing else. It also works between users. Legacy
+CUDA IPC does neither: it exposes the whole segment that a tensor lies in.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from harness.errors import DeviceError
 
 
 class DeviceMemoryError(DeviceError):
-    """The device has not as much memory left as an evaluation needs; the message says how much that was."""
+    """The error for a device with too little free memory.
+
+    The message says how much was needed and how much was free.
+    """
 
 
 class SharedDeviceMemory:
-    """A mapping of shared device memory in this process.
+    """A mapping of shared device memory into this process.
 
     Args:
         index: The CUDA device.
         handle: The driver's handle of the allocation.
-        mapped_bytes: Size of the allocation, a multiple of the device's granularity.
+        mapped_bytes: The size of the allocation, a multiple of the device's granularity.
     """
 
     def __init__(self, index: int, handle: Any, mapped_bytes: int):
@@ -41,7 +44,7 @@ class SharedDeviceMemory:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The memory as a vector of bytes, for ``torch.as_tensor``."""
+        """The memory as a vector of bytes, in the form that ``torch.as_tensor`` reads."""
         return {
             "shape": (self.mapped_bytes,),
             "typestr": "|u1",
@@ -51,11 +54,14 @@ class SharedDeviceMemory:
         }
 
     def tensor(self) -> torch.Tensor:
-        """All of it as a uint8 tensor of shape (mapped_bytes,), sharing the memory; valid until ``close``."""
+        """Returns the whole memory as a uint8 tensor of shape (mapped_bytes,).
+
+        The tensor shares the memory and is valid until ``close``.
+        """
         return torch.as_tensor(self, device=self._device)
 
     def close(self) -> None:
-        """Unmap and release; tensors over the memory must not be used any more."""
+        """Unmaps and releases the memory. The caller must not use tensors over it afterwards."""
         driver = _driver()
         torch.cuda.synchronize(self._device)
         _check(driver.cuMemUnmap(self._address, self.mapped_bytes), "cuMemUnmap")
@@ -64,18 +70,19 @@ class SharedDeviceMemory:
 
 
 def create(index: int, size: int) -> tuple[SharedDeviceMemory, int]:
-    """Allocate shared device memory.
+    """Allocates shared device memory.
 
     Args:
         index: The CUDA device.
-        size: Bytes that are needed; rounded up to the device's granularity.
+        size: The number of bytes to allocate. The function rounds it up to the device's
+            granularity.
 
     Returns:
-        The mapping, and a file descriptor for another process (the caller closes it).
+        The mapping, and a file descriptor for another process. The caller closes the descriptor.
 
     Raises:
-        DeviceMemoryError: The device has not that much memory left.
-        DeviceError: The driver refused otherwise.
+        DeviceMemoryError: The device has too little free memory.
+        DeviceError: The driver refused for another reason.
     """
     driver = _driver()
     torch.zeros(1, device=torch.device("cuda", index))  # the driver calls below need a current context
@@ -89,7 +96,7 @@ def create(index: int, size: int) -> tuple[SharedDeviceMemory, int]:
 
 
 def attach(index: int, descriptor: int, mapped_bytes: int) -> SharedDeviceMemory:
-    """Map the memory that another process created; the descriptor is closed.
+    """Maps memory that another process created, and closes the descriptor.
 
     Raises:
         DeviceError: The driver refused.
@@ -131,11 +138,11 @@ def _driver() -> Any:
 
 
 def _check(results: Any, call: str, size: int | None = None) -> Any:
-    """The value of a driver call that went well.
+    """Returns the value of a driver call, or raises if the call failed.
 
     Raises:
-        DeviceMemoryError: Out of memory while ``size`` bytes were asked for.
-        DeviceError: Anything else went wrong.
+        DeviceMemoryError: The driver ran out of memory when ``size`` bytes were requested.
+        DeviceError: The call failed for another reason.
     """
     driver = _driver()
     status, *values = results

@@ -1,4 +1,4 @@
-"""What judge and worker say of a model's parameters, buffers and modes."""
+"""Descriptions of a model's parameters, buffers and training modes for the other process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 
 from harness.wire.arena import dtype_name
-from harness.wire.messages import StateTensor
+from harness.wire.tensors import StateTensor
 
 
 def describe_state(model: torch.nn.Module) -> list[StateTensor]:
-    """Parameters and persistent buffers of a model, as both sides describe them."""
+    """Describes a model's parameters and persistent buffers in the form that both sides use."""
     kept = set(model.state_dict(keep_vars=True))
     named: list[tuple[str, torch.Tensor, bool]] = [(name, tensor, True) for name, tensor in model.named_parameters()]
     named += [(name, tensor, False) for name, tensor in model.named_buffers() if name in kept]
@@ -22,7 +22,11 @@ def describe_state(model: torch.nn.Module) -> list[StateTensor]:
 
 
 def modes_of(model: torch.nn.Module) -> dict[str, bool]:
-    """Whether a model is in training mode (name ``""``), and each submodule whose mode is not that of its parent."""
+    """Returns the training modes of a model and its submodules.
+
+    The model's own mode has the name ``""``. A submodule appears if its mode differs from its
+    parent's.
+    """
     modes = {name: module.training for name, module in model.named_modules()}
     return {
         name: mode for name, mode in modes.items() if not name or mode != modes.get(name.rpartition(".")[0], not mode)
@@ -30,14 +34,20 @@ def modes_of(model: torch.nn.Module) -> dict[str, bool]:
 
 
 def set_modes(model: torch.nn.Module, modes: Mapping[str, bool]) -> None:
-    """Put a model into the modes that ``modes_of`` gave of another, as far as its submodules have the same names."""
-    for name, module in model.named_modules():  # a parent before what it holds
+    """Sets the training modes that ``modes_of`` returned for another model.
+
+    Modes of submodules that this model does not have are ignored.
+    """
+    for name, module in model.named_modules():  # parents come before their children
         if name in modes:
             module.train(modes[name])
 
 
 def fill_value(tensor: torch.Tensor) -> float | None:
-    """The one value that all elements of a tensor have, None when they differ or there are none."""
+    """Returns the one value that all elements of a tensor have.
+
+    None if they differ or there are none.
+    """
     if tensor.numel() == 0 or tensor.is_complex():
         return None
     first = tensor.detach().flatten()[0]

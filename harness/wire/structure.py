@@ -1,8 +1,8 @@
-"""What a forward returned, taken apart: its tensors in order, and all else as a list of parts that can be compared.
+"""Decomposes a forward's result into its tensors, in order, and a list of comparable parts.
 
-Sequences and dicts may be nested. They are read by the methods of ``tuple``, ``list`` and ``dict`` themselves, so that
-a named tuple is a sequence like any other, and no code of a subclass runs. The parts of a dict are in the order of
-their keys: the order in which they were put in says nothing.
+Sequences and dicts may be nested. The functions read them with the methods of ``tuple``, ``list``
+and ``dict`` themselves. So a named tuple counts as a sequence, and no code of a subclass runs. The
+parts of a dict follow the order of its keys, since the order of insertion means nothing.
 """
 
 from __future__ import annotations
@@ -12,27 +12,31 @@ from typing import Any
 import torch
 
 from harness.system.text import shortened
-from harness.wire.messages import OutputPart
+from harness.wire.replies import OutputPart
 
 MAX_DEPTH, MAX_PARTS = 16, 4096
 TOO_MUCH = f"what forward returned is nested deeper than {MAX_DEPTH}, or has over {MAX_PARTS} parts"
-#: Of a string that is returned as it is, and of a dict's keys together; what is longer is nobody's result.
+#: The limit for a string that the candidate returns, and for all keys of a dict together. No honest
+#: result is longer.
 MAX_CHARACTERS = 1000
-#: Of what a message says of a part.
+#: The limit for the part of a message that describes one part.
 MAX_WORDS = 200
 ROOT = "output"
 TENSOR, SEQUENCE, DICT, VALUE = "tensor", "sequence", "dict", "value"
 
 
 class Unstructured(ValueError):
-    """A result that is too large or too deep to be taken apart; the message says so."""
+    """The error for a result that is too large or too deeply nested."""
 
 
 def taken_apart(result: Any) -> tuple[tuple[OutputPart, ...], list[torch.Tensor]]:
-    """Every part of a result, each one before those inside it, and the tensors among them in the same order.
+    """Decomposes a result into its parts and its tensors.
+
+    Returns:
+        Every part, each before the parts inside it, and the tensors among them in the same order.
 
     Raises:
-        Unstructured: There are too many, or they are nested too deeply.
+        Unstructured: The result has too many parts, or they are nested too deeply.
     """
     parts: list[OutputPart] = []
     tensors: list[torch.Tensor] = []
@@ -41,16 +45,17 @@ def taken_apart(result: Any) -> tuple[tuple[OutputPart, ...], list[torch.Tensor]
 
 
 def tensors_of(result: Any, depth: int = 0) -> list[torch.Tensor]:
-    """The tensors alone, in the order of ``taken_apart``; nothing else is looked at, since this is done in timed calls.
+    """Returns the tensors of a result, in the order of ``taken_apart``.
 
-    A tensor of another class than torch's own is one here.
+    The function looks at nothing else, because timed calls use it. It also returns tensors of a
+    subclass.
 
     Args:
-        result: What was returned.
-        depth: In how many others it lies.
+        result: The value that a forward returned.
+        depth: The nesting depth of ``result``.
 
     Raises:
-        Unstructured: It is nested too deeply.
+        Unstructured: The result is nested too deeply.
     """
     if isinstance(result, torch.Tensor):
         return [result]
@@ -60,21 +65,23 @@ def tensors_of(result: Any, depth: int = 0) -> list[torch.Tensor]:
 
 
 def paths_of(parts: tuple[OutputPart, ...]) -> list[str]:
-    """The paths of the tensors: ``output``, ``output[1]``, ``output.attention[0]``."""
+    """Returns the paths of the tensors: ``output``, ``output[1]``, ``output.attention[0]``."""
     return [part.path for part in parts if part.kind == TENSOR]
 
 
 def strange_parts(parts: tuple[OutputPart, ...]) -> list[OutputPart]:
-    """The parts that nothing is known of: of another type than those that can be compared."""
+    """Returns the parts whose type cannot be compared."""
     return [part for part in parts if part.kind not in (TENSOR, SEQUENCE, DICT, VALUE)]
 
 
 def difference(expected: tuple[OutputPart, ...], received: tuple[OutputPart, ...]) -> str:
-    """In what a result is not of the expected form: the first part that differs, in words; empty where none does.
+    """Describes the first part in which a result differs from the expected form.
+
+    Empty if none does.
 
     Args:
-        expected: The reference's.
-        received: The candidate's, by its own process's word.
+        expected: The parts of the reference's result.
+        received: The parts of the candidate's result, as its own process reports them.
     """
     for number, wanted in enumerate(expected):
         found = received[number] if number < len(received) else OutputPart("", "nothing", "")
@@ -116,13 +123,17 @@ def _take(value: Any, path: str, depth: int, parts: list[OutputPart], tensors: l
     for key, item in items:
         if is_dict:
             inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]"
-        else:  # one tensor in a sequence is called as a tensor alone is
+        else:  # a single tensor in a sequence has the same path as a bare tensor
             inner = path if len(items) == 1 and path == ROOT else f"{path}[{key}]"
         _take(item, inner, depth + 1, parts, tensors)
 
 
 def _items(value: Any) -> list[tuple[Any, Any]] | None:
-    """What a sequence or a dict with strings for keys holds, with index or key; None for everything else."""
+    """Returns the items of a sequence with indices, or of a dict with its keys (strings only).
+
+    Returns:
+        The pairs; None for any other value.
+    """
     kind = type(value)
     if issubclass(kind, tuple):
         return list(enumerate(tuple.__iter__(value)))

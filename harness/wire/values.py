@@ -1,6 +1,6 @@
-"""Constructor and forward arguments as wire values: tensors by region, the rest as tagged JSON.
+"""Encodes constructor and forward arguments that are not tensors as tagged JSON.
 
-Only plain values cross: None, bool, int, float, str, and lists, tuples and dicts of them.
+Only plain values can cross: None, bool, int, float, str, and lists, tuples and dicts of them.
 """
 
 from __future__ import annotations
@@ -11,23 +11,26 @@ from typing import Any
 
 
 class UnsupportedValue(TypeError):
-    """A value that cannot cross; the message names its type and what can."""
+    """The error for a value that cannot cross.
+
+    The message names its type and the types that can.
+    """
 
 
 def encode_plain(value: Any) -> str:
-    """A plain value as JSON text.
+    """Encodes a plain value as JSON text.
 
     Raises:
-        UnsupportedValue: It is, or holds, something else.
+        UnsupportedValue: The value is, or contains, something else.
     """
     return json.dumps(_tag(value))
 
 
 def decode_plain(text: str) -> Any:
-    """The value that ``encode_plain`` encoded.
+    """Decodes a value that ``encode_plain`` encoded.
 
     Raises:
-        ValueError: The text is none of its.
+        ValueError: ``encode_plain`` did not write this text.
     """
     return _untag(json.loads(text))
 

@@ -1,1 +1,4 @@
-"""The process that runs untrusted code. Shares only the wire and records with the judge."""
+"""The worker: the process that runs untrusted code.
+
+It shares only the wire and records with the judge.
+"""

@@ -1,7 +1,8 @@
-"""``python -m harness.worker DESCRIPTOR``: started by the judge, never by a person.
+"""Starts a zygote: ``python -m harness.worker DESCRIPTOR``. The judge starts it, never a person.
 
-A zygote: it has imported torch, and whenever it is asked it forks a worker off and hands it over to the judge, within
-milliseconds. It runs nothing of a candidate's; a worker confines itself before it does.
+A zygote is a process that has imported torch. On each request it forks a worker and hands it to the
+judge within milliseconds. The zygote runs no code of a candidate. A worker confines itself before
+it runs any.
 """
 
 import os
@@ -14,15 +15,16 @@ from harness.worker.zygote import ZygoteServer, import_all
 
 
 def main(ours: socket.socket) -> None:
-    """Be a zygote on this end of the judge's socket pair, and a worker in each process that is forked of it."""
+    """Runs a zygote on this end of the judge's socket pair, and a worker in each forked process."""
     reset_inherited()
-    hide_memory()  # a worker shows its own again
+    hide_memory()  # a worker makes its own memory readable again
     import_all()
     worker = ZygoteServer(ours).serve()
     if worker is not None:
         code = worker.run()
         sys.stdout.flush()
-        os._exit(code)  # whatever threads or handlers the candidate left behind have no say
+        # os._exit ignores whatever threads and exit handlers the candidate left behind.
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The candidate inside the worker: its module, its instance for a case, and its calls."""
+"""Loads and calls the candidate inside the worker."""
 
 from __future__ import annotations
 
@@ -14,34 +14,38 @@ import torch
 
 from harness.system.files import StrangeEncoding, declared_encoding, read_source
 from harness.wire.arena import Arena, dtype_name
-from harness.wire.messages import Backward, Forward, Loop, OutputTensor, Region, Slot, TimeCalls, Value, input_key
+from harness.wire.commands import Backward, Forward, Loop, Slot, TimeCalls
+from harness.wire.replies import OutputTensor
 from harness.wire.structure import tensors_of
+from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
 
 MODULE_NAME = "solution"
-#: Calls before a CUDA graph is captured.
+#: Calls before the worker captures a CUDA graph.
 WARM_UP_CALLS = 3
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class ContractError(Exception):
-    """The solution does not keep the contract; the message says what is missing."""
+    """The error for a solution that breaks the contract; the message says what is missing."""
 
 
 def import_solution(path: str) -> ModuleType:
-    """Import a solution file.
+    """Imports a solution file.
 
     Raises:
-        ContractError: It defines no ``ModelNew``, a malformed ``PARAMETER_MAP``, or is no plain text.
+        ContractError: The file defines no ``ModelNew``, has a malformed ``PARAMETER_MAP``, or is
+            not plain text.
     """
     try:
         declared_encoding(read_source(Path(path)))
     except StrangeEncoding as error:
         raise ContractError(str(error)) from None
     except SyntaxError:
-        pass  # the import says it, with the line
-    loader = importlib.machinery.SourceFileLoader(MODULE_NAME, path)  # whatever the file's ending
+        pass  # the import below raises it with the line
+    # The explicit loader accepts any file extension.
+    loader = importlib.machinery.SourceFileLoader(MODULE_NAME, path)
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ContractError(f"{path} cannot be imported")
@@ -56,10 +60,10 @@ def import_solution(path: str) -> ModuleType:
 
 
 def parameter_map(module: ModuleType) -> dict[str, str]:
-    """The solution's ``PARAMETER_MAP``, empty where it has none.
+    """Returns the solution's ``PARAMETER_MAP``, or an empty dict if it has none.
 
     Raises:
-        ContractError: It does not map strings to strings.
+        ContractError: The map does not map strings to strings.
     """
     declared = getattr(module, "PARAMETER_MAP", {})
     good = isinstance(declared, dict) and all(isinstance(part, str) for pair in declared.items() for part in pair)
@@ -69,10 +73,12 @@ def parameter_map(module: ModuleType) -> dict[str, str]:
 
 
 def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:
-    """What the solution's own ``get_init_inputs`` returns with the case's constants in place.
+    """Calls the solution's own ``get_init_inputs`` with the case's constants set in its module.
+
+    The function restores the constants afterwards.
 
     Raises:
-        ContractError: It returned neither a list nor a tuple.
+        ContractError: ``get_init_inputs`` returned neither a list nor a tuple.
     """
     before = {name: getattr(module, name) for name in constants.keys() & vars(module).keys()}
     vars(module).update({name: constants[name] for name in before})
@@ -86,7 +92,7 @@ def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:
 
 
 class _Call(NamedTuple):
-    """A call of a loop: its arguments, what is differentiated and with what, where its results go, and its seed."""
+    """A prepared call of a loop: arguments, leaves, cotangents, result regions and seed."""
 
     arguments: list[Any]
     leaves: dict[str, torch.Tensor]
@@ -96,7 +102,10 @@ class _Call(NamedTuple):
 
 
 class _Loop(NamedTuple):
-    """Calls that are prepared; ``stored`` is copied in place of results where nothing is to be called."""
+    """The prepared calls of a loop.
+
+    If ``stored`` is set, the loop calls nothing and copies these tensors in place of results.
+    """
 
     calls: list[_Call]
     differentiate: bool
@@ -106,8 +115,8 @@ class _Loop(NamedTuple):
 class Instance:
     """One instance of ``ModelNew``, for all trials of a case.
 
-    Inputs live at fixed addresses in the arena: each trial's values replace the last one's in the same storage, so
-    that an answer remembered by address, shape or version shows.
+    Inputs have fixed addresses in the arena. Each trial's values replace the last one's in the same
+    storage. So a candidate that caches answers by address, shape or version gives wrong results.
 
     Args:
         model: The instance.
@@ -123,13 +132,13 @@ class Instance:
         self._outputs: list[torch.Tensor] | None = None
         self._command: Forward | None = None
         self._loop: _Loop | None = None
-        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # by whether backward is in it
+        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # keyed by whether the graph includes backward
         self._generators = [torch.default_generator]
         if arena.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[arena.device.index])
 
     def set_state(self) -> None:
-        """Copy the trial's parameters and buffers in place."""
+        """Copies the trial's parameters and buffers into the model in place."""
         self._set({**dict(self.model.named_buffers()), **dict(self.model.named_parameters())})
 
     def _set(self, named: Mapping[str, torch.Tensor]) -> None:
@@ -140,7 +149,7 @@ class Instance:
                     named[name].copy_(self._arena.tensor(region))
 
     def prepare(self, command: Forward) -> None:
-        """Take over a trial's inputs; nothing of the candidate runs."""
+        """Takes over a trial's inputs. No code of the candidate runs."""
         self._command = command
         self._arguments = [self._input(position, value, command) for position, value in enumerate(command.inputs)]
         for parameter in self._frozen:
@@ -151,12 +160,12 @@ class Instance:
             parameter.requires_grad_(False)
 
     def given(self, command: Backward | None = None) -> dict[str, list[torch.Tensor]]:
-        """The arena's tensors that the candidate is given: the inputs, and a backward's cotangents."""
+        """Returns the arena's tensors that the candidate receives: inputs and cotangents."""
         inputs = [value for value in self._arguments if isinstance(value, torch.Tensor)]
         return {"input": inputs, "cotangent": self._cotangents(command) if command is not None else []}
 
     def call(self) -> Any:
-        """Call the candidate with the state that it has; nothing else runs."""
+        """Calls the candidate with its current state. Nothing else runs."""
         assert self._command is not None
         torch.manual_seed(self._command.order_seed)
         with torch.set_grad_enabled(self._command.differentiate):
@@ -165,10 +174,11 @@ class Instance:
         return result
 
     def call_aside(self, model: torch.nn.Module) -> None:
-        """Call a model on other values, and drop what it returns.
+        """Calls a model on other values and drops the result.
 
-        What the candidate returned before, and what the backward of that needs, must not lie in memory that calls or
-        instances share. Inputs are reversed, so that they are of the kind that the problem draws.
+        This catches a candidate whose result, or whatever its backward needs, lies in memory that
+        calls or instances share. The function reverses the inputs, so that they keep the
+        distribution that the problem draws.
 
         Args:
             model: This instance's model, or that of another instance.
@@ -178,7 +188,11 @@ class Instance:
             model(*(_reversed(value) for value in self._arguments))
 
     def store_buffers(self, wanted: Sequence[tuple[str, Region]]) -> dict[str, str]:
-        """Copy buffers into their regions; by name, why one was not."""
+        """Copies buffers into their regions.
+
+        Returns:
+            The reason for each buffer that could not be copied, by name.
+        """
         named = dict(self.model.named_buffers())
         faults = {
             name: store(self._arena, region, named[name]) if name in named else "is not there any more"
@@ -187,10 +201,12 @@ class Instance:
         return {name: fault for name, fault in faults.items() if fault}
 
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
-        """Call the candidate's backward of the last forward, which ``call_anew`` makes where it has been used.
+        """Runs the candidate's backward of the last forward.
+
+        Each forward serves one backward; ``call_anew`` runs the next forward.
 
         Returns:
-            Gradients by ``input_key`` or parameter name, None where there is none.
+            The gradients by ``input_key`` or parameter name; None for a missing gradient.
         """
         assert self._outputs is not None
         outputs, self._outputs = self._outputs, None
@@ -199,27 +215,31 @@ class Instance:
 
     @property
     def has_outputs(self) -> bool:
-        """Whether there is a forward whose backward has not been called yet."""
+        """Whether there is a forward whose backward has not run yet."""
         return self._outputs is not None
 
     def call_anew(self) -> None:
-        """Call the candidate for a further backward: each has a forward of its own, since it may free what it saved.
+        """Calls the candidate again, so that a further backward has a forward of its own.
 
-        As in training, buffers begin anew in each, and parameters do not.
+        A backward may free what its forward saved, so each backward gets its own forward. As in
+        training, each forward starts with the trial's buffers, and the parameters stay.
         """
         self._set(dict(self.model.named_buffers()))
         self.call()
 
     def timed(self, command: TimeCalls, device: torch.device) -> tuple[float, float]:
-        """What one call took, a forward without gradients or with its backward; see ``clock.timed``."""
+        """Times one call: a forward without gradients, or a forward with its backward.
+
+        See ``clock.timed`` for the two numbers.
+        """
         call = self.step(command.backward)
         if command.is_replayed:
             call = self._captured(call, command.backward is not None).replay
         return clock.timed(call, device, command.head_start_us)
 
     def step(self, backward: Backward | None) -> Callable[[], Any]:
-        """One call as it is timed: a forward under ``no_grad``, or a forward with its backward."""
-        self._outputs = None  # a result that is held is room that the calls may need
+        """Returns the function to time: a forward under ``no_grad``, or one with its backward."""
+        self._outputs = None  # free the last result, since the calls may need its memory
         if backward is None:
             return torch.no_grad()(lambda: self.model(*self._arguments))
         leaves, cotangents = self._backward_arguments(backward)
@@ -230,9 +250,12 @@ class Instance:
         return both
 
     def _captured(self, call: Callable[[], Any], differentiates: bool) -> torch.cuda.CUDAGraph:
-        """The CUDA graph of a call, captured once; its results lie in memory of the graph's own."""
+        """Returns the CUDA graph of a call. The first use captures it.
+
+        The graph's results lie in the graph's own memory.
+        """
         if differentiates not in self._graphs:
-            # Warmed up where it is captured.
+            # The warm-up calls run on the stream that captures the graph.
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):
@@ -246,13 +269,15 @@ class Instance:
         return self._graphs[differentiates]
 
     def arm(self, command: Loop, arena: Arena) -> None:
-        """Prepare all of a loop that is not the candidate's: nothing of it runs.
+        """Prepares everything of a loop except the candidate's own work.
+
+        No code of the candidate runs.
 
         Args:
-            command: The slots; the state is that of the last ``Forward``.
-            arena: Where their inputs and results lie.
+            command: The slots. The state is that of the last ``Forward``.
+            arena: The arena that holds the slots' inputs and results.
         """
-        self._outputs = None  # a result that is held is room that the calls may need
+        self._outputs = None  # free the last result, since the calls may need its memory
         assert self._command is not None
         parameters = dict(self.model.named_parameters()) if command.leaves else {}
         plain = [decode_plain(value.plain) if value.plain is not None else None for value in self._command.inputs]
@@ -264,19 +289,21 @@ class Instance:
         self._loop = _Loop(calls, bool(command.leaves), stored)
 
     def forget_outputs(self) -> None:
-        """Let the last results go, and what their backward would need: others need the room."""
+        """Drops the last results and what their backward would need, to free memory for others."""
         self._outputs = None
 
     def disarm(self) -> None:
-        """Forget the loop, and give back what graphs hold."""
+        """Drops the loop and the memory that CUDA graphs hold."""
         self._loop = None
         self._graphs.clear()
 
     def loop(self) -> str:
-        """Call the candidate once for each slot, nothing between but the copying of results into their places.
+        """Calls the candidate once for each slot.
+
+        In between it only copies results into their regions.
 
         Returns:
-            What is wrong with a result, empty where nothing is.
+            What is wrong with a result; empty if nothing is.
         """
         loop = self._loop
         assert loop is not None
@@ -293,7 +320,7 @@ class Instance:
         return ""
 
     def _call(self, call: _Call, loop: _Loop) -> Sequence[torch.Tensor | None]:
-        """One call of a loop: its outputs, or the gradients of its leaves."""
+        """Runs one call of a loop and returns its outputs, or the gradients of its leaves."""
         with torch.set_grad_enabled(loop.differentiate):
             result = self.model(*call.arguments)
         outputs = tensors_of(result)
@@ -304,7 +331,7 @@ class Instance:
         return [found.get(name) for name in call.leaves]
 
     def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-        """The leaves to differentiate, by name, and the cotangents."""
+        """Returns the leaves to differentiate, by name, and the cotangents."""
         parameters = dict(self.model.named_parameters())
         leaves = {input_key(position): self._inputs[position][1] for position, _ in command.input_gradients}
         leaves.update((name, parameters[name]) for name, _ in command.state_gradients if name in parameters)
@@ -346,10 +373,11 @@ class Instance:
 
 
 def _reversed(value: Any) -> Any:
-    """A tensor with its elements in reverse, as a leaf of its own; anything else as it is.
+    """Returns a tensor with its elements reversed, as a new leaf, and anything else unchanged.
 
-    Of integers and truth values only the samples (dimension 0) change places: indices stay within the bounds of what
-    they select from. A rising row of integers may hold offsets, which mean nothing in another order.
+    Integers and truth values only swap samples (dimension 0), so that indices stay within the
+    bounds of what they select from. A rising row of integers may hold offsets, which mean nothing
+    in another order: the function leaves it as it is.
     """
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return value
@@ -361,7 +389,7 @@ def _reversed(value: Any) -> Any:
 
 
 def describe_output(tensor: torch.Tensor, device: torch.device) -> OutputTensor:
-    """Shape and dtype of one returned tensor, and what keeps it from being copied."""
+    """Describes the form of a returned tensor, and whatever prevents the worker from copying it."""
     fault = ""
     if tensor.layout is not torch.strided:
         fault = f"has layout {tensor.layout}, expected a dense tensor"
@@ -371,13 +399,21 @@ def describe_output(tensor: torch.Tensor, device: torch.device) -> OutputTensor:
 
 
 def store(arena: Arena, region: Region, tensor: torch.Tensor) -> str:
-    """Copy a tensor into its region; what is wrong with its form, empty when it was copied."""
+    """Copies a tensor into its region.
+
+    Returns:
+        What is wrong with the tensor's form; empty if it was copied.
+    """
     return copied(arena.tensor(region), tensor)
 
 
 def copied(target: torch.Tensor, tensor: torch.Tensor) -> str:
-    """Copy a tensor into another; what is wrong with its form, empty when it was copied."""
-    if type(tensor) not in _TENSORS:  # a subclass may compute when it is copied
+    """Copies a tensor into another.
+
+    Returns:
+        What is wrong with the tensor's form; empty if it was copied.
+    """
+    if type(tensor) not in _TENSORS:  # copying a subclass may run its own code
         return f"type {type(tensor).__name__}, not torch.Tensor"
     if tensor.shape != target.shape:
         return f"shape {list(tensor.shape)}, expected {list(target.shape)}"
@@ -393,7 +429,7 @@ def copied(target: torch.Tensor, tensor: torch.Tensor) -> str:
 def _prepared(
     slot: Slot, names: Sequence[str], parameters: Mapping[str, torch.Tensor], plain: Sequence[Any], arena: Arena
 ) -> _Call:
-    """A call's arguments, leaves, cotangents and targets as tensors."""
+    """Returns a slot's arguments, leaves, cotangents and result regions as tensors."""
     arguments = list(plain)
     known = dict(parameters)
     for position, region in slot.inputs:

@@ -1,4 +1,7 @@
-"""Timing a call by CUDA events. What it uses of torch is taken at import, before any candidate could replace it."""
+"""Times a call by CUDA events.
+
+The module binds torch's functions at import, before any candidate could replace them.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,25 @@ _record = torch.cuda.Event.record
 _elapsed_time = torch.cuda.Event.elapsed_time
 _synchronize = torch.cuda.synchronize
 _sleep = torch.cuda._sleep
-#: Of a GPU; those that are slower wait a little longer.
+#: Clock rate of a GPU. On a slower one the call waits a little longer.
 CYCLES_IN_A_MICROSECOND = 2000
 
 
 def timed(call: Callable[[], Any], device: torch.device, head_start_us: int = 0) -> tuple[float, float]:
-    """Run a call between two events on the current stream, the device idle before.
+    """Times a call between two events on the current stream, starting from an idle device.
 
     Args:
         call: The call.
-        device: Where.
-        head_start_us: Start event and call wait behind a kernel that spins for so many microseconds, by which time
-            (part of) the call is launched: what launching takes is not seen.
+        device: The device on which the call runs.
+        head_start_us: Microseconds that a kernel spins before the start event and the call. The
+            host launches the call, or a part of it, during that time, so launch overhead does not
+            count.
 
     Returns:
-        Milliseconds between the events, and from the second one to a third, which is recorded once the host has seen
-        the whole device idle: waking up, and what other streams still had to do. On the CPU, by the system's clock.
+        Two times in milliseconds. The first runs between the two events. The second runs from the
+        end event to a third one, which the host records once it has seen the whole device idle. It
+        includes waking up and the remaining work of other streams. On the CPU the first comes from
+        the system's clock and the second is 0.
     """
     if device.type == "cpu":
         begun = _perf_counter()

@@ -1,7 +1,4 @@
-"""What a candidate's exception means, in the protocol's words.
-
-This is the candidate's boundary: here, and only here, everything that can be raised is caught.
-"""
+"""Translates a candidate's exception into the protocol's terms."""
 
 from __future__ import annotations
 
@@ -18,7 +15,14 @@ _NO_BACKWARD_WORDS = "must implement either the backward or vjp method"
 
 
 def kind_of(error: BaseException, otherwise: str) -> str:
-    """``build``, ``unsupported``, ``memory``, ``no_gradient``, or ``otherwise``."""
+    """Returns the kind of an error.
+
+    Returns:
+        ``build``, ``unsupported``, ``memory``, ``no_gradient``, or ``otherwise``.
+
+    Returns:
+        ``build``, ``unsupported``, ``memory``, ``no_gradient``, or ``otherwise``.
+    """
     build = build_error(error)
     if isinstance(build, Unsupported):
         return "unsupported"
@@ -35,7 +39,7 @@ def kind_of(error: BaseException, otherwise: str) -> str:
 
 
 def describe(error: BaseException, solution: str) -> str:
-    """The error in one or a few lines, with the last of the solution's own lines that it passed."""
+    """Describes an error in a few lines, with the last of the solution's own lines involved."""
     build = build_error(error)
     if build is not None:
         return words_of(build).removeprefix(f"{type(build).__name__}: ")
@@ -50,19 +54,19 @@ def describe(error: BaseException, solution: str) -> str:
 
 
 def build_log(error: BaseException) -> str:
-    """The compiler's full output where there is one, else empty."""
+    """Returns the compiler's full output, or an empty string if no compiler failed."""
     build = build_error(error)
     return build.log if isinstance(build, BuildFailed) else ""
 
 
 def build_key(error: BaseException) -> str:
-    """The key of what a compiler has refused; empty where that is not what happened."""
+    """Returns the key of the build that a compiler refused, or an empty string if none did."""
     build = build_error(error)
     return build.key if isinstance(build, BuildFailed) else ""
 
 
 def build_error(error: BaseException) -> BuildError | None:
-    """The build error that an exception is, or was raised from."""
+    """Returns the build error that an exception is, or that caused it; None if there is none."""
     return next((link for link in _chain(error) if isinstance(link, BuildError)), None)
 
 

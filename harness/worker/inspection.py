@@ -1,7 +1,8 @@
-"""What a candidate has changed in its process, and left running: looked at before it is imported, and after its calls.
+"""Detects what a candidate has changed in its process or left running there.
 
-Originals are taken when this module is imported, which is before any candidate is. A candidate that knows this module
-can deceive it: what it finds is evidence, and the judge's own clock does not depend on it.
+The module records the original functions when it is imported, which is before any candidate. A
+candidate that knows this module can deceive it. So its findings are evidence, and the judge's own
+clock does not depend on them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from harness.aten.torch_state import FLAGS
 from harness.wire import channel
 from harness.worker import clock
 
-#: What tells time, waits for the device, compares or summarises: no kernel needs another version of these.
+#: Functions that tell time, wait for the device, compare or summarise. No kernel needs to replace
+#: them.
 _OWNERS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
         "time",
@@ -48,7 +50,10 @@ class _Original(NamedTuple):
 
 
 class Inspection:
-    """Compares a process with what it was when this was made, which must be before the candidate is imported."""
+    """Compares a process with its state when this object was made.
+
+    Make the object before the candidate is imported.
+    """
 
     def __init__(self) -> None:
         self._originals = {
@@ -63,7 +68,10 @@ class Inspection:
         self._left: dict[str, str] = {}
 
     def keep_flags(self) -> None:
-        """Take the flags as they stand for the candidate's own: its import may set them, and it then runs with them."""
+        """Accepts the current flags as the candidate's own.
+
+        Its import may set them, and its calls keep them.
+        """
         self._flags = self._read()
         self._left |= {
             name: f"{name}: {self._before[name]} before its import, {value} after"
@@ -72,7 +80,7 @@ class Inspection:
         }
 
     def restore_flags(self) -> None:
-        """Put back what a call has left changed, and remember that it had."""
+        """Restores the flags that a call has left changed, and remembers which they were."""
         for flag in FLAGS:
             before, now = self._flags[flag.name], flag.read()
             if now != before:
@@ -81,12 +89,12 @@ class Inspection:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that were left changed, a sentence each."""
+        """The flags that calls left changed, one sentence each."""
         return tuple(self._left.values())
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """The functions that are others now."""
+        """The names of the functions that the candidate has replaced."""
         return tuple(
             name
             for name, original in self._originals.items()
@@ -95,7 +103,7 @@ class Inspection:
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """Names of the Python threads that live and were not there before."""
+        """The names of the live Python threads that did not exist before."""
         return tuple(thread.name for thread in _enumerate() if thread not in self._threads and thread.is_alive())
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What the worker takes away from itself before it touches a candidate."""
+"""Resource limits that the worker sets on itself before it runs a candidate."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import os
 import resource
 import sys
 
-#: Bytes that one file may grow to: libraries and compilers' scratch files are far smaller.
+#: The largest file in bytes. Libraries and compilers' scratch files are far smaller.
 MAX_FILE_BYTES = 2 << 30
 MAX_OPEN_FILES = 4096
-#: Processes and threads. On each core a few pools of OpenMP threads and a compiler with its passes; CUDA's own.
+#: Limits for processes and threads. Each core needs a few pools of OpenMP threads and a compiler
+#: with its passes; CUDA adds its own threads.
 LEAST_PROCESSES, PROCESSES_PER_CORE = 1024, 16
-#: Queued signals and POSIX timers. The kernel counts them by user, and the default is some ten thousands.
+#: The limit for queued signals and POSIX timers. The kernel counts them per user and allows some
+#: ten thousand by default.
 MAX_PENDING_SIGNALS = 1024
 
 
 def limit_memory(allowance: int) -> None:
-    """Bound the address space to what is mapped now plus ``allowance`` bytes; core dumps are off.
+    """Limits the address space to what is mapped now plus ``allowance`` bytes.
 
-    A tighter bound that the harness was started under stays.
+    The function also disables core dumps.
+
+    If the harness was started under a tighter limit, that limit stays.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform != "linux":
@@ -29,29 +33,30 @@ def limit_memory(allowance: int) -> None:
 
 
 def limit_files() -> None:
-    """Bound single files and open files; core dumps are off."""
+    """Limits the size of files and the number of open files, and disables core dumps."""
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _lower(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
 
 
 def limit_signals() -> None:
-    """Bounds queued signals and POSIX timers, so that some are left for other programs of the user (Linux)."""
+    """Limits queued signals and POSIX timers, so that the user's other programs keep some."""
     if sys.platform == "linux":
         _lower(resource.RLIMIT_SIGPENDING, MAX_PENDING_SIGNALS)
 
 
 def limit_processes(alone: bool) -> None:
-    """Bound how many processes and threads this user may have before this process may start no more (Linux).
+    """Limits the number of processes and threads of this user (Linux).
 
-    The kernel counts the user's, and none for root itself. For a user who has others, all that the machine runs now
-    are taken for that user's: one number to read, which also has those that a container hides.
+    The kernel counts by user and exempts root. If the user has other processes, the function adds
+    the number of all processes on the machine to the limit. That is one number to read, and it
+    includes processes that a container hides.
 
     Args:
         alone: Whether this user has no other process.
 
     Raises:
-        OSError: The kernel does not say what the machine runs.
+        OSError: The kernel does not report the number of processes.
     """
     allowance = LEAST_PROCESSES + PROCESSES_PER_CORE * (os.cpu_count() or 1)
     running = 0
@@ -62,7 +67,7 @@ def limit_processes(alone: bool) -> None:
 
 
 def _lower(kind: int, bound: int) -> None:
-    """Set a limit for good; a tighter one that the harness was started under stays."""
+    """Sets a hard limit; a tighter one from before stays."""
     _, most = resource.getrlimit(kind)
     least = bound if most == resource.RLIM_INFINITY else min(bound, most)
     resource.setrlimit(kind, (least, least))

@@ -1,6 +1,7 @@
-"""The worker's loop: a command in, what the candidate does with it, a reply out.
+"""Runs the worker's loop: it receives a command, runs the candidate's part and sends a reply.
 
-It runs untrusted code in its own process and is not trusted either: nothing it says decides a verdict.
+The worker runs untrusted code in its own process, so the judge does not trust it. Nothing that it
+says decides a verdict.
 """
 
 from __future__ import annotations
@@ -21,52 +22,52 @@ from torch.utils import cpp_extension
 from harness.project import problems
 from harness.wire import channel
 from harness.wire.arena import Arena, region_bytes
-from harness.wire.messages import (
+from harness.wire.commands import (
     ANOTHER_INSTANCE,
     COMMANDS,
-    Armed,
     Backward,
-    Building,
     Compile,
     Construct,
-    Constructed,
     DropSlots,
-    Failed,
     Forward,
     Go,
-    Gradients,
     Inspect,
-    Inspected,
-    Launched,
     Load,
-    Loaded,
     LoadReference,
     Loop,
+    MapSlots,
+    Release,
+    TimeCalls,
+    Trace,
+    Vary,
+    Weigh,
+)
+from harness.wire.encoding import decode, encode
+from harness.wire.replies import (
+    Armed,
+    Building,
+    Constructed,
+    Failed,
+    Gradients,
+    Inspected,
+    Launched,
+    Loaded,
     Looped,
     Mapped,
-    MapSlots,
     Outputs,
     OutputTensor,
     Ready,
-    Release,
     Released,
     Reply,
     Report,
-    TimeCalls,
     Timed,
-    Trace,
     Traced,
-    Value,
     Varied,
-    Vary,
-    Weigh,
     Weighed,
-    decode,
-    encode,
-    input_key,
 )
 from harness.wire.state import describe_state, set_modes
 from harness.wire.structure import taken_apart
+from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits, profiling
 from harness.worker.candidate import (
@@ -84,9 +85,10 @@ from harness.worker.variants import Variants, forget
 
 MAX_MESSAGE_CHARACTERS = 10_000
 MAX_LOG_CHARACTERS = 500_000
-#: How many failed builds are told.
+#: The number of failed builds that the worker reports.
 MAX_REFUSED = 20
-#: Kept free so that a candidate which ran out of memory can still be described.
+#: Memory that the worker reserves, so that it can still describe a candidate that ran out of
+#: memory.
 RESERVE_BYTES = 32 << 20
 _STAGES = {
     Load: "import",
@@ -109,12 +111,12 @@ _STAGES = {
 
 
 class Worker:
-    """Holds the channel, the emulator and the candidate.
+    """Holds the channel, the platform and the candidate.
 
     Args:
         ours: The worker's end of the socket pair.
-        settings: What the judge said at the start.
-        confined: The layers of confinement, and why each is missing.
+        settings: The settings that the judge sent at the start.
+        confined: The layers of confinement, and why each is missing (empty if it holds).
     """
 
     def __init__(self, ours: socket.socket, settings: dict[str, Any], confined: Sequence[tuple[str, str]]):
@@ -140,7 +142,7 @@ class Worker:
         self._refused: list[str] = []
 
     def serve(self) -> None:
-        """Answer commands until the judge closes the channel."""
+        """Answers commands until the judge closes the channel."""
         self._send(Ready(self._confined))
         while True:
             try:
@@ -186,7 +188,7 @@ class Worker:
             if isinstance(command, LoadReference):
                 return self._load_reference(command)
             return self._release()
-        except BaseException as error:  # the candidate's boundary: whatever it raises is an answer
+        except BaseException as error:  # the candidate's boundary: any exception becomes a reply
             self._reserve = None
             kind = failures.kind_of(error, "load" if stage in ("import", "ModelNew") else "runtime")
             message = failures.describe(error, self._solution)[:MAX_MESSAGE_CHARACTERS]
@@ -203,7 +205,7 @@ class Worker:
             command.check,
             command.refused,
         )
-        # A solution that imports torch's loader finds the harness's in its place.
+        # A solution that imports torch's loader gets the harness's loader instead.
         cpp_extension.load_inline = self._noted(self._loader.load_inline)
         cpp_extension.load = self._noted(self._loader.load)
         with self._running():
@@ -216,7 +218,7 @@ class Worker:
         assert module is not None
         self._forget_instances()
         if command.init_args != self._init_args or any(value.region for value in command.init_args):
-            self._variants = Variants()  # a model that is kept has what it was made with
+            self._variants = Variants()  # a cached model keeps the arguments it was made with
             forget()
         self._init_args = command.init_args
         self._arena = arena = self.platform.arena(descriptor, command.arena_bytes)
@@ -274,7 +276,7 @@ class Worker:
         return Outputs(structure, tuple(described), faults, self._reports(), self._built())
 
     def _aside(self, which: str) -> torch.nn.Module:
-        """The model that is called between a forward and the reading of its result."""
+        """Returns the model to call between a forward and the reading of its result."""
         assert self._instance is not None
         assert self._make is not None
         return self._make() if which == ANOTHER_INSTANCE else self._instance.model
@@ -304,7 +306,10 @@ class Worker:
         return Gradients(tuple(missing), faults, self._reports(), self._built())
 
     def _vary(self, command: Vary) -> Varied:
-        """Take a way up: its model is kept from candidate to candidate, its instance is made once for each."""
+        """Switches to a variant.
+
+        Its model may serve several candidates; each candidate gets its own instance.
+        """
         assert self._make is not None
         assert self._arena is not None
         if self._instance is not None:
@@ -356,9 +361,10 @@ class Worker:
         instance, backward = self._instance, command.backward
         emulated = self.platform.device.type == "cpu"
         with self._running():
-            instance.set_state()  # copies of ours, which are not the candidate's
+            instance.set_state()  # copies by the harness, not by the candidate
             self.platform.synchronize()
-            # The emulator has watched the judged calls; on a GPU one more runs, in the way that is timed.
+            # The emulator has counted the judged calls. On a GPU one more call runs, in the way
+            # that the judge times.
             inference = [] if emulated else self.platform.launched(instance.step(None))
             forward = self.platform.launched(instance.call)
             behind: list[Launched] | None = []
@@ -378,7 +384,7 @@ class Worker:
         )
 
     def _count_operators(self, backward: Backward | None) -> None:
-        """Run once more under torch's profiler for its operators alone, which no emulator's runtime counts here."""
+        """Runs the calls again under torch's profiler, which counts the operators on a GPU."""
         assert self._instance is not None
         instance = self._instance
         self._tally.add(FORWARD, profiling.operators(instance.call), 0)
@@ -386,11 +392,14 @@ class Worker:
             self._tally.add(BACKWARD, profiling.operators(lambda: instance.gradients(backward)), 0)
 
     def _watched(self, direction: str) -> contextlib.AbstractContextManager[None]:
-        """A block in which the candidate runs once, in a judged call."""
+        """Returns the context in which the candidate runs once, in a judged call."""
         return self.platform.watched(self._tally, direction)
 
     def _noted(self, load: Callable[..., Any]) -> Callable[..., Any]:
-        """A loader of extensions that keeps the first telling line of each failure: the solution may swallow it."""
+        """Wraps an extension loader so that the first telling line of each failure is kept.
+
+        A solution may swallow the exception.
+        """
 
         @functools.wraps(load)
         def noted(*positional: Any, **options: Any) -> Any:
@@ -407,7 +416,10 @@ class Worker:
         return noted
 
     def _load_reference(self, command: LoadReference) -> Loaded:
-        """Take the problem's own model for the candidate: this worker is the baseline, and trusted."""
+        """Loads the problem's own model as the candidate.
+
+        This worker is the baseline, which the judge trusts.
+        """
         reference = (Path(command.problem).read_text(encoding="utf-8"), command.constants)
         if reference != self._reference:
             self._forget_instances()
@@ -421,13 +433,13 @@ class Worker:
         return Loaded({}, False, {})
 
     def _release(self) -> Released:
-        """Drop the instance and everything it holds on the device, and unmap the arena."""
+        """Drops the instance and everything it holds on the device, and unmaps the arena."""
         self._forget_instances()
         self.platform.release()
         return Released()
 
     def _forget_instances(self) -> None:
-        """Drop everything that holds the arenas."""
+        """Drops everything that refers to the arenas."""
         self._variants.leave()
         self._instances.clear()
         self._instance = None
@@ -437,7 +449,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
-        """The context in which code of others runs: the candidate's, or the reference in one of its ways."""
+        """Returns the context for foreign code: the candidate's, or the reference in a variant."""
         with self._variants.flags() if self._reference is not None else self.platform.running():
             yield
 
@@ -456,7 +468,7 @@ class Worker:
         )
 
     def _built(self) -> dict[str, str]:
-        """Builds since the last answer: build key to file name in the build folder."""
+        """Returns the builds since the last reply: build key to file name in the build folder."""
         if self._loader is None:
             return {}
         fresh = {key: path.name for key, path in self._loader.built.items() if key not in self._announced}
@@ -468,8 +480,18 @@ class Worker:
 
 
 def main(ours: socket.socket, settings: dict[str, Any], confined: Sequence[tuple[str, str]]) -> int:
-    """Run a worker on its end of the channel; what the judge said, and how the process is confined."""
-    gc.freeze()  # what is imported stays: collecting would look through all of it, whenever memory is given back
+    """Runs a worker on its end of the channel.
+
+    Args:
+        ours: The worker's end of the socket pair.
+        settings: The settings that the judge sent.
+        confined: The layers of confinement, and why each is missing.
+
+    Returns:
+        The exit code.
+    """
+    # Imported modules stay alive. Without this, every garbage collection would scan all of them.
+    gc.freeze()
     worker = Worker(ours, settings, confined)
     torch.manual_seed(0)
     if settings["memory_bytes"] is not None and worker.platform.limits_memory:

@@ -1,4 +1,4 @@
-"""What a device means inside the worker: how a solution builds, runs and is asked for faults there."""
+"""The worker's view of a device: how a solution builds and runs there, and how it fails."""
 
 from __future__ import annotations
 
@@ -22,30 +22,33 @@ from harness.emulator.toolchain import RuntimeLibraries
 from harness.system.files import read_source, source_text
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
-from harness.wire.messages import Compiled, Launched
+from harness.wire.replies import Compiled, Launched
 from harness.worker import profiling
 from harness.worker.tally import Tally
 
 
 class Loader(Protocol):
-    """What takes the place of torch's ``load_inline`` and ``load``; ``built`` maps build keys to libraries."""
+    """The replacement for torch's ``load_inline`` and ``load``.
+
+    ``built`` maps build keys to libraries.
+    """
 
     built: dict[str, Path]
 
     @property
     def load_inline(self) -> Callable[..., Any]:
-        """As ``torch.utils.cpp_extension.load_inline``."""
+        """Replaces ``torch.utils.cpp_extension.load_inline``."""
 
     @property
     def load(self) -> Callable[..., Any]:
-        """As ``torch.utils.cpp_extension.load``."""
+        """Replaces ``torch.utils.cpp_extension.load``."""
 
 
 class Platform(Protocol):
-    """A device, as the worker sees it.
+    """The interface of a device in the worker.
 
     Attributes:
-        device: Where inputs lie and outputs must.
+        device: The device of inputs and outputs.
         limits_memory: Whether a limit on the address space bounds the candidate's memory.
     """
 
@@ -61,70 +64,85 @@ class Platform(Protocol):
         check: str = "",
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
-        """The loader for one solution.
+        """Creates the loader for one solution.
 
         Args:
             solution: The solution file.
-            cached: Libraries that are built already, by build key.
-            out_dir: Where new ones are put.
-            on_build: Called with ``"begin"`` and ``"end"`` and a name around a compilation.
-            check: The architecture where every access is to be checked.
-            refused: Message and log of what a compiler has refused already, by build key.
+            cached: The libraries that exist already, by build key.
+            out_dir: The folder for new libraries.
+            on_build: A callback around each compilation. It receives ``"begin"`` or ``"end"``, and
+                a name.
+            check: The architecture for checking every access; empty to check none.
+            refused: The message and log of each build that a compiler has already refused, by build
+                key.
         """
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which the candidate's code runs."""
+        """Returns the context in which the candidate's code runs."""
 
     def set_thread_order(self, order: str, seed: int) -> None:
-        """Choose the order of threads for later launches, where the device lets us."""
+        """Sets the order of threads for later launches, if the device allows it."""
 
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
-        """Where the arena's tensors lie that kernels read, by what reports call them."""
+        """Registers the arena's tensors that kernels read, by the names that reports use."""
 
     def synchronize(self) -> None:
-        """Wait for everything that runs on the device; a fault of a kernel is raised here."""
+        """Waits for all work on the device, and raises any fault of a kernel."""
 
     def poison(self, sizes: Sequence[int]) -> None:
-        """Have new memory of these sizes (bytes) read as NaN, not as an earlier answer."""
+        """Makes new memory of these sizes (bytes) read as NaN, not as an earlier answer."""
 
     def take_reports(self) -> list[dict[str, Any]]:
-        """Faults that were seen since the last call."""
+        """Returns the faults seen since the last call."""
 
     def peak_bytes(self, call: Callable[[], Any], model: torch.nn.Module) -> int | None:
-        """Device memory that a call holds at its peak, the model's own included; None where that cannot be told."""
+        """Returns the device memory in bytes that a call and the model hold at the peak.
+
+        Returns:
+            The bytes; None if the platform cannot measure them.
+        """
 
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
-        """Kernels that a call launches, and copies, in the order of their first launch; None where none can be seen."""
+        """Returns the kernels and copies that a call launches, in the order of their first launch.
+
+        Returns:
+            The launches; None if the platform cannot see any.
+        """
 
     def watched(self, tally: Tally, direction: str) -> contextlib.AbstractContextManager[None]:
-        """A block in which the candidate runs once, in a judged call; adds what it does to a tally, where that shows.
+        """Returns the context in which the candidate runs once, in a judged call.
+
+        The context adds the call's work to the tally, on a platform that can see it.
 
         Args:
-            tally: What the instance did so far.
+            tally: The work of the instance so far.
             direction: ``forward`` or ``backward``.
         """
 
     def compiled(self, arch: str) -> Compiled:
-        """What nvcc makes of the solution's CUDA sources; nothing where they have been built for a GPU already."""
+        """Compiles the solution's CUDA sources with nvcc.
+
+        Returns an empty result if a GPU build exists already.
+        """
 
     def arena(self, descriptor: int, size: int) -> Arena:
-        """Map the judge's arena; the descriptor is closed."""
+        """Maps the judge's arena and closes the descriptor."""
 
     def slots(self, descriptor: int, size: int) -> Arena:
-        """Map a further arena of the judge's, until ``release_slots``; the descriptor is closed."""
+        """Maps another arena of the judge until ``release_slots``, and closes the descriptor."""
 
     def release_slots(self) -> None:
-        """Unmap the further arena, if there is one, and give unused memory back."""
+        """Unmaps the slots' arena, if there is one, and frees unused memory."""
 
     def release(self) -> None:
-        """Give unused memory back, and unmap the arenas."""
+        """Frees unused memory and unmaps the arenas."""
 
 
 class EmulatedPlatform:
-    """The CPU: CUDA source on the emulator.
+    """The CPU, which runs CUDA source on the emulator.
 
     Args:
-        libraries: The emulator's runtime libraries by name.
+        libraries: The paths of the emulator's runtime libraries, by name.
     """
 
     device = torch.device("cpu")
@@ -132,7 +150,7 @@ class EmulatedPlatform:
 
     def __init__(self, libraries: Mapping[str, str]):
         self._session = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
-        self._poisons: Iterator[int] | None = None  # where kernels are checked
+        self._poisons: Iterator[int] | None = None  # set if kernels are checked
         self._compile: Callable[[str], Compiled] = lambda arch: Compiled((), "", "", None, None, "", 0.0)
 
     def loader(
@@ -144,7 +162,7 @@ class EmulatedPlatform:
         check: str = "",
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
-        """The emulator's loader."""
+        """Creates the emulator's loader."""
         text = source_text(read_source(solution))
         if check:
             self._session.set_architecture(check)
@@ -155,78 +173,87 @@ class EmulatedPlatform:
         return loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """``cuda`` means the emulated device."""
+        """Returns the context in which ``cuda`` means the emulated device."""
         return emulated_cuda()
 
     def set_thread_order(self, order: str, seed: int) -> None:
-        """Tell the runtime; new memory is filled otherwise from then on where kernels are checked."""
+        """Passes the order to the runtime.
+
+        In the checking mode it also changes the fill of new memory.
+        """
         self._session.set_thread_order(cast(ThreadOrder, order), seed)
         if self._poisons is not None:
             self._session.set_checking(True, next(self._poisons))
 
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
-        """Tell the runtime."""
+        """Passes the tensors to the runtime."""
         self._session.know(tensors)
 
     def synchronize(self) -> None:
-        """Nothing: the emulator's launches are synchronous."""
+        """Does nothing: the emulator's launches are synchronous."""
 
     def poison(self, sizes: Sequence[int]) -> None:
-        """Nothing: the emulator's allocator poisons all new memory."""
+        """Does nothing: the emulator's allocator poisons all new memory."""
 
     def take_reports(self) -> list[dict[str, Any]]:
-        """What the runtime saw."""
+        """Returns the faults that the runtime saw."""
         return self._session.take_reports()
 
     def peak_bytes(self, call: Callable[[], Any], model: torch.nn.Module) -> int | None:
-        """Unknown: host memory is everybody's."""
+        """Returns None: other work shares the host's memory."""
         return None
 
     def launched(self, call: Callable[[], Any]) -> list[Launched]:
-        """What the runtime counts; nothing else is a kernel here."""
+        """Returns the launches that the runtime counts. The emulator has no other kernels."""
         self._session.take_launches()
         call()
         return [Launched(name, count, True, None) for name, count in self._session.take_launches().items()]
 
     @contextlib.contextmanager
     def watched(self, tally: Tally, direction: str) -> Iterator[None]:
-        """The runtime counts threads and operators in every call alike: none can tell that it is watched."""
+        """Counts threads and operators in the runtime.
+
+        The runtime counts in every call, so no candidate can tell that it is watched.
+        """
         self._session.take_threads()
         self._session.take_operators()
-        yield  # a call that raised is no part of the tally, and may have left no memory for it
+        # A call that raised does not enter the tally, and may have left no memory for it.
+        yield
         tally.add(direction, self._session.take_operators(), self._session.take_threads())
 
     def compiled(self, arch: str) -> Compiled:
-        """What nvcc makes of what the loader was given."""
+        """Compiles the sources that the loader received with nvcc."""
         return self._compile(arch)
 
     def arena(self, descriptor: int, size: int) -> Arena:
-        """Map the shared file."""
+        """Maps the shared file."""
         try:
             return Arena(map_file(descriptor, size))
         finally:
             os.close(descriptor)
 
     def slots(self, descriptor: int, size: int) -> Arena:
-        """Map the shared file."""
+        """Maps the shared file."""
         return self.arena(descriptor, size)
 
     def release_slots(self) -> None:
-        """Nothing: memory goes with the last tensor over it."""
+        """Does nothing: the memory goes with the last tensor over it."""
 
     def release(self) -> None:
-        """Nothing: memory goes with the last tensor over it."""
+        """Does nothing: the memory goes with the last tensor over it."""
 
 
 class CudaPlatform:
     """A GPU.
 
     Args:
-        index: Its index among the visible ones.
-        builds_for: The compute capability to build for, where nothing is to run and no GPU is visible; None elsewhere.
+        index: The device's index among the visible GPUs.
+        builds_for: The compute capability to build for, if the process only builds and no GPU is
+            visible; else None.
     """
 
-    limits_memory = False  # CUDA reserves address space far beyond what it uses
+    # CUDA reserves far more address space than it uses.
+    limits_memory = False
 
     def __init__(self, index: int, builds_for: tuple[int, int] | None = None):
         self.device = torch.device("cuda", index)
@@ -248,36 +275,39 @@ class CudaPlatform:
         check: str = "",
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
-        """Torch's own loader, in folders of this worker's; nothing is checked here."""
+        """Creates torch's own loader with this worker's folders. A GPU checks no accesses."""
         self._written = profiling.triton_kernels(source_text(read_source(solution)))
         self._loader = CudaLoader(solution, cached, out_dir, on_build, self._capability, refused)
         return self._loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing special: this is a GPU."""
+        """Returns an empty context: this is a GPU."""
         return contextlib.nullcontext()
 
     def set_thread_order(self, order: str, seed: int) -> None:
-        """Nothing: the hardware decides."""
+        """Does nothing: the hardware decides."""
 
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
-        """Nothing: the hardware knows its memory."""
+        """Does nothing: the hardware knows its memory."""
 
     def synchronize(self) -> None:
-        """Wait for the whole device."""
+        """Waits for the whole device."""
         torch.cuda.synchronize(self.device)
 
     def poison(self, sizes: Sequence[int]) -> None:
-        """Fill blocks of these sizes and hand them back to torch's cache, which gives them out next."""
+        """Fills blocks of these sizes and returns them to torch's cache, which reuses them next."""
         blocks = [torch.empty(size, dtype=torch.uint8, device=self.device).fill_(0xFF) for size in sizes]
         del blocks
 
     def take_reports(self) -> list[dict[str, Any]]:
-        """Nothing: a GPU reports faults as errors."""
+        """Returns nothing: a GPU reports faults as errors."""
         return []
 
     def peak_bytes(self, call: Callable[[], Any], model: torch.nn.Module) -> int | None:
-        """What torch's allocator held, and what was taken from the device beside it and not given back."""
+        """Measures the peak of torch's allocator.
+
+        Device memory that the call took outside of torch and kept counts as well.
+        """
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
         outside = self._outside_of_torch()
@@ -290,35 +320,41 @@ class CudaPlatform:
         return own + peak + max(0, self._outside_of_torch() - outside)
 
     def _outside_of_torch(self) -> int:
-        """Bytes of the device that torch's allocator in this process does not hold."""
+        """Returns the device bytes in use that torch's allocator in this process does not hold."""
         free, total = torch.cuda.mem_get_info(self.device)
         return total - free - torch.cuda.memory_reserved(self.device)
 
     def launched(self, call: Callable[[], Any]) -> list[Launched] | None:
-        """What torch's profiler sees."""
+        """Returns the launches that torch's profiler sees."""
         return profiling.launched(call, self._loader.loaded if self._loader is not None else [], self._written)
 
     def watched(self, tally: Tally, direction: str) -> contextlib.AbstractContextManager[None]:
-        """Nothing: judged calls run as timed ones do, without a profiler; ``launched`` sees the device's time."""
+        """Returns an empty context: judged calls run without a profiler, as timed ones do.
+
+        ``launched`` measures the kernels' device time instead.
+        """
         return contextlib.nullcontext()
 
     def compiled(self, arch: str) -> Compiled:
-        """Nothing: they were built for this GPU."""
+        """Returns an empty result: the sources were built for this GPU."""
         return Compiled((), "", "", None, None, "", 0.0)
 
     def arena(self, descriptor: int, size: int) -> Arena:
-        """Map the judge's device memory, in place of the last case's."""
+        """Maps the judge's device memory, in place of the last case's."""
         self.release()
         self._memory = cuda_memory.attach(self.device.index, descriptor, size)
         return Arena(self._memory.tensor())
 
     def slots(self, descriptor: int, size: int) -> Arena:
-        """Map the judge's device memory beside the first arena."""
+        """Maps the judge's device memory in addition to the first arena."""
         self._slots = cuda_memory.attach(self.device.index, descriptor, size)
         return Arena(self._slots.tensor())
 
     def release_slots(self) -> None:
-        """Unmap the further arena, and give unused memory back, that of reference cycles too: compilers leave some."""
+        """Unmaps the slots' arena and frees unused memory.
+
+        That includes memory in reference cycles, which compilers leave behind.
+        """
         if self._slots is not None:
             self._slots.close()
             self._slots = None
@@ -326,7 +362,7 @@ class CudaPlatform:
         torch.cuda.empty_cache()
 
     def release(self) -> None:
-        """Unmap the arenas and empty torch's cache."""
+        """Unmaps the arenas and empties torch's cache."""
         self.release_slots()
         if self._memory is not None:
             self._memory.close()
@@ -335,7 +371,10 @@ class CudaPlatform:
 
 
 def platform_for(device: str, libraries: Mapping[str, str], builds_for: Sequence[int] | None = None) -> Platform:
-    """The platform of ``cpu`` or ``cuda:N``; of a GPU that is not visible, to build for its compute capability."""
+    """Returns the platform for ``cpu`` or ``cuda:N``.
+
+    With ``builds_for`` the platform builds for that compute capability and needs no visible GPU.
+    """
     if device == "cpu":
         return EmulatedPlatform(libraries)
     capability = None if builds_for is None else (builds_for[0], builds_for[1])

@@ -1,4 +1,7 @@
-"""What a call runs on a GPU, as torch's profiler (CUPTI) sees it: kernels, copies and operators. Evidence, no proof."""
+"""Measures a call's GPU work with torch's profiler (CUPTI): kernels, copies and operators.
+
+The result is evidence, not proof.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +16,36 @@ import torch
 from torch.autograd.profiler import profile
 
 from harness.system.text import kernel_name
-from harness.wire.messages import Launched
+from harness.wire.replies import Launched
 
 _COPIES = ("Memcpy", "Memset")
-#: In the name of the kernel behind ``torch.cuda._sleep``.
+#: A part of the name of the kernel behind ``torch.cuda._sleep``.
 _MARKER = "spin_kernel"
 
 
 def launched(
     call: Callable[[], Any], libraries: Sequence[Path], written: Collection[str] = ()
 ) -> list[Launched] | None:
-    """The kernels of one call, and the copies and fills that the driver did for it.
+    """Returns the kernels of one call, and the driver's copies and fills for it.
 
     Args:
-        call: What to run; all its work is waited for.
-        libraries: Files that the candidate built: what they define is its own.
-        written: Names of Triton kernels that its text defines, which are its own, too.
+        call: The call. The function waits for all its work.
+        libraries: The files that the candidate built. Kernels that they define are its own.
+        written: The names of Triton kernels that its text defines. They are its own, too.
 
     Returns:
-        One entry per kernel and per kind of copy, in the order of their first launch; None where the profiler sees
-        nothing at all.
+        One entry for each kernel and each kind of copy, in the order of their first launch; None if
+        the profiler sees nothing at all.
     """
     try:
-        # What torch.profiler.profile wraps, which would first import torch._inductor, for a second and more.
+        # torch.profiler.profile wraps this class, but would first import torch._inductor for over a
+        # second.
         profiler = profile(use_kineto=True, use_cpu=False, use_device="cuda", acc_events=True)
         profiler.__enter__()  # type: ignore[no-untyped-call]
-    except (RuntimeError, AssertionError):  # no CUPTI, or somebody else uses it
+    except (RuntimeError, AssertionError):  # no CUPTI, or another profiler uses it
         return None
     try:
-        torch.cuda._sleep(1)  # type: ignore[no-untyped-call]  # tells which stream is the current one
+        torch.cuda._sleep(1)  # type: ignore[no-untyped-call]  # marks the current stream
         call()
         torch.cuda.synchronize()
     finally:
@@ -80,19 +84,21 @@ def launched(
 
 
 def operators(call: Callable[[], Any]) -> dict[str, tuple[int, int]]:
-    """Run a call and count torch's operators in it, those below Python's dispatch and of autograd's threads included.
+    """Runs a call and counts its torch operators.
+
+    The count includes operators below Python's dispatch and on autograd's threads.
 
     Args:
-        call: What to run.
+        call: The call.
 
     Returns:
-        By name in torch's schema how often each ran, and 0 elements, which nobody asks for on a GPU. Empty where the
-        profiler does not start; then the call has not run.
+        For each operator, by its name in torch's schema, the number of runs, and 0 elements, which
+        nothing needs on a GPU. Empty if the profiler does not start; then the call has not run.
     """
     try:
         profiler = profile(use_kineto=True, use_cpu=True, acc_events=True)
         profiler.__enter__()  # type: ignore[no-untyped-call]
-    except (RuntimeError, AssertionError):  # somebody else uses it
+    except (RuntimeError, AssertionError):  # another profiler is active
         return {}
     try:
         call()
@@ -106,7 +112,7 @@ def operators(call: Callable[[], Any]) -> dict[str, tuple[int, int]]:
 
 
 def triton_kernels(text: str) -> frozenset[str]:
-    """The names of the functions that a solution's text decorates as Triton kernels (``@triton.jit``)."""
+    """Returns the functions that a solution decorates as Triton kernels (``@triton.jit``)."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -121,13 +127,13 @@ def triton_kernels(text: str) -> frozenset[str]:
 
 
 def bytes_moved(trace: Mapping[str, Any]) -> dict[str, int]:
-    """The bytes that copies and fills moved, by name, out of a trace in Chrome's format.
+    """Sums the bytes that copies and fills moved, by name, from a trace in Chrome's format.
 
     Args:
-        trace: As ``torch.profiler`` exports it; the one place where it tells these bytes.
+        trace: A trace that ``torch.profiler`` exported. Only the exported form has these bytes.
 
     Returns:
-        Sums; a name of which one event has no bytes is missing.
+        The sums, without the names that have an event of unknown size.
     """
     found: dict[str, int | None] = {}
     for event in trace.get("traceEvents", []):
@@ -139,7 +145,7 @@ def bytes_moved(trace: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _trace(profiler: profile) -> dict[str, Any]:
-    """What the profiler saw, in Chrome's format; empty where it cannot be had."""
+    """Returns the profiler's trace in Chrome's format; empty if it cannot be exported."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         try:
@@ -151,7 +157,10 @@ def _trace(profiler: profile) -> dict[str, Any]:
 
 
 def _stop(profiler: profile) -> bool:
-    """Whether the profiler could be stopped: what it saw is evidence, and its faults are not the candidate's."""
+    """Stops the profiler and returns whether that worked.
+
+    A failed profiler is not the candidate's fault, since a profile is only evidence.
+    """
     try:
         profiler.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     except RuntimeError:
@@ -160,14 +169,17 @@ def _stop(profiler: profile) -> bool:
 
 
 def is_defined(kernel: str, libraries: Iterable[bytes]) -> bool:
-    """Whether one of these libraries registers a kernel of this name, mangled (length first) or ``extern "C"``."""
+    """Tells whether one of the libraries registers a kernel of this name.
+
+    The name can be mangled (length first) or ``extern "C"``.
+    """
     name = _without_templates(kernel).rpartition("::")[2]
     mangled, plain = f"{len(name)}{name}".encode(), b"\0" + name.encode() + b"\0"
     return bool(name) and any(mangled in library or plain in library for library in libraries)
 
 
 def _without_templates(kernel: str) -> str:
-    """``space<4>::tiles<4>`` as ``space::tiles``."""
+    """Removes template arguments: ``space<4>::tiles<4>`` becomes ``space::tiles``."""
     kept, depth = [], 0
     for character in kernel:
         depth += character == "<"

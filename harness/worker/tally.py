@@ -1,4 +1,4 @@
-"""A tally of what the judged calls of an instance did: which of torch's operators ran, and how much they worked."""
+"""A tally of an instance's judged calls: which torch operators ran, and how much work they did."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.aten.operators import HEAVY
-from harness.wire.messages import EmulatedWork
+from harness.wire.replies import EmulatedWork
 
 FORWARD, BACKWARD = "forward", "backward"
 
 
 @dataclass
 class Tally:
-    """What the judged calls of one instance did so far.
+    """The work of one instance's judged calls so far.
 
     Attributes:
-        operators: Torch's heavy operators by direction, and how often each ran in one call at most.
-        forwards: How many forwards there were.
-        threads: Threads of the candidate's own kernels.
-        elements: Elements of the largest tensor that each of torch's operators was given.
+        operators: The heavy torch operators by direction, with the largest number of runs in one
+            call.
+        forwards: The number of forwards.
+        threads: The number of threads of the candidate's own kernels.
+        elements: The number of elements of the largest tensor passed to each torch operator,
+            summed.
     """
 
     operators: dict[str, dict[str, int]] = field(default_factory=lambda: {FORWARD: {}, BACKWARD: {}})
@@ -28,12 +30,13 @@ class Tally:
     elements: int = 0
 
     def add(self, direction: str, operators: Mapping[str, tuple[int, int]], threads: int) -> None:
-        """Add one call.
+        """Adds one call.
 
         Args:
             direction: ``forward`` or ``backward``.
-            operators: By name in torch's schema how often each ran, and the elements that it was given.
-            threads: Threads of the candidate's own kernels.
+            operators: For each operator, by its name in torch's schema, the number of runs and of
+                elements.
+            threads: The number of threads of the candidate's own kernels.
         """
         self.forwards += direction == FORWARD
         self.threads += threads
@@ -46,5 +49,5 @@ class Tally:
 
     @property
     def work(self) -> EmulatedWork:
-        """The sums, as the judge is told them."""
+        """The sums in the form that the judge receives."""
         return EmulatedWork(self.forwards, self.threads, self.elements)

@@ -1,4 +1,4 @@
-"""The ways in which a baseline runs the reference: eager, compiled, with TF32, or not at all."""
+"""The variants in which a baseline runs the reference: eager, compiled, with TF32, or empty."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from typing import Any
 
 import torch
 
-from harness.wire.messages import Varied, Vary
+from harness.wire.commands import Vary
+from harness.wire.replies import Varied
 
-#: Functions are compiled once for each way and grad mode; torch's own limit is meant for one way.
+#: torch compiles a function once for each variant and grad mode. Its own limit is meant for one
+#: variant.
 RECOMPILE_LIMIT = 64
 MAX_REASONS, MAX_REASON_CHARACTERS = 5, 300
 
 
 class EmptyLaunch(torch.nn.Module):
-    """A call that launches one kernel which does nothing: what is left is what timing itself takes."""
+    """A model that launches one empty kernel, to measure the cost of timing itself."""
 
     def forward(self, *_: Any) -> torch.Tensor:
-        """Launch it, where there is a GPU."""
+        """Launches the kernel, if there is a GPU."""
         if torch.cuda.is_available():
             torch.cuda._sleep(0)  # type: ignore[no-untyped-call]
         return torch.empty(0)
 
 
 class Variants:
-    """The reference's models by the way that they are run, for one problem and case.
+    """The reference's models by variant, for one problem and case.
 
-    Compiled ones stay from one candidate to the next; others are made anew, with whatever state they have.
+    Compiled models serve several candidates. For the others each candidate gets a new model.
     """
 
     def __init__(self) -> None:
@@ -43,11 +45,11 @@ class Variants:
         self._allows_tf32 = False
 
     def take(self, command: Vary, make: Callable[[], torch.nn.Module]) -> tuple[torch.nn.Module, bool]:
-        """The model of a way, and whether it was there before.
+        """Returns the model of a variant, and whether it existed before.
 
         Args:
-            command: The way.
-            make: Makes the reference's model, on the device.
+            command: The variant.
+            make: A function that creates the reference's model on the device.
         """
         self._book()
         self._used, self._allows_tf32 = command.name, command.allows_tf32
@@ -61,20 +63,20 @@ class Variants:
         return there[command.name], is_known
 
     def leave(self) -> None:
-        """No way is in use any more."""
+        """Ends the use of the current variant and drops the models that are not compiled."""
         self._book()
         self._models.clear()
         self._used, self._allows_tf32 = "", False
 
     def told(self, is_known: bool) -> Varied:
-        """What torch.compile made of the way that is in use."""
+        """Reports what ``torch.compile`` made of the current variant."""
         breaks = self._breaks.get(self._used, Counter()).most_common(MAX_REASONS)
         reasons = tuple(reason.partition("\n")[0][:MAX_REASON_CHARACTERS] for reason, _ in breaks)
         return Varied(is_known, self._frames[self._used], reasons)
 
     @contextlib.contextmanager
     def flags(self) -> Iterator[None]:
-        """The flags of the way that is in use; torch's own stand again afterwards."""
+        """Sets the flags of the current variant, and restores torch's own afterwards."""
         if not self._allows_tf32:
             yield
             return
@@ -86,7 +88,7 @@ class Variants:
             torch.set_float32_matmul_precision(before)
 
     def _book(self) -> None:
-        """Book what dynamo has counted since the last time on the way that was in use."""
+        """Attributes dynamo's counts since the last call to the variant that was in use."""
         breaks, frames = _counted()
         self._breaks.setdefault(self._used, Counter()).update(breaks - self._seen[0])
         self._frames[self._used] += frames - self._seen[1]
@@ -94,7 +96,7 @@ class Variants:
 
 
 def forget() -> None:
-    """Drop everything that torch.compile keeps in this process."""
+    """Drops everything that ``torch.compile`` keeps in this process."""
     if "torch._dynamo.utils" in sys.modules:
         torch.compiler.reset()
 
@@ -103,13 +105,13 @@ def _compile(model: torch.nn.Module, mode: str) -> None:
     from torch._dynamo import config
 
     config.recompile_limit = RECOMPILE_LIMIT
-    # Not the module as a whole: the names of its parameters stay.
+    # Compiling the module as a whole would change its parameters' names.
     model.forward = torch.compile(model.forward, mode=mode, dynamic=False)
 
 
 def _counted() -> tuple[Counter[str], int]:
-    """Why dynamo has left compiled code, and how many functions it has compiled, in this process so far."""
-    if "torch._dynamo.utils" not in sys.modules:  # importing it takes seconds, which eager alone need not spend
+    """Returns dynamo's reasons for graph breaks and its number of compiled functions so far."""
+    if "torch._dynamo.utils" not in sys.modules:  # the import takes seconds, which eager alone need not spend
         return Counter(), 0
     from torch._dynamo.utils import counters
 

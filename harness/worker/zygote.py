@@ -1,4 +1,7 @@
-"""A process that has imported torch, of which workers are forked: one thread, no device, nothing of a candidate's."""
+"""The zygote: a process that has imported torch and forks workers.
+
+It has one thread, no device, and nothing of a candidate.
+"""
 
 from __future__ import annotations
 
@@ -25,30 +28,38 @@ from harness.system.processes import (
 from harness.wire import channel
 from harness.worker.confinement import confine
 
-#: A worker's number, or, negative, the error why there is none.
+#: The answer to a request: the worker's process id, or a negative error number.
 ANSWER = struct.Struct("!i")
-#: What comes with a request: a worker's end of its channel, and the end of the pipe that it prints to.
+#: The number of descriptors in a request: a worker's end of its channel, and the end of the pipe
+#: for its output.
 DESCRIPTORS = 2
-#: ``symbolic_shapes`` torch's first backward would import, for most of a second.
+#: The modules to import. torch's first backward would otherwise import ``symbolic_shapes``, for
+#: most of a second.
 _MODULES = ("harness.worker.main", "torch.fx.experimental.symbolic_shapes")
 _CHANNEL = 3
 
 
 def import_all() -> None:
-    """Import what workers need; a GPU's driver must not start meanwhile, since it does not survive a fork."""
-    gc.disable()  # what is imported stays
+    """Imports the modules that workers need.
+
+    A GPU's driver must not start meanwhile, since it does not survive a fork.
+    """
+    gc.disable()  # imported modules stay alive
     import torch
 
     with _no_look_at_the_device(torch.cuda):
         for name in _MODULES:
             importlib.import_module(name)
-    gc.freeze()  # workers share it, and need not look through it
+    gc.freeze()  # workers share these objects and need not scan them
     gc.enable()
 
 
 @contextlib.contextmanager
 def _no_look_at_the_device(cuda: Any) -> Iterator[None]:
-    """``torch.utils.cpp_extension`` asks for a GPU at its import, only to warn where there is none."""
+    """Keeps ``torch.utils.cpp_extension`` from looking for a GPU during its import.
+
+    The import looks for one only to print a warning if there is none.
+    """
     asked, cuda.is_available = cuda.is_available, lambda: True
     try:
         yield
@@ -57,23 +68,28 @@ def _no_look_at_the_device(cuda: Any) -> Iterator[None]:
 
 
 class ZygoteServer:
-    """Answers the judge's requests until the judge is gone.
+    """Answers the judge's requests until the judge closes its end.
 
     Args:
-        ours: The end of a socket pair whose other end only the judge holds.
+        ours: One end of a socket pair. Only the judge holds the other end.
     """
 
     def __init__(self, ours: socket.socket):
         self._ours = ours
 
     def serve(self) -> NewWorker | None:
-        """Fork a worker for each request; None at the end, and in a worker that worker."""
+        """Forks a worker for each request.
+
+        Returns:
+            In a forked process, the worker to run. In the zygote None, once the judge has closed
+            its end.
+        """
         self._ours.send(ANSWER.pack(0))
         while True:
             _, descriptors, _, _ = socket.recv_fds(self._ours, 1, DESCRIPTORS)
             if len(descriptors) != DESCRIPTORS:
                 return None
-            # Where nobody adopts orphans this process itself becomes the worker.
+            # On a system where no process adopts orphans, this process itself becomes the worker.
             number = self._forked() if sys.platform == "linux" else os.getpid()
             if number == os.getpid():
                 self._ours.send(ANSWER.pack(number))
@@ -86,10 +102,13 @@ class ZygoteServer:
 
     @staticmethod
     def _forked() -> int:
-        """Fork a worker off, whose parent is the judge; its number, 0 in it, or the negative error.
+        """Forks a worker whose parent is the judge.
 
-        Its own parent, between the two, ends at once: the judge, the next above that adopts orphans, is its parent from
-        then on, before anybody is told its number.
+        An intermediate process forks the worker and ends at once. The judge adopts orphans, so it
+        becomes the worker's parent before anyone learns the worker's process id.
+
+        Returns:
+            The worker's process id, 0 in the worker, or a negative error number.
         """
         reading, writing = os.pipe()
         try:
@@ -114,11 +133,11 @@ class ZygoteServer:
 
 
 class NewWorker:
-    """A process that is to be a worker, and has everything of the zygote's still.
+    """A forked process that is about to become a worker and still has everything of the zygote's.
 
     Args:
-        theirs: Its end of the channel.
-        log: Where it prints to.
+        theirs: The descriptor of its end of the channel.
+        log: The descriptor for its output.
     """
 
     def __init__(self, theirs: int, log: int):
@@ -126,15 +145,16 @@ class NewWorker:
         self._log = log
 
     def run(self) -> int:
-        """Become a worker in every respect, and run it; the exit code."""
+        """Turns the process into a worker, runs it, and returns the exit code."""
         ours = self._kept_descriptors()
         try:
-            data, _ = channel.receive(ours)  # the judge has its number by then, and is its parent
+            # By now the judge has this process's id and is its parent.
+            data, _ = channel.receive(ours)
         except channel.ChannelClosed:
             return 1
         settings: dict[str, Any] = json.loads(data)
         judge, folder, readable = settings["parent"], Path(settings["folder"]), settings["readable"]
-        with contextlib.suppress(PermissionError):  # what was not forked leads a group already
+        with contextlib.suppress(PermissionError):  # a process that was not forked already leads a group
             os.setsid()
         os.environ.clear()
         os.environ.update(settings["environment"])
@@ -142,22 +162,23 @@ class NewWorker:
         os.chdir(folder)
         sys.path[0], sys.argv = str(folder), ["harness.worker"]
         die_with_parent(judge)
-        adopt_orphans()  # so that the judge finds them all
-        show_memory()  # as any program's: there is nothing of the judge's in it
+        adopt_orphans()  # so that the judge finds all descendants
+        show_memory()  # as in any program: it holds nothing of the judge's
         confined = []
         if readable is not None:
             offer_to_out_of_memory_killer()
-            if sys.platform == "linux" and threads_of_this_process() != 1:  # confinement would not reach the others
+            # Confinement would not reach other threads.
+            if sys.platform == "linux" and threads_of_this_process() != 1:
                 print("a worker must begin with one thread", file=sys.stderr)
                 return 1
             confined = confine(folder, readable, (judge, settings["zygote"]), settings["device"] != "cpu")
-        die_with_parent(judge)  # changing users has cancelled it
+        die_with_parent(judge)  # a change of user cancels the first call
         from harness.worker.main import main
 
         return main(ours, settings, confined)
 
     def _kept_descriptors(self) -> socket.socket:
-        """Close all but the channel and the three that every program has; the channel."""
+        """Closes all descriptors but the channel and the standard ones, and returns the channel."""
         nothing = os.open(os.devnull, os.O_RDONLY)
         for given, number in ((nothing, 0), (self._log, 1), (self._log, 2)):
             os.dup2(given, number)

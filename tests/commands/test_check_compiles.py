@@ -95,7 +95,7 @@ def solution(folder: Path, answer: str, name: str = "", before: str = "", **chan
 
 LIE = """
 from harness.records.record import CompiledKernel
-from harness.wire.messages import Compiled, Released
+from harness.wire.replies import Compiled, Released
 from harness.worker import platforms
 """
 BOASTS = f"""{LIE}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.judge.inputs.matching import MatchError, match_state
-from harness.wire.messages import StateTensor
+from harness.wire.tensors import StateTensor
 
 
 def parameter(name: str, *shape: int, fill: float | None = None) -> StateTensor:

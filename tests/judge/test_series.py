@@ -21,7 +21,8 @@ from harness.judge.timing.paired_timing import (
     Side,
     measure,
 )
-from harness.wire.messages import TimeCalls, Timed
+from harness.wire.commands import TimeCalls
+from harness.wire.replies import Timed
 
 
 @dataclass

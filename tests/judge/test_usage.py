@@ -287,9 +287,10 @@ def test_what_calls_share_fails_and_what_the_problem_itself_does_passes(what: st
     assert record.status in (Status.WRONG_OUTPUT, Status.WRONG_GRADIENT)
 
 
-@pytest.mark.parametrize(
-    ("backward", "passes"), [("grad_y + 2 * (y - t) * grad_loss", True), ("2 * (y - t) * grad_loss", False)]
-)
+OF_THE_LOSS = "2 * (y - t) * grad_loss"
+
+
+@pytest.mark.parametrize(("backward", "passes"), [(f"grad_y + {OF_THE_LOSS}", True), (OF_THE_LOSS, False)])
 def test_a_large_output_hides_no_missing_gradient_of_another(
     backward: str, passes: bool, tmp_path: Path, home: Path
 ) -> None:

@@ -14,7 +14,8 @@ from harness.judge.evidence.tracing import traced
 from harness.judge.process.handle import Clock
 from harness.records.record import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
 from harness.report.profile import rows_of
-from harness.wire.messages import REPLIES, Inspected, Launched, Traced, decode, encode
+from harness.wire.encoding import decode, encode
+from harness.wire.replies import REPLIES, Inspected, Launched, Traced
 from harness.worker import profiling
 
 COPY, FILL = "Memcpy DtoD (Device -> Device)", "Memset (Device)"

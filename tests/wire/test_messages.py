@@ -14,18 +14,10 @@ import torch
 
 from harness.wire import channel
 from harness.wire.arena import GUARD_BYTES, Arena, Layout, create_shared_file, map_file, region_bytes
-from harness.wire.messages import (
-    COMMANDS,
-    REPLIES,
-    Failed,
-    Forward,
-    Region,
-    Report,
-    SchemaError,
-    Value,
-    decode,
-    encode,
-)
+from harness.wire.commands import COMMANDS, Forward
+from harness.wire.encoding import SchemaError, decode, encode
+from harness.wire.replies import REPLIES, Failed, Report
+from harness.wire.tensors import Region, Value
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
 FORWARD = Forward(

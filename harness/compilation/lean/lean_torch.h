@@ -1,5 +1,6 @@
-// What extensions need of torch's C++ API, without the rest: the tensor, checks, dispatch macros, dtypes, and the
-// operators and features that lean_torch_selection.h (written for each translation unit) names.
+// The parts of torch's C++ API that extensions need: the tensor, checks, dispatch macros, dtypes,
+// and the operators and features that lean_torch_selection.h names. The build writes that header
+// for each translation unit.
 #pragma once
 
 #include <ATen/Dispatch.h>
@@ -26,7 +27,8 @@
 #include <unordered_map>
 #include <vector>
 
-// Tensor arithmetic needs one operator's header; without AT_PER_OPERATOR_HEADERS it includes all of them.
+// Tensor arithmetic needs a few operators. Without AT_PER_OPERATOR_HEADERS torch would include all
+// of them.
 #define LEAN_TORCH_OPERATORS
 #ifdef AT_PER_OPERATOR_HEADERS
 #include <ATen/TensorOperators.h>

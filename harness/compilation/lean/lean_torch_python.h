@@ -1,4 +1,4 @@
-// The binding for Python, where the translation unit has a name of it.
+// The binding for Python, for a translation unit that uses a name of it.
 #pragma once
 #include <lean_torch.h>
 

@@ -1,5 +1,5 @@
-// The standard header, with an assert() that stops a kernel instead of the process. Like the original it may be
-// included repeatedly, with NDEBUG defined or not.
+// The standard header with an assert() that stops a kernel instead of the process. As with the
+// original, a source may include it repeatedly, with or without NDEBUG.
 #include_next <assert.h>
 
 #ifndef NDEBUG

@@ -1,4 +1,4 @@
-// CUDA's cooperative groups: the grid, the block, tiles of up to 32 threads, and lanes that run together.
+// CUDA's cooperative groups: the grid, the block, tiles of up to 32 threads, and coalesced groups.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -6,7 +6,7 @@
 
 namespace cooperative_groups {
 
-// Any group; what it can do is what all groups can.
+// The base of every group, with the operations that all groups have.
 class thread_group {
  public:
   void sync(int line = __builtin_LINE()) const {
@@ -65,7 +65,7 @@ class thread_block : public thread_group {
  public:
   struct arrival_token {};
   thread_block() : thread_group(Kind::block) {}
-  // All threads wait where the first one does; none has to wait where it arrives.
+  // Arriving does not wait here. All threads meet in the wait that follows.
   arrival_token barrier_arrive() const { return {}; }
   void barrier_wait(arrival_token&&, int line = __builtin_LINE()) const { sync(line); }
   static void sync(int line = __builtin_LINE()) { __syncthreads(line); }
@@ -118,12 +118,12 @@ class coalesced_group : public thread_group {
     return lanes_.packed(__match_all_sync(lanes_.mask(), value, &all_same, line));
   }
 
-  // The group of those whose label is this thread's.
+  // The group of the threads with the same label as the calling one.
   template <typename Label>
   coalesced_group split(Label label, int line) const {
     return coalesced_group(::cuemu::Lanes(__match_any_sync(lanes_.mask(), label, line)));
   }
-  // The group of `size` consecutive ranks that this thread belongs to.
+  // The group of `size` consecutive ranks that contains this thread.
   coalesced_group part(unsigned size) const {
     const unsigned number = lanes_.rank() / size;
     return coalesced_group(lanes_.ranks(number * size, size), number, (lanes_.size() + size - 1) / size);

@@ -1,4 +1,5 @@
-// The few names of CUDA's driver interface that kernels' host code mentions; none of its functions.
+// The few names of CUDA's driver API that host code of kernels mentions. It declares none of the
+// API's functions.
 #pragma once
 
 #include "cuemu_prelude.h"

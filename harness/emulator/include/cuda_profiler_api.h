@@ -1,4 +1,4 @@
-// Profiling marks mean nothing here.
+// Profiling marks have no effect here.
 #pragma once
 
 #include "cuda_runtime.h"

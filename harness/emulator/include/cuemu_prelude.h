@@ -1,5 +1,6 @@
-// What nvcc gives every CUDA source without an include. It is also safe before torch's and the standard library's
-// headers: no function-like macro with a common name, and attributes that survive inside __attribute__((...)).
+// The names that nvcc gives every CUDA source without an include. The prelude is also safe before
+// the headers of torch and the standard library: it has no function-like macro with a common name,
+// and its attributes survive inside __attribute__((...)).
 #pragma once
 
 #include <math.h>
@@ -26,7 +27,7 @@
   static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel")
 #define __block_size__(...) \
   static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel")
-// Empty, since the standard library writes __attribute__((__noinline__)).
+// Empty, because the standard library writes __attribute__((__noinline__)).
 #define __noinline__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))

@@ -61,7 +61,8 @@ constexpr bool is_of(Element element) {
   return MatrixElement<T>::element == element;
 }
 
-// In bytes. CUDA asks for 32; tiles of 8-bit integers lie 16 bytes apart in its own examples.
+// The alignment in bytes. CUDA asks for 32, but in its own examples tiles of 8-bit integers lie 16
+// bytes apart.
 template <typename Stored>
 inline constexpr unsigned kMatrixAlignment = sizeof(Stored) == 1 ? 16 : 32;
 
@@ -120,7 +121,7 @@ void fill_fragment(fragment<Use, m, n, k, T, Layout>& to,
 
 namespace cuemu {
 
-// Where the calling lane's i-th element of a fragment lies in memory.
+// The place in memory of the calling lane's i-th element of a fragment.
 template <typename Fragment>
 std::size_t offset_of_element(unsigned i, unsigned stride, bool by_rows) {
   const unsigned number = 32 * i + position_in(threadIdx, blockDim) % 32;

@@ -109,7 +109,7 @@ void Block::arrive_at_warp_operation(Thread& thread) {
   if (!complete_warp_operation(warp, lane) && warps_[warp].converging != 0) lane_stopped(warp);
 }
 
-// Completes what a lane waits in if all live lanes of its mask wait in the same.
+// Completes a lane's warp operation if all live lanes of its mask wait in the same one.
 bool Block::complete_warp_operation(unsigned warp, unsigned lane) {
   Warp& state = warps_[warp];
   const unsigned first = warp * kLanes;
@@ -163,7 +163,7 @@ void Block::ask_active_lanes(Thread& thread) {
   lane_stopped(warp);
 }
 
-// Lanes that took the same way have all come to where they ask once no lane of the warp can run on.
+// Once no lane of the warp can run on, all lanes on the same path have reached their question.
 void Block::lane_stopped(unsigned warp) {
   const Warp& state = warps_[warp];
   if ((state.arrived | state.at_barrier | state.converging) == state.live) answer_lanes(warp);

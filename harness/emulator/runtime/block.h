@@ -1,4 +1,4 @@
-// A block of a launch: its CUDA threads, what they wait for, and its shared memory. Running them is the worker's.
+// A block of a launch: its CUDA threads, their waits, and its shared memory. The worker runs them.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ constexpr int kInvalidValue = 1;
 
 enum class Order : int { forward = 0, reverse = 1, random = 2 };
 
-// What all blocks of a launch have in common.
+// The data that all blocks of a launch share.
 struct Launch {
   const char* kernel;
   int line;
@@ -30,7 +30,7 @@ struct Launch {
   Order order;
   std::uint64_t seed;
   std::uint64_t blocks;
-  std::uint64_t resident_limit;  // blocks that a worker may keep alive
+  std::uint64_t resident_limit;  // the most blocks that a worker may keep alive
   std::size_t shared_limit;
   std::atomic<std::uint64_t> next_block{0};
   std::atomic<bool> abandoned{false};
@@ -40,11 +40,11 @@ enum class State : std::uint8_t { ready, at_barrier, at_warp_operation, ended };
 
 struct Thread {
   Context context;
-  char* stack;  // null once ended
+  char* stack;  // null once the thread has ended
   Thread* next_ready;
   unsigned linear;
   State state;
-  // What it waits for, valid in the two waiting states.
+  // The thread's wait. These members are valid in the two waiting states.
   int line;
   int operation;
   unsigned mask;
@@ -69,7 +69,7 @@ inline bool waits_alike(const Thread& left, const Thread& right) {
 
 class Block {
  public:
-  // Must be called before the launch's first begin().
+  // Call this before the launch's first begin().
   void begin_launch(const Launch& launch);
   void begin(std::uint64_t number);
 
@@ -79,30 +79,34 @@ class Block {
   SharedArena& arena() { return arena_; }
   const SharedArena& arena() const { return arena_; }
 
-  // The thread that is to run next, taken from those that can; null where none can.
+  // Removes and returns the next thread to run; null if none can run.
   Thread* take_ready();
   void make_ready(Thread& thread);
   bool has_ready() const { return first_ready_ != nullptr; }
-  // The next thread that has not begun, with no stack yet; null when all have.
+  // Returns the next thread that has not begun, still without a stack; null if all have begun.
   Thread* start_next();
-  // Ends all threads but `first`, the only one that has begun, which runs what they do; their order is the answer's.
+  // Ends all threads except `first`, which must be the only one that has begun and which does their
+  // work. Returns the order in which to do it.
   const std::uint16_t* take_threads(const Thread& first);
   unsigned size() const { return size_; }
   void end_thread(Thread& thread);
 
-  // Lets a thread wait, and makes all of the block ready if it is the last. False: others wait at another barrier.
+  // Makes a thread wait. The last thread of the block makes all others ready. Returns false if
+  // others wait at another barrier.
   bool arrive_at_barrier(Thread& thread, Barrier kind, int predicate, int line);
   const Thread& first_at_barrier() const { return *first_at_barrier_; }
   int barrier_result() const { return barrier_result_; }
-  // All live threads wait at the grid's barrier, which complete_barrier() then ends.
+  // Whether all live threads wait at the grid's barrier, which complete_barrier() then ends.
   bool waits_for_grid() const { return waits_for_grid_; }
   void complete_barrier();
 
-  // Lets a thread wait in the warp operation that it describes, and computes what can be.
+  // Makes a thread wait in the warp operation that it describes, and computes the results that are
+  // complete.
   void arrive_at_warp_operation(Thread& thread);
-  // Lets a thread wait until no lane of its warp can run on; those that ask in the same line run together.
+  // Makes a thread wait until no lane of its warp can run on. Lanes that ask in the same line run
+  // together.
   void ask_active_lanes(Thread& thread);
-  // Answers all who ask, although other lanes can run on; false when nobody asks.
+  // Answers all lanes that ask, although other lanes can run on. Returns false if no lane asks.
   bool answer_active_lanes();
   unsigned live_lanes(const Thread& thread) const { return warps_[thread.linear / kLanes].live; }
 
@@ -122,7 +126,7 @@ class Block {
   BlockClock& clock() { return clock_; }
   Conduct& conduct(unsigned thread) { return conduct_[thread]; }
 
-  bool spinning = false;  // when it last ran, its threads did nothing but yield
+  bool spinning = false;  // whether its threads only yielded when it last ran
 
  private:
   void order_threads();
@@ -154,7 +158,7 @@ class Block {
   std::vector<Conduct> conduct_;  // by thread, in the checking mode
 };
 
-// Defined here since every barrier and every switch between threads goes through them.
+// Defined here because every barrier and every switch between threads calls them.
 
 inline Thread* Block::start_next() {
   if (next_start_ == size_) return nullptr;
@@ -207,14 +211,15 @@ uint3 index_in(std::uint64_t linear, const dim3& sizes);
 
 const char* warp_operation_name(WarpOp operation);
 
-// How a warp's operation on matrices went, as each lane's result.
+// The outcome of a warp's matrix operation, returned to each lane.
 enum class MatrixOutcome : std::uint64_t { done, lanes_missing, lanes_differ };
 void compute_matrix_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);
 
-// The lane that a waiting thread's shuffle reads from; false where it is no shuffle.
+// Finds the lane that a waiting thread's shuffle reads from. Returns false if the operation is not
+// a shuffle.
 bool shuffle_source(const Thread& thread, unsigned& source);
 
-// Results of a warp operation for the lanes of `lanes`, which all wait in it.
+// Computes a warp operation for the lanes of `lanes`, which all wait in it.
 void compute_warp_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);
 
 }  // namespace cuemu

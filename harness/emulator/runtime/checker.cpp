@@ -23,9 +23,10 @@ std::atomic<bool> checking{false};
 
 namespace {
 
-constexpr unsigned kPatience = 1000;    // reads of the same values until others may run
-constexpr unsigned kMostTurns = 64;     // such turns in which nothing happened anywhere
-// All threads' reads in such turns; a loop over a few coefficients is no wait, and comes to its end before.
+constexpr unsigned kPatience = 1000;    // reads of the same values before other threads may run
+constexpr unsigned kMostTurns = 64;     // such turns in which nothing happens anywhere
+// The limit for all threads' reads in such turns. A loop over a few coefficients ends before that
+// and is not a wait.
 constexpr std::uint64_t kMostIdleReads = 5'000'000;
 
 struct Site {
@@ -38,7 +39,7 @@ struct Site {
   }
 };
 
-// The thread that runs.
+// The running thread.
 struct Running {
   Worker& worker;
   Block& block;
@@ -47,40 +48,43 @@ struct Running {
   uint3 index() const { return index_in(thread, block.launch().config.block); }
 };
 
-// A store that races with an earlier one, of which nothing is told if it stores what is there already.
+// A store that races with an earlier one. It is no fault if it stores the value that is there
+// already.
 struct RepeatedStore {
-  Touch touch;  // its address is null where there is none
+  Touch touch;  // the address is null if there is no store
   Cell earlier;
   char before[16];
   Block* block;
   unsigned thread;
 };
 
-// One launch at a time is checked, by one OS thread.
+// The checker handles one launch at a time, on one OS thread.
 struct Checker {
   Shadow shadow;
   std::unordered_map<const char*, History> histories;
   std::set<Site> told;
   const char* kernel = "";
   Config config{};
-  Extent known[4] = {};  // the allocations that were touched last
+  Extent known[4] = {};  // the allocations touched last
   unsigned next_known = 0;
   std::uint64_t progress = 0;
   unsigned doubts = 0;  // of all threads
-  // Doubts that no update settled, by the line's code; told at the launch's end unless updates settle others there.
+  // Doubts that no update settled, by the line's code. The launch's end reports them, unless
+  // updates settle other doubts of that line.
   std::map<const void*, Report> unsettled;
   std::set<const void*> settled;
-  std::uint64_t idle_since = 0;  // the progress at which idle_reads began to be counted
+  std::uint64_t idle_since = 0;  // the progress when idle_reads began to count
   std::uint64_t idle_reads = 0;
   RepeatedStore repeated{};
   bool bounds_told = false;
-  const char* indices = nullptr;  // where threadIdx, blockIdx, blockDim and gridDim lie
+  const char* indices = nullptr;  // the place of threadIdx, blockIdx, blockDim and gridDim
   const char* indices_end = nullptr;
   const char* host_stack = nullptr;
   const char* host_stack_end = nullptr;
 };
 
-// What the launch at hand reads of the host's stack: its arguments, and what its call refers to.
+// The part of the host's stack that the current launch reads: its arguments, and the variables of
+// its call.
 struct LaunchFrame {
   const char* end = nullptr;
   const char* const* captured = nullptr;
@@ -140,7 +144,7 @@ bool is_mapped(const char* address) {
   return true;
 }
 
-// The guarded allocation that an address lies in or beside; of no bytes where there is none.
+// Returns the guarded allocation in or beside which an address lies; empty if there is none.
 Extent extent_of(const char* address) {
   Checker& all = checker();
   for (const Extent& one : all.known) {
@@ -173,7 +177,7 @@ std::string beside(const Touch& touch, const char* data, std::size_t bytes, cons
   return "at byte offset " + std::to_string(offset) + ", past the end" + of;
 }
 
-// Whether a global address may be accessed; tells where not.
+// Whether a global address may be accessed. Reports it if not.
 bool is_in_bounds(const Running& at, const Touch& touch) {
   Checker& all = checker();
   if (touch.address >= all.host_stack && touch.address < all.host_stack_end) {
@@ -248,7 +252,7 @@ bool lacks_fence(const Cell& earlier, const Touch& touch, const Running& at) {
   return at.clock.lacks_fence(earlier, own == checker().histories.end() ? nullptr : &own->second);
 }
 
-// Notes an access in a word; the earlier access that it races with, or null.
+// Notes an access in a word. Returns the earlier access that it races with, or null.
 struct Conflict {
   Cell earlier;
   bool wrote;
@@ -256,7 +260,8 @@ struct Conflict {
 Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& at, unsigned bytes) {
   Conflict found{};
   if (conflicts(word.write, touch, bytes, at)) found = {word.write, true};
-  // Both may be atomic, and the value old: an atomic operation says that it is there, and no fence that it is.
+  // Both accesses may be atomic and the value still be old: an atomic operation claims that the
+  // value is there, but no fence guarantees it.
   if (touch.is_volatile && !touch.writes && word.write.is_volatile() && lacks_fence(word.write, touch, at) &&
       !at.clock.is_behind(word.write, at.thread)) {
     found = {word.write, true};
@@ -264,7 +269,7 @@ Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& a
   if (!touch.writes) {
     Cell& last = word.reads[0];
     const bool is_own = last.block() == cell.block() && last.thread() == cell.thread();
-    if (is_own && cell.is_atomic() && !last.is_atomic()) return found;  // the plain read is the one to be looked at
+    if (is_own && cell.is_atomic() && !last.is_atomic()) return found;  // keep the plain read, the one to check
     if (!last.is_empty() && !is_own) word.reads[1] = last;
     last = cell;
     return found;
@@ -298,7 +303,7 @@ std::string place_words(const SharedArena& arena, const Touch& touch) {
   return place_words(touch, &place);
 }
 
-// A store is told of before it is done, and no other access comes between.
+// The checker learns of a store before it happens, and no other access comes between.
 void settle_repeated_store() {
   RepeatedStore& store = checker().repeated;
   const Touch touch = store.touch;
@@ -313,12 +318,12 @@ void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& confli
   Doubt& doubt = at.block.conduct(at.thread).doubt;
   RepeatedStore& store = checker().repeated;
   if (!touch.reads && !touch.is_atomic && conflict.wrote && touch.bytes <= sizeof store.before) {
-    if (store.touch.address != nullptr) return;  // another word of it
+    if (store.touch.address != nullptr) return;  // another word of the same store
     store = {touch, conflict.earlier, {}, &at.block, at.thread};
     std::memcpy(store.before, touch.address, touch.bytes);
     return;
   }
-  if (touch.is_atomic && !conflict.wrote && !conflict.earlier.is_atomic()) {  // as the reader's own doubt
+  if (touch.is_atomic && !conflict.wrote && !conflict.earlier.is_atomic()) {  // reported as the reader's own doubt
     checker().unsettled.try_emplace(conflict.earlier.code(),
                                     race(at, touch, conflict.earlier, false, place_words(touch, place)));
     return;
@@ -341,7 +346,8 @@ void tell_uninitialised(const Running& at, const Touch& touch, const SharedArena
        touch.code, verb(touch), true);
 }
 
-// Notes an access in all words that it touches; `place` is where it lies in shared memory, null for global memory.
+// Notes an access in all words that it touches. `place` is its place in shared memory, or null for
+// global memory.
 void note_words(const Running& at, const Touch& touch, const SharedArena::Place* place) {
   Checker& all = checker();
   const std::uint32_t block = at.clock.block();
@@ -353,7 +359,7 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
   for (const char* word_address = touch.address - first; word_address < end; word_address += kWordBytes) {
     Word* const word = all.shadow.word(word_address);
     if (word == nullptr) return;
-    if (place != nullptr) {  // of an earlier block
+    if (place != nullptr) {  // left by an earlier block
       if (word->write.block() != block) word->write = Cell{};
       if (word->reads[0].block() != block) word->reads[0] = word->reads[1] = Cell{};
     }
@@ -372,14 +378,14 @@ void forget_doubt(Doubt& doubt) {
   --checker().doubts;
 }
 
-// Keeps what is to be told of a doubt until the launch has ended.
+// Keeps the report of a doubt until the launch has ended.
 void keep_doubt(const Running& at, Doubt& doubt) {
   const std::string where = place_words(at.block.arena(), doubt.touch);
   checker().unsettled.try_emplace(doubt.touch.code, race(at, doubt.touch, doubt.earlier, true, where));
   forget_doubt(doubt);
 }
 
-// Whether a thread's earlier read was a fault is known by what it does next.
+// Decides whether a thread's earlier read was a fault, by what the thread does next.
 void settle_doubt(const Running& at, Doubt& doubt, const Touch& touch) {
   if (touch.address == doubt.address && touch.is_atomic && touch.writes && touch.compares) {
     checker().settled.insert(doubt.touch.code);
@@ -397,7 +403,8 @@ std::uint64_t value_at(const Touch& touch) {
   return value;
 }
 
-// Counts reads of the same values; lets others run where there are many, and tells a deadlock where nothing happens.
+// Counts reads of the same values. After many of them it lets other threads run, and it reports a
+// deadlock if nothing happens.
 void notice_waiting(const Running& at, const Touch& touch) {
   Checker& all = checker();
   Spin& spin = at.block.conduct(at.thread).spin;
@@ -443,7 +450,7 @@ void begin_checked_launch(const char* kernel, const Config& config) {
   all.config = config;
   all.bounds_told = false;
   all.repeated.touch.address = nullptr;
-  all.doubts = 0;  // those of a launch that was abandoned
+  all.doubts = 0;  // doubts of an abandoned launch
   all.idle_reads = 0;
   for (Extent& one : all.known) one = Extent{};
   const auto [first, last] = index_storage();
@@ -506,7 +513,7 @@ void check_access(Touch touch) {
   }
   if (touch.writes && !touch.is_atomic) ++all.progress;
   if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);
-  // First, since it may let others run: the access itself comes after what they do.
+  // This comes first because it may let other threads run. The access follows whatever they do.
   if (touch.reads) notice_waiting(at, touch);
   const bool is_flag = touch.is_volatile && (!is_shared || !touch.writes || at.clock.has_fenced());
   if (is_flag && touch.writes && !is_shared) at.clock.store_flag();

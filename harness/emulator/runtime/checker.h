@@ -1,12 +1,15 @@
-// The checking mode: what kernels access, told by the callbacks of a checked build (sanitizer.cpp), and what is wrong
-// with it.
+// The checking mode. The callbacks of a checked build (sanitizer.cpp) report each access of a
+// kernel, and the checker reports faults.
 //
-// Two accesses to one byte by two threads of a launch are a race unless both read, both are atomic, both store the same
-// value (flags are set that way), or one is ordered before the other: by a barrier of the block or the grid, by a
-// __syncwarp() of both lanes, or by a fence behind the first, an atomic operation, and one on the same address that
-// follows it, before the second. Volatile accesses to global memory count as atomic, since flags are made of them; but
-// where a counter says that a volatile store is done, and no fence came between, that is a race. In shared memory they
-// are atomic as loads, and as stores behind a fence.
+// Two accesses to one byte by two threads of a launch are a race, except in these cases: both read;
+// both are atomic; both store the same value (programs set flags that way); or one is ordered
+// before the other. The order comes from a barrier of the block or the grid, from a __syncwarp() of
+// both lanes, or from this chain: the first access, a fence, an atomic operation, a later atomic
+// operation on the same address, and the second access.
+//
+// Volatile accesses to global memory count as atomic, since programs use them for flags. But if a
+// counter announces a volatile store and no fence came between, that is a race. In shared memory,
+// volatile loads count as atomic, and volatile stores do so after a fence.
 #pragma once
 
 #include <atomic>
@@ -22,7 +25,7 @@ namespace cuemu {
 class Block;
 class Worker;
 
-// What an instrumented access does; an atomic update reads and writes.
+// The effect of an instrumented access. An atomic update reads and writes.
 struct Touch {
   const char* address;
   std::size_t bytes;
@@ -31,11 +34,12 @@ struct Touch {
   bool is_atomic;
   bool is_volatile;
   const void* code;  // the return address of the callback
-  bool compares = false;  // an atomic update that looks at the old value, as a compare-and-swap does
+  bool compares = false;  // an atomic update that looks at the old value, such as a compare-and-swap
 };
 
-// A plain read of what others update atomically; it is no fault where an atomic update follows that compares: it sees
-// by itself whether the value was old. Nor are the same line's other reads, behind which the update was not needed.
+// A plain read of a value that others update atomically. It is no fault if an atomic update follows
+// that compares, because that update notices an old value. Other reads of the same line that needed
+// no update are no fault either.
 struct Doubt {
   static constexpr unsigned kPatience = 8;  // accesses of the reader
   const char* address;                      // null for no doubt
@@ -55,26 +59,26 @@ struct Spin {
   std::uint64_t progress;
 };
 
-// What the checker keeps of each thread.
+// The checker's data about each thread.
 struct Conduct {
   Spin spin;
   Doubt doubt;
 };
 
-// Whether launches are checked: one OS thread then runs all blocks of a launch.
+// Whether launches are checked. One OS thread then runs all blocks of a launch.
 extern std::atomic<bool> checking;
 inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
 
 void begin_checked_launch(const char* kernel, const Config& config);
 void check_access(Touch touch);
-// A block, the launch has come to its end.
+// The block, or the launch, has ended.
 void end_checked_block(Block& block);
 void end_checked_launch();
-// Everything before is ordered before everything behind, in all blocks.
+// Orders everything before the grid's barrier before everything after it, in all blocks.
 void check_grid_barrier();
-// A thread has read from a lane that does not take part.
+// Reports that a thread has read from a lane that does not take part.
 void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line);
-// An operation on integers that left their range.
+// Reports an integer operation that left its range.
 void tell_overflow(int line, const char* operation, const char* type);
 // Whether an out-of-bounds access was reported at its line since the launch began.
 bool has_reported_bounds();

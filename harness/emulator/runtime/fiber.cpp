@@ -8,7 +8,8 @@
 #include <cstdlib>
 
 #ifndef CUEMU_UCONTEXT
-// Only what the System V ABI asks a callee to keep is saved: a switch is an ordinary call for its caller.
+// A switch is an ordinary call for its caller. So it saves only the registers that the System V ABI
+// asks a callee to keep.
 __asm__(R"(
     .text
     .globl cuemu_switch_stacks
@@ -42,7 +43,7 @@ namespace cuemu {
 void switch_context(Context& from, Context& to) { swapcontext(&from.state, &to.state); }
 
 void prepare_context(Context& context, char* stack_top, void (*entry)()) {
-  constexpr std::size_t kUsable = kStackBytes - 8192;  // less than the largest offset that a stack top has
+  constexpr std::size_t kUsable = kStackBytes - 8192;  // less than the largest offset of a stack top
   getcontext(&context.state);
   context.state.uc_stack.ss_sp = stack_top - kUsable;
   context.state.uc_stack.ss_size = kUsable;
@@ -57,7 +58,9 @@ void switch_context(Context& from, Context& to) { cuemu_switch_stacks(&from.stac
 void prepare_context(Context& context, char* stack_top, void (*entry)()) {
   constexpr int kSavedRegisters = 6;
   void** slot = reinterpret_cast<void**>(stack_top);
-  *--slot = nullptr;  // where a caller's return address would be: leaves the stack as the ABI wants it at an entry
+  // The slot of a caller's return address. It aligns the stack as the ABI requires at a function's
+  // entry.
+  *--slot = nullptr;
   *--slot = reinterpret_cast<void*>(entry);
   for (int i = 0; i < kSavedRegisters; ++i) *--slot = nullptr;
   context.stack_pointer = slot;
@@ -77,7 +80,7 @@ void StackPool::grow() {
   constexpr std::size_t kGuardBytes = 4096;
   constexpr std::size_t kStride = kStackBytes + kGuardBytes;
   constexpr std::size_t kBatch = 32;
-  constexpr std::size_t kMostGuarded = 16384;  // in the process; Linux grants 65530 mappings, and each takes two
+  constexpr std::size_t kMostGuarded = 16384;  // Linux grants 65530 mappings a process; each takes two
   static std::atomic<std::size_t> made_in_process{0};
   void* memory = mmap(nullptr, kStride * kBatch, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -93,7 +96,8 @@ void StackPool::grow() {
       std::fputs("CPU emulator: no guard page for the stack of a CUDA thread\n", stderr);
       std::abort();
     }
-    // Tops at different offsets in their page, or all threads' frames would compete for the same cache sets.
+    // Stack tops have different offsets in their page. Otherwise the frames of all threads would
+    // compete for the same cache sets.
     const std::size_t offset = (made_ + i) % 32 * 128;
     if (guard) guarded_.push_back(lower_end + kStride - offset);
     else unguarded_.push_back(lower_end + kStride - offset - 64);

@@ -16,7 +16,8 @@ namespace cuemu {
 
 constexpr std::size_t kStackBytes = 64 * 1024;
 
-// Where a suspended thread continues. It must stay at its address while the thread is suspended.
+// The place where a suspended thread continues. The object must not move while the thread is
+// suspended.
 struct Context {
 #ifdef CUEMU_UCONTEXT
   ucontext_t state;
@@ -25,17 +26,19 @@ struct Context {
 #endif
 };
 
-// Saves the caller in `from` and continues `to`; returns when something continues `from`.
+// Saves the caller in `from` and continues `to`. Returns when another context continues `from`.
 void switch_context(Context& from, Context& to);
 
-// Lets `context` begin with `entry`, which must not return, on the stack that ends at `stack_top`.
+// Makes `context` begin with `entry`, which must not return, on the stack that ends at `stack_top`.
 void prepare_context(Context& context, char* stack_top, void (*entry)());
 
-// Stacks, kept for reuse. One pool belongs to one OS thread. A guard page lies below each of the first, which are the
-// first to be taken; since guard pages count against a limit of the system, there is none below the others.
+// Stacks, kept for reuse. A pool belongs to one OS thread. The pool hands out the first stacks
+// first, and each of them has a guard page below it. The others have none, since guard pages count
+// against a system limit.
 class StackPool {
  public:
-  // The upper end of a free stack, a multiple of 16; ends the process where the system gives no memory.
+  // Returns the upper end of a free stack, a multiple of 16. Ends the process if the system gives
+  // no memory.
   char* take();
   void give_back(char* stack_top) { (is_guarded(stack_top) ? guarded_ : unguarded_).push_back(stack_top); }
 

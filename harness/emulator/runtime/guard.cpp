@@ -35,11 +35,11 @@ struct Allocation {
 struct Registry {
   std::mutex mutex;
   std::map<char*, Allocation> allocations;  // by the address of their data
-  std::map<char*, Allocation> freed;        // and still there
-  std::deque<char*> freed_order;            // the oldest first
+  std::map<char*, Allocation> freed;        // freed, but still kept
+  std::deque<char*> freed_order;            // oldest first
   std::size_t freed_bytes = 0;
-  std::vector<Extent> known;                // what others allocated, with guard bands of their own
-  std::set<std::string> names;              // what these are called; kept for ever
+  std::vector<Extent> known;                // allocated by others, with their own guard bands
+  std::set<std::string> names;              // the names of known allocations, never freed
   std::string last_kernel;
 };
 
@@ -54,7 +54,7 @@ Registry& registry() {
   return *all;
 }
 
-// The pattern, from an even address on.
+// Returns the pattern for an even address.
 const unsigned char* pattern() {
   static const unsigned char* const bytes = [] {
     unsigned char* filled = static_cast<unsigned char*>(std::malloc(2 * kZoneBytes + 2));
@@ -110,7 +110,7 @@ void keep_freed(Registry& all, char* data, const Allocation& allocation) {
   }
 }
 
-// The allocation that an address lies in or beside; null where there is none.
+// Returns the allocation in or beside which an address lies; null if there is none.
 const std::pair<char* const, Allocation>* find(const std::map<char*, Allocation>& allocations, const char* address) {
   const auto after = allocations.upper_bound(const_cast<char*>(address));
   if (after != allocations.begin()) {

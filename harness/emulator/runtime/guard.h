@@ -1,4 +1,4 @@
-// Memory between red zones: writes outside an allocation are found after the launch that made them.
+// Memory between red zones. The check after a launch finds writes outside an allocation.
 #pragma once
 
 #include <cstddef>
@@ -6,49 +6,51 @@
 
 namespace cuemu {
 
-// Two bytes that new memory is filled with, again and again, from an even address on.
+// Two bytes that fill new memory repeatedly, starting at an even address.
 struct Poison {
   unsigned char bytes[2];
 };
-// Reads as NaN in every floating-point type, as -1 in signed integers.
+// NaN in every floating-point type, and -1 in signed integers.
 constexpr Poison kNaNs = {{0xFF, 0xFF}};
 
-// What new memory is filled with from now on.
+// Sets the fill of new memory from now on.
 void set_poison(Poison poison);
 void fill_poison(char* begin, std::size_t bytes);
-// Whether all of these bytes are what new memory is filled with.
+// Whether all of these bytes equal the fill of new memory.
 bool is_poison(const char* begin, std::size_t bytes);
 
-// Fills bytes with a pattern that reads as NaN like poison, but differs from it (and from -1).
+// Fills bytes with a pattern that also reads as NaN but differs from the poison (and from -1).
 void fill_red_zone(char* begin, std::size_t bytes);
 
-// The first byte of a red zone that was changed, or null.
+// Returns the first changed byte of a red zone, or null.
 char* damage_in(char* begin, std::size_t bytes);
 
-// The byte after the last one that was changed, or null.
+// Returns the byte after the last changed one, or null.
 char* damage_end_in(char* begin, std::size_t bytes);
 
-// Poisoned memory, aligned to 256 bytes, or null where there is none. `what` names it in reports ("tensor").
+// Returns poisoned memory, aligned to 256 bytes, or null if there is none. `what` names it in
+// reports ("tensor").
 void* guarded_allocate(std::size_t bytes, const char* what);
 
-// Checks and frees; false when `data` is no guarded allocation. In the checking mode memory is kept for a while, so that
-// a kernel that still uses it is seen.
+// Checks and frees memory. Returns false if `data` is not a guarded allocation. In the checking
+// mode the memory stays for a while, so that the checker sees a kernel that still uses it.
 bool guarded_free(void* data);
 
-// An allocation, its red zones left out.
+// An allocation without its red zones.
 struct Extent {
   const char* data;
   std::size_t bytes;
   const char* what;
   bool is_freed;
 };
-// The guarded allocation that `address` lies in, or in whose red zones; all null where there is none.
+// Returns the guarded allocation whose data or red zones contain `address`; all null if there is
+// none.
 Extent guarded_extent(const char* address);
 
-// Whether `bytes` bytes from `address` leave the guarded allocation that `address` lies in.
+// Whether the `bytes` bytes from `address` leave the guarded allocation that contains `address`.
 bool leaves_allocation(const void* address, std::size_t bytes);
 
-// Mends the red zones of all allocations, and reports what was written there unless that `is_told` already.
+// Restores the red zones of all allocations, and reports writes there unless `is_told`.
 void check_guarded_memory(const char* kernel, int line, bool is_told = false);
 
 }  // namespace cuemu

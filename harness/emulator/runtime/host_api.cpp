@@ -114,7 +114,7 @@ using cuemu::sticky_error;
 
 extern "C" {
 
-// Lets the device be used again after a failed launch, which on a real one needs a new process.
+// Makes the device usable again after a failed launch. A real device needs a new process for that.
 void cuemu_clear_error(void) {
   sticky = cudaSuccess;
   last_error = cudaSuccess;
@@ -154,7 +154,7 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-// Tensors of the emulated device say that their device has index -1.
+// Tensors of the emulated device report a device index of -1.
 cudaError_t cudaSetDevice(int device) {
   return device == 0 || device == -1 ? cudaSuccess : set_last_error(cudaErrorInvalidDevice);
 }

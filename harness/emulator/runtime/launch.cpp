@@ -22,7 +22,7 @@ namespace cuemu {
 namespace {
 
 constexpr unsigned kMostOsThreads = 8;  // each may need 1024 stacks, and guard pages count against a system limit
-constexpr std::uint64_t kLeastThreadsToShare = 512;  // below, waking another OS thread costs more than it saves
+constexpr std::uint64_t kLeastThreadsToShare = 512;  // below this, waking another OS thread costs more than it saves
 
 unsigned os_threads_wanted() {
   if (const char* given = std::getenv("CUEMU_THREADS")) {
@@ -59,7 +59,7 @@ class OsThreads {
   }
 
  private:
-  // Starts the helpers at the first need; false when there are none.
+  // Starts the helpers when they are first needed. Returns false if there are none.
   bool start() {
     if (!started_) {
       started_ = true;
@@ -99,25 +99,28 @@ class OsThreads {
 };
 
 struct Kernel {
-  // The dynamic part's own limit, once cudaFuncSetAttribute has set it; static memory does not count against it.
+  // The limit for dynamic memory that cudaFuncSetAttribute has set. Static memory does not count
+  // against it.
   std::optional<std::size_t> dynamic_limit;
 
   std::size_t most_dynamic() const { return dynamic_limit.value_or(kDefaultSharedLimit); }
-  // Of static and dynamic memory together.
+  // The limit for static and dynamic memory together.
   std::size_t most_shared() const { return dynamic_limit ? limits().shared_bytes : kDefaultSharedLimit; }
 };
 
-// One a process: OS threads do not survive a fork, so a child makes its own. Never destroyed.
+// One for each process: OS threads do not survive a fork, so a child makes its own. Never
+// destroyed.
 struct Device {
   std::mutex launching;  // launches run one after the other
   OsThreads os_threads;
   Order order = Order::forward;
   std::uint64_t seed = 0;
   std::map<std::string, Kernel> kernels;
-  // By kernel, in the order of their first launch since they were last taken; few enough to be searched.
+  // The launches by kernel, in the order of their first launch since the last take. They are few
+  // enough for a linear search.
   std::vector<std::pair<std::string, std::uint64_t>> launches;
-  std::string launches_json;  // what the last taker still reads
-  std::uint64_t threads = 0;  // of all launches since they were last taken
+  std::string launches_json;  // the caller of the last take still reads it
+  std::uint64_t threads = 0;  // of all launches since the last take
 };
 
 Device* device_of_process = nullptr;
@@ -163,7 +166,7 @@ void refuse(const char* kernel, int line, cudaError_t error, const std::string& 
 
 std::uint64_t blocks_of(const dim3& grid) { return std::uint64_t{grid.x} * grid.y * grid.z; }
 
-// Whether CUDA would accept the launch; reports where not.
+// Whether CUDA would accept the launch. Reports it if not.
 bool acceptable(const char* kernel, int line, const Config& config, std::size_t dynamic_limit) {
   const dim3& grid = config.grid;
   const dim3& block = config.block;

@@ -19,7 +19,7 @@ Value element_at(const void* values, int i) {
   return value;
 }
 
-// As the hardware reads it: of a tf32 the lower 13 bits do not count.
+// Rounds a number as the hardware reads it: the lower 13 bits of a tf32 do not count.
 template <typename Number>
 Number widened(const LaneOfMatrix& lane, int i) {
   switch (lane.element) {
@@ -51,7 +51,8 @@ void store(const MatrixProduct& lane, int i, Number value) {
   }
 }
 
-// sum += left x right; the number of columns is a constant, so that the compiler can vectorise the innermost loop.
+// Computes sum += left x right. The number of columns is a constant, so that the compiler can
+// vectorise the inner loop.
 template <int n, typename Number>
 void add_products(int m, int k, const Number* left, const Number* right, Number* sum) {
   for (int row = 0; row < m; ++row) {
@@ -62,7 +63,8 @@ void add_products(int m, int k, const Number* left, const Number* right, Number*
   }
 }
 
-// Products are exact: a float holds each, since factors have at most 11 significant bits. Sums are rounded to Number.
+// Products are exact, because factors have at most 11 significant bits and a float holds each
+// product. Sums are rounded to Number.
 template <typename Number>
 void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
   const int m = lanes[0]->m, n = lanes[0]->n, k = lanes[0]->k;

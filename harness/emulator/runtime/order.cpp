@@ -5,7 +5,7 @@
 namespace cuemu {
 namespace {
 
-// Whether what a block did at a time was published in one of these, or was known to who published there.
+// Whether one of these locations published what a block did at a time, or the publisher knew of it.
 bool is_published(const std::vector<Acquired>& acquired, std::uint32_t block, std::uint32_t time, bool is_own,
                   std::vector<Acquired>& visited) {
   for (const Acquired& one : acquired) {
@@ -43,7 +43,7 @@ void BlockClock::begin(std::uint32_t linear, unsigned threads) {
 
 void BlockClock::barrier() {
   barrier_time_ = tick();
-  seen_.clear();  // what lanes are behind, they all are now
+  seen_.clear();  // all lanes are now ordered after these
 }
 
 void BlockClock::sync_warp(unsigned warp, unsigned lanes) {
@@ -72,7 +72,7 @@ void BlockClock::release(History& history, unsigned thread) const {
   std::vector<std::size_t>& own = history.of_block[block_];
   std::vector<Acquired> known;
   for (const Acquired& one : acquired_) {
-    if (one.of != &history) known.push_back(one);  // its entries stand there already
+    if (one.of != &history) known.push_back(one);  // its entries are there already
   }
   if (!own.empty()) {
     const History::Entry& last = history.entries[own.back()];
@@ -106,7 +106,7 @@ bool BlockClock::lacks_fence(const Cell& earlier, const History* own) const {
 }
 
 bool BlockClock::is_behind_by_others(const Cell& earlier, unsigned thread) const {
-  if (time_ == Cell::kMostTime) return true;  // its clock has ended: nothing can be told any more
+  if (time_ == Cell::kMostTime) return true;  // the clock has reached its end, so nothing can be reported any more
   if (earlier.block() == block_) {
     if (earlier.thread() / kLanesOfWarp == thread / kLanesOfWarp && !seen_.empty()) {
       const std::uint16_t calls = seen_[thread * kLanesOfWarp + earlier.thread() % kLanesOfWarp];

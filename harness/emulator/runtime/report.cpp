@@ -14,10 +14,10 @@ constexpr std::size_t kMostReports = 64;
 struct Reports {
   std::mutex mutex;
   std::vector<Report> kept;
-  std::string json;  // what the last taker still reads
+  std::string json;  // the caller of the last take still reads it
 };
 
-// Never destroyed: allocations are freed, and so checked, until the very end of the process.
+// Never destroyed: the process frees, and so checks, allocations until its very end.
 Reports& reports() {
   static Reports* const all = [] {
     pthread_atfork([] { reports().mutex.lock(); }, [] { reports().mutex.unlock(); },
@@ -27,7 +27,7 @@ Reports& reports() {
   return *all;
 }
 
-// Length of the valid UTF-8 sequence that begins at `byte`, 0 where there is none.
+// Returns the length of the valid UTF-8 sequence at `byte`; 0 if there is none.
 int sequence_length(const unsigned char* byte) {
   const int length = byte[0] < 0x80 ? 1 : byte[0] >= 0xC2 && byte[0] < 0xE0 ? 2 : byte[0] >= 0xE0 && byte[0] < 0xF0 ? 3
                      : byte[0] >= 0xF0 && byte[0] < 0xF5 ? 4 : 0;
@@ -44,7 +44,7 @@ void append_index(std::string& json, const char* name, uint3 index) {
           std::to_string(index.z) + "], ";
 }
 
-// Where a code address lies: the library's file and the offset in it.
+// Appends the place of a code address: the library's file and the offset in it.
 void append_code(std::string& json, const void* code) {
   Dl_info about;
   if (code == nullptr || dladdr(code, &about) == 0 || about.dli_fname == nullptr) return;

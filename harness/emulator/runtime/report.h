@@ -1,4 +1,4 @@
-// What the emulator found wrong, kept until the host program asks for it.
+// The emulator's findings, kept until the host program asks for them.
 #pragma once
 
 #include <string>
@@ -14,10 +14,11 @@ struct Access {
   uint3 block;
   int line;
   std::string what;
-  const void* code = nullptr;  // a return address in the kernel, where the line is still to be found
+  const void* code = nullptr;  // a return address in the kernel, if the line is still unknown
 };
 
-// `{0}` in the message stands for the line of the first access, where only its code is known; a line of 0 is that one.
+// `{0}` in the message stands for the line of the first access, if only its code is known. A line
+// of 0 means that line.
 struct Report {
   std::string kind;
   std::string kernel;
@@ -25,14 +26,14 @@ struct Report {
   std::string message;
   std::string remedy;
   std::vector<Access> accesses;
-  // Counts only where the result is wrong, too: what was read may not have been used.
+  // Counts only if the result is wrong, too, because the program may not have used what it read.
   bool is_suspicion = false;
 };
 
-// Keeps a report; repeated ones and those beyond the first 64 are dropped.
+// Keeps a report. Drops repeated reports, and all after the first 64.
 void add_report(Report report);
 
-// Appends text as a string of JSON; what is no UTF-8 becomes question marks.
+// Appends text as a JSON string. Bytes that are not UTF-8 become question marks.
 void append_quoted(std::string& json, const std::string& text);
 
 // "(x,y,z)"

@@ -1,6 +1,7 @@
-// The callbacks of a checked build. It is compiled with -fsanitize=thread,alignment,bounds,signed-integer-overflow and
-// linked without a sanitizer's runtime: what the compiler calls for every access and every doubtful operation is here.
-// Outside of kernels, and while nothing is checked, they do nothing but what the program asked for.
+// The callbacks of a checked build. The compiler builds kernels with
+// -fsanitize=thread,alignment,bounds,signed-integer-overflow, and the library is linked without a
+// sanitizer's runtime. So the calls for every access and every doubtful operation come here.
+// Outside kernels, and while no launch is checked, they only do what the program asked for.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,7 +15,7 @@ namespace {
 
 bool is_checked() { return is_checking() && in_kernel(); }
 
-// What the compiler tells of a place in the source (the layouts are the sanitizers').
+// A place in the source as the compiler passes it. The layouts are those of the sanitizers.
 struct SourceLocation {
   const char* file;
   std::uint32_t line;
@@ -79,7 +80,7 @@ using cuemu::is_checked;
   CUEMU_TOUCH(read_write##size, size, true, true, false)       \
   CUEMU_TOUCH(unaligned_read_write##size, size, true, true, false)
 
-// An atomic operation is noted, then done.
+// Notes an atomic operation, then performs it.
 #define CUEMU_NOTE(size, reads, writes) CUEMU_NOTE_THAT(size, reads, writes, false)
 #define CUEMU_NOTE_THAT(size, reads, writes, compares)                                                              \
   if (is_checked()) {                                                                                               \
@@ -156,7 +157,7 @@ void __tsan_read_range(void* address, std::size_t bytes) {
 void __tsan_write_range(void* address, std::size_t bytes) {
   if (bytes > 0 && is_checked()) check_access({static_cast<char*>(address), bytes, false, true, false, false, CUEMU_HERE});
 }
-// clang calls these in place of the library's.
+// clang calls these instead of the library's functions.
 void* __tsan_memcpy(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0 && is_checked()) {
     check_access({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});

@@ -1,4 +1,4 @@
-// Who touched each word of memory last, in the launch at hand.
+// The threads that last touched each word of memory in the current launch.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace cuemu {
 
 constexpr std::size_t kWordBytes = 4;
 
-// One access, in 16 bytes. The largest time is never reached: a launch that gets there is no longer checked.
+// One access, in 16 bytes. A launch that reaches the largest time is no longer checked.
 struct Cell {
   static constexpr std::uint32_t kMostBlocks = (1u << 26) - 1;
   static constexpr std::uint32_t kMostTime = (1u << 22) - 1;
@@ -22,7 +22,7 @@ struct Cell {
             std::uint64_t{block} << 38 | std::uint64_t{thread} << 28 | std::uint64_t{time} << 6 | bytes << 2 |
                 (is_volatile ? 2u : 0u) | (is_atomic ? 1u : 0u)};
   }
-  // The same access, to some bytes of a word.
+  // The same access to some bytes of a word.
   Cell of_bytes(unsigned bytes) const { return {first, (second & ~std::uint64_t{15 << 2}) | bytes << 2}; }
   bool is_empty() const { return second == 0; }
   const void* code() const { return reinterpret_cast<const void*>(first >> 16); }
@@ -41,15 +41,16 @@ struct Word {
   Cell reads[2];
 };
 
-// The words of all memory that kernels touch, by page; a page is blank where the launch has not touched it.
+// The words of all memory that kernels touch, by page. A page is blank if the launch has not
+// touched it.
 class Shadow {
  public:
-  // All words are blank from now on.
+  // Makes all words blank from now on.
   void forget() {
     ++generation_;
     if (used_ > kKeptPages) give_back();
   }
-  // Null where memory for it is short: what lies there is not looked at.
+  // Returns null if memory is short. Then the checker ignores that address.
   Word* word(const char* address) {
     const std::uintptr_t number = reinterpret_cast<std::uintptr_t>(address) / kPageBytes;
     Recent& recent = recent_[number % kRecent];
@@ -69,7 +70,7 @@ class Shadow {
   static constexpr std::size_t kMostPages = (std::size_t{2} << 30) / (kWords * sizeof(Word));
 
   struct Page {
-    std::uintptr_t number;  // 0 for a free place in the table
+    std::uintptr_t number;  // 0 for a free entry of the table
     std::uint32_t generation;
     Word* words;
   };
@@ -82,7 +83,7 @@ class Shadow {
   void grow();
   void give_back();
 
-  Page* pages_ = nullptr;  // open addressing
+  Page* pages_ = nullptr;  // a hash table with open addressing
   std::size_t places_ = 0;
   std::size_t used_ = 0;
   std::uint32_t generation_ = 1;

@@ -61,7 +61,7 @@ void* SharedArena::slot(const void* key, std::size_t bytes, std::size_t alignmen
   if (left < kZoneBytes || bytes > left - kZoneBytes) return nullptr;
   fill_poison(address, bytes);
   fill_red_zone(address + bytes, kZoneBytes);
-  // What alignment leaves over before the variable stays unchecked: at most a few bytes.
+  // The few bytes that alignment leaves before the variable stay unchecked.
   free_ = address + bytes + kZoneBytes;
   static_bytes_ += bytes;
   slots_.push_back({key, address, bytes, name, line, false});

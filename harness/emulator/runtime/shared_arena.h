@@ -1,4 +1,5 @@
-// A block's shared memory: variables and the dynamic part, poisoned at the start of a block, with red zones between.
+// A block's shared memory: variables and the dynamic part, with red zones between. The start of a
+// block poisons it.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 namespace cuemu {
 
 constexpr std::size_t kDefaultSharedLimit = 48 * 1024;
-constexpr std::size_t kMostShared = 227 * 1024;  // of any architecture
+constexpr std::size_t kMostShared = 227 * 1024;  // the largest of any architecture
 
 class SharedArena {
  public:
@@ -19,7 +20,8 @@ class SharedArena {
   void begin_launch(std::size_t dynamic_bytes);
   void begin_block();
 
-  // The variable's memory; null where it does not fit. Its address stays the same during a launch.
+  // Returns the variable's memory, or null if it does not fit. The address stays the same during a
+  // launch.
   void* slot(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
   void* dynamic() {
     is_dynamic_known_ = true;
@@ -29,12 +31,12 @@ class SharedArena {
 
   // Whether an address is the arena's, red zones included.
   bool holds(const char* address) const { return address >= memory_ && address < end_; }
-  // What lies at an address of the arena, or nearest to it.
+  // The variable at an address of the arena, or the nearest one.
   struct Place {
     const char* data;
     std::size_t bytes;
-    const char* name;  // null for the dynamic part, empty where the kernel has no shared memory
-    bool is_inside;    // all of the bytes that were asked for
+    const char* name;  // null for the dynamic part, empty if the kernel has no shared memory
+    bool is_inside;    // whether all requested bytes lie inside
   };
   Place place(const char* address, std::size_t bytes) const;
 
@@ -42,7 +44,8 @@ class SharedArena {
     int line;  // of the variable's declaration, 0 for the dynamic part
     std::string message;
   };
-  // What was written outside the variables since the block began; each variable is named once a launch.
+  // Returns the writes outside the variables since the block began. It names each variable once a
+  // launch.
   std::vector<Damage> damage();
 
  private:
@@ -61,9 +64,9 @@ class SharedArena {
   std::size_t static_bytes_ = 0;
   char* free_;
   bool dynamic_damaged_ = false;
-  bool is_dynamic_known_ = false;  // to a kernel of this launch
+  bool is_dynamic_known_ = false;  // whether a kernel of this launch knows the dynamic part
   std::vector<Slot> slots_;
-  mutable std::size_t last_place_ = 0;  // the slot that was asked for last
+  mutable std::size_t last_place_ = 0;  // the slot of the last request
 };
 
 }  // namespace cuemu

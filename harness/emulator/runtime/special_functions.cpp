@@ -1,4 +1,5 @@
-// Inverse error functions, which the C library lacks: a first guess and Newton's steps in double precision.
+// Inverse error functions, which the C library lacks: a first guess, then Newton's method in double
+// precision.
 #include <cmath>
 #include <limits>
 
@@ -8,7 +9,8 @@ namespace {
 constexpr double kTwoOverSqrtPi = 1.12837916709551257390;
 constexpr int kMostSteps = 60;
 
-// x > 0 with erfc(x) = y for 0 < y < 1. log(erfc) is concave, so that Newton's steps on it do not overshoot.
+// Returns x > 0 with erfc(x) = y for 0 < y < 1. log(erfc) is concave, so Newton's method on it does
+// not overshoot.
 double positive_inverse_erfc(double y) {
   double x = std::sqrt(-std::log(y));
   const double wanted = std::log(y);

@@ -1,4 +1,4 @@
-// Reports of threads that wait for what will never come.
+// Reports threads that wait for something that will never come.
 #include <cstdio>
 
 #include "report.h"
@@ -26,7 +26,7 @@ Access waiting(const Block& block, const Thread& thread) {
   return {index_of(block, thread), block.index(), thread.line, "waits at " + waits_for(thread)};
 }
 
-// Whether the two lie in one warp and name each other, but in different operations.
+// Whether the two threads lie in one warp and name each other, but in different operations.
 bool lanes_disagree(const Thread& left, const Thread& right) {
   if (left.linear / kLanes != right.linear / kLanes) return false;
   if (left.state != State::at_warp_operation || right.state != State::at_warp_operation) return false;

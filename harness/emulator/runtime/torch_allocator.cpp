@@ -38,7 +38,7 @@ class GuardedAllocator final : public c10::Allocator {
 
 extern "C" {
 
-// From now on new CPU tensors lie between red zones; repeated calls change nothing.
+// From now on new CPU tensors lie between red zones. Repeated calls change nothing.
 void cuemu_install_allocator(void) {
   static GuardedAllocator* installed = nullptr;
   if (installed != nullptr) return;
@@ -47,7 +47,8 @@ void cuemu_install_allocator(void) {
   c10::SetCPUAllocator(installed, kHighestPriority);
 }
 
-// Weak, so that a build of torch that has them keeps its own. All streams are the one that waits for each launch.
+// Weak, so that a build of torch with its own definitions keeps them. All streams are the same one,
+// which waits for each launch.
 #define CUEMU_WEAK __attribute__((weak, visibility("default")))
 
 CUEMU_WEAK std::int32_t aoti_torch_get_current_cuda_stream(std::int32_t, void** stream) {

@@ -1,6 +1,7 @@
-// Counts the operators of torch that compute something, whoever calls them and whatever dispatch keys are excluded.
+// Counts torch's operators that compute something, whoever calls them and whatever dispatch keys
+// are excluded.
 #ifndef NDEBUG
-#define NDEBUG  // as torch itself is built: otherwise its headers give RecordFunction a member more
+#define NDEBUG  // as in torch's own build; otherwise its headers give RecordFunction another member
 #endif
 #include <ATen/record_function.h>
 
@@ -17,7 +18,7 @@ namespace {
 
 struct Use {
   std::uint64_t calls = 0;
-  std::uint64_t elements = 0;  // of the largest tensor that each call was given, where none that it calls computes
+  std::uint64_t elements = 0;  // of the largest tensor in each call that contains no other computing call
 };
 
 std::mutex counting;
@@ -34,7 +35,8 @@ std::uint64_t elements_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided ? static_cast<std::uint64_t>(tensor.numel()) : 0;
 }
 
-// A call under way on this thread. Of nested operators the innermost that computes has the elements.
+// A running call on this thread. Of nested operators, the innermost that computes gets the
+// elements.
 struct Open final : at::ObserverContext {
   Open* outer = nullptr;
   bool has_counted = false;
@@ -84,14 +86,14 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (counts && open->outer != nullptr) open->outer->has_counted = true;
 }
 
-std::string json;  // what the last taker still reads
+std::string json;  // the caller of the last take still reads it
 
 }  // namespace
 
 extern "C" {
 
-// Counts from now on, for all threads; repeated calls change nothing. `names`: operators without their namespace that
-// only make, move or describe memory, each followed by a newline.
+// Starts counting, for all threads. Repeated calls change nothing. `names` lists the operators,
+// without their namespace, that only create, move or describe memory, each followed by a newline.
 void cuemu_watch_operators(const char* names) {
   const std::lock_guard<std::mutex> lock(counting);
   if (!idle().empty()) return;
@@ -104,7 +106,7 @@ void cuemu_watch_operators(const char* names) {
       at::RecordFunctionCallback(&begin, &end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
-// What ran since it was last taken, as JSON: name to [calls, elements].
+// Returns the operators since the last take, as JSON: name to [calls, elements].
 const char* cuemu_take_operators(void) {
   const std::lock_guard<std::mutex> lock(counting);
   json = "{";

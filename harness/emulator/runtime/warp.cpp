@@ -1,4 +1,4 @@
-// What the lanes of a warp operation get, once all of them have arrived.
+// Computes the results of a warp operation once all its lanes have arrived.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,8 @@
 namespace cuemu {
 namespace {
 
-// What a lane reads that it may not read: as new memory does, so that a result that depends on it changes with that.
+// Returns the value of a lane that an operation may not read. It is the fill of new memory, so a
+// result that depends on it changes with the fill.
 std::uint64_t undefined() {
   alignas(2) char bytes[8];
   fill_poison(bytes, sizeof bytes);

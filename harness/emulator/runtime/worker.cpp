@@ -20,13 +20,14 @@ namespace cuemu {
 namespace {
 
 constexpr int kMisaligned = 716;         // cudaErrorMisalignedAddress
-constexpr int kMatrixStride = 16;        // in bytes: what loads and stores of matrices ask a multiple of
-constexpr unsigned kYieldRounds = 16;    // turns after which a block that only yields makes room for another
+constexpr int kMatrixStride = 16;        // in bytes; loads and stores of matrices need a multiple of it
+constexpr unsigned kYieldRounds = 16;    // turns before a block that only yields makes room for another
 constexpr std::size_t kKeptBlocks = 16;  // between launches
 
 __thread __attribute__((tls_model("initial-exec"))) Worker* own_worker;
 
-// The place-th block in the launch's order; for random order a walk of a step without common factor.
+// Returns the block at a place of the launch's order. The random order walks in steps that share no
+// factor with the count.
 std::uint64_t block_at(const Launch& launch, std::uint64_t place) {
   if (launch.order == Order::forward) return place;
   if (launch.order == Order::reverse) return launch.blocks - 1 - place;
@@ -95,7 +96,7 @@ void Worker::begin_launch(Launch& launch) {
   at_grid_barrier_.clear();
 }
 
-// The launch's next block; null when none is left or no more may be alive.
+// Starts the launch's next block. Returns null if none is left or no more may be alive.
 Block* Worker::start_block() {
   if (free_.empty() && begun_ >= launch_->resident_limit) return nullptr;
   const std::uint64_t place = launch_->next_block.fetch_add(1, std::memory_order_relaxed);
@@ -111,8 +112,8 @@ Block* Worker::start_block() {
   return &block;
 }
 
-// Which block is to run. New ones start where those that are alive can only wait; the last that began to spin is the
-// first to be looked at again when a block has ended, since it probably waits for that one.
+// Chooses the block to run. New blocks start if the live ones can only wait. When a block has
+// ended, the last one that began to spin comes first, since it probably waits for that block.
 Block* Worker::next_block(bool after_an_end) {
   if (launch_->abandoned.load(std::memory_order_relaxed)) return nullptr;
   if (!after_an_end || runnable_.empty()) {
@@ -145,7 +146,8 @@ void Worker::run(Block& block) {
   current_ = nullptr;
 }
 
-// Decides what becomes of a block of which nothing can run at present; true where it has ended.
+// Decides what happens to a block in which nothing can run at present. Returns true if it has
+// ended.
 bool Worker::settle(Block& block) {
   if (launch_->abandoned.load(std::memory_order_relaxed)) return false;
   if (block.live() == 0) {
@@ -177,7 +179,7 @@ bool Worker::settle(Block& block) {
 
 void Worker::report_damage(Block& block) {
   for (const SharedArena::Damage& damage : block.arena().damage()) {
-    if (is_checking() && has_reported_bounds()) continue;  // with its line
+    if (is_checking() && has_reported_bounds()) continue;  // already reported with its line
     add_report({"out-of-bounds", launch_->kernel, damage.line != 0 ? damage.line : launch_->line,
                 std::string("kernel ") + launch_->kernel + ", block " + coordinates(block.index()) + ", wrote " +
                     damage.message,
@@ -185,7 +187,7 @@ void Worker::report_damage(Block& block) {
   }
 }
 
-// Forgets the unfinished threads of blocks that are alive; objects on their stacks are not destroyed.
+// Drops the unfinished threads of live blocks. It does not destroy the objects on their stacks.
 void Worker::drop_threads() {
   for (std::size_t i = 0; i < begun_; ++i) {
     Block& block = *blocks_[i];
@@ -241,16 +243,17 @@ Threads Worker::take_threads() {
   return {launch_->order == Order::forward, block.take_threads(*current_), indices_, block.size()};
 }
 
-// The thread whose part of a loop runs is the one that the loop has published.
+// In a loop over threads the running thread is the one that the loop has published.
 uint3 Worker::thread_index() const { return loops_over_threads_ ? cuemu_thread_index : indices_[current_->linear]; }
 
-// The rewriter lets no kernel loop over its threads that calls what suspends one.
+// The rewriter never gives a loop over threads to a kernel that calls a function which suspends a
+// thread.
 void Worker::refuse_in_loop() const {
   std::fprintf(stderr, "CPU emulator: kernel %s waits for other threads in a loop over threads\n", launch_->kernel);
   std::abort();
 }
 
-// Continues the block's next thread that can run; returns when this one is continued.
+// Continues the block's next thread that can run. Returns when another thread continues this one.
 void Worker::suspend() {
   Thread& self = *current_;
   if (loops_over_threads_) refuse_in_loop();
@@ -266,7 +269,8 @@ void Worker::suspend() {
   switch_context(self.context, next->context);
 }
 
-// Lets the scheduler choose a block; returns when this thread is continued, which it is not after abandonment.
+// Lets the scheduler choose a block. Returns when this thread continues, which never happens after
+// abandonment.
 void Worker::leave_block() { switch_context(current_->context, scheduler_); }
 
 void Worker::abandon() {
@@ -276,7 +280,7 @@ void Worker::abandon() {
 }
 
 void Worker::yield() {
-  if (loops_over_threads_) return;  // no part of it is a loop that could wait
+  if (loops_over_threads_) return;  // a loop over threads has nothing that could wait
   Thread& self = *current_;
   if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
   block_->make_ready(self);
@@ -479,7 +483,7 @@ void assertion_failed(const char* expression, const char* file, int line, const 
   constexpr int kAssert = 710;  // cudaErrorAssert
   Worker& worker = kernel_worker();
   const std::string place = worker.position();
-  // A kernel's body may stand in a lambda (cuemu/threads.h).
+  // The body of a kernel may lie in a lambda (cuemu/threads.h).
   const char* const named = std::strcmp(function, "operator()") == 0 ? worker.block().launch().kernel : function;
   std::fprintf(stderr, "%s:%d: %s: %s: Assertion `%s` failed.\n", file, line, named, place.c_str(), expression);
   worker.fail("assert", line, "assertion `" + std::string(expression) + "` failed in " + place,

@@ -1,4 +1,5 @@
-// One OS thread's emulation of blocks: it keeps several alive and runs one CUDA thread at a time.
+// One OS thread's emulation of blocks. It keeps several blocks alive and runs one CUDA thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@ namespace cuemu {
 
 class Worker {
  public:
-  // Runs the launch's blocks until none is left or the launch was abandoned.
+  // Runs the launch's blocks until none is left or the launch is abandoned.
   void run_blocks(Launch& launch);
 
   bool in_kernel() const { return current_ != nullptr; }
-  // These are for the running CUDA thread.
+  // The following functions are for the running CUDA thread.
   Block& block() { return *block_; }
   const Thread& thread() const { return *current_; }
   Threads take_threads();
@@ -32,9 +33,9 @@ class Worker {
   void changed_nothing();
   void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
   bool is_cooperative() const { return launch_->config.cooperative; }
-  // Reports and ends the whole launch; the calling CUDA thread never continues.
+  // Reports a fault and ends the whole launch. The calling CUDA thread never continues.
   [[noreturn]] void fail(const char* kind, int line, const std::string& message, const char* remedy, int error);
-  // The same where a line is known by its code alone; `{0}` in the message stands for it.
+  // The same for a line that is known only by its code. `{0}` in the message stands for the line.
   [[noreturn]] void fail_at(const char* kind, const void* code, const std::string& message, const char* what,
                             const char* remedy);
   std::string position() const;
@@ -60,18 +61,18 @@ class Worker {
   Launch* launch_ = nullptr;
   Block* block_ = nullptr;
   Thread* current_ = nullptr;
-  bool loops_over_threads_ = false;  // the running thread took those of its block: it may not be suspended
-  // Set while the block's threads do nothing but yield: the one that began, and how often its turn came again.
+  bool loops_over_threads_ = false;  // the running thread does the work of its whole block and may not be suspended
+  // The thread that began, and the number of its turns since, while the block's threads only yield.
   const Thread* first_yielding_ = nullptr;
   unsigned yield_rounds_ = 0;
-  unsigned unchanged_ = 0;  // operations without effect since the last yield that they led to
+  unsigned unchanged_ = 0;  // operations without effect since the last yield that they caused
   Context scheduler_;
   StackPool stacks_;
   uint3 indices_[kMostThreads];
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::size_t begun_ = 0;  // how many of blocks_, from the first on, this launch has used
+  std::size_t begun_ = 0;  // the number of blocks_, from the first on, that this launch has used
   std::vector<Block*> free_;
-  std::deque<Block*> runnable_;  // alive, and not the running one
+  std::deque<Block*> runnable_;  // live blocks except the running one
   std::vector<Block*> at_grid_barrier_;
   std::uint64_t ended_ = 0;
   uint3 first_ended_ = {0, 0, 0};
@@ -80,10 +81,12 @@ class Worker {
 // The OS thread's own worker.
 Worker& this_worker();
 
-// The bytes in which this OS thread keeps threadIdx, blockIdx, blockDim and gridDim.
+// Returns the range of bytes in which this OS thread keeps threadIdx, blockIdx, blockDim and
+// gridDim.
 std::pair<const char*, const char*> index_storage();
 
-// What the architecture that is emulated allows: those of compute capability 9.0 unless another one was chosen.
+// The limits of the emulated architecture: those of compute capability 9.0 unless another one is
+// set.
 struct Limits {
   std::size_t shared_bytes;  // of a block
   int threads_per_multiprocessor;
@@ -94,13 +97,13 @@ Limits& limits();
 // Ends the use of the device: later calls and launches return `error`.
 void set_sticky_error(int error);
 
-// A thread has come to another barrier than the first one that waits.
+// Reports that a thread has come to another barrier than the first waiting one.
 void report_barrier_mismatch(const Block& block, const Thread& thread);
 
-// No thread of the block can run although some have not ended.
+// Reports that no thread of the block can run although some have not ended.
 void report_stuck(const Block& block);
 
-// Blocks wait at the grid's barrier, and no other is left that could come to it.
+// Reports that blocks wait at the grid's barrier and no other block is left to reach it.
 void report_grid_stuck(const Launch& launch, const std::vector<Block*>& waiting, std::uint64_t ended,
                        uint3 first_ended);
 

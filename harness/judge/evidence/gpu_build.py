@@ -12,7 +12,8 @@ from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
 from harness.records.record import ERROR, REPORT, Compilation, CompiledKernel, Finding, Status
 from harness.system.text import MAX_NAME_CHARACTERS, shortened
-from harness.wire.messages import Compile, Compiled
+from harness.wire.commands import Compile
+from harness.wire.replies import Compiled
 
 KIND = "build"
 #: An honest worker tells of no more, and says no more.

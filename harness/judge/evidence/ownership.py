@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from harness.judge.evidence.links import Links
-from harness.wire.messages import Launched, Traced
+from harness.wire.replies import Launched, Traced
 
 #: Below this share a candidate is told to have no kernel of its own that counts.
 LOW_SHARE = 0.05

@@ -20,7 +20,8 @@ from harness.judge.process.handle import Clock, WorkerHandle
 from harness.records.record import REPORT, CopyUse, Finding, KernelUse, own_share_text
 from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
 from harness.system.text import shortened
-from harness.wire.messages import Inspect, Inspected, Launched, Trace, Traced
+from harness.wire.commands import Inspect, Trace
+from harness.wire.replies import Inspected, Launched, Traced
 
 #: An honest worker tells of no more, and of no longer names.
 MAX_KERNELS, MAX_NAME_CHARACTERS = 1000, 200

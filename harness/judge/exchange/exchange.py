@@ -15,7 +15,7 @@ from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, Layout, create_shared_file, map_file, order_of, region_bytes
-from harness.wire.messages import Region, StateTensor, Value
+from harness.wire.tensors import Region, StateTensor, Value
 from harness.wire.values import UnsupportedValue, encode_plain
 
 

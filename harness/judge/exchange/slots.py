@@ -14,7 +14,8 @@ from harness.errors import ProblemError
 from harness.judge.exchange.exchange import Exchange, SharedArena, out_of_bounds
 from harness.records.rules import INPUT_MUTATION, LATE_WRITE
 from harness.wire.arena import Arena, Layout, dtype_named, region_bytes
-from harness.wire.messages import Region, Slot
+from harness.wire.commands import Slot
+from harness.wire.tensors import Region
 
 #: Elements of a tensor that are looked at where looking at all would take too long.
 SAMPLED_ELEMENTS = 1 << 14

@@ -18,8 +18,8 @@ import torch
 
 from harness.errors import ProblemError
 from harness.project.problems import Problem, ProblemModule, failure
-from harness.wire.messages import StateTensor
 from harness.wire.state import describe_state
+from harness.wire.tensors import StateTensor
 
 AFFINE_SPREAD = 0.5
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.errors import suggestion
 from harness.system.text import shortened
-from harness.wire.messages import StateTensor
+from harness.wire.tensors import StateTensor
 
 #: Of a parameter's or buffer's name: every command for a trial has it.
 MAX_NAME_CHARACTERS = 1000

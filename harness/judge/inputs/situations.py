@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.judge.inputs.draws import derive_seed
-from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE
+from harness.wire.commands import ANOTHER_INSTANCE, SAME_INSTANCE
 
 #: Half of what GradScaler of ``torch.amp`` begins with: half precision, to which some classes of precision allow
 #: operands to be rounded, holds 65504 at most. A power of two changes no rounding.

@@ -20,7 +20,8 @@ from harness.judge.policy import Policy
 from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
 from harness.project.solutions import Solution
 from harness.system.text import one_line
-from harness.wire.messages import Failed, Load
+from harness.wire.commands import Load
+from harness.wire.replies import Failed
 
 #: What a candidate is doing that imports its solution.
 IMPORTING = "importing the solution"

@@ -11,7 +11,7 @@ from harness.judge.process.handle import CandidateStopped
 from harness.records.record import Finding, Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
-from harness.wire.messages import Failed, Reply, Report
+from harness.wire.replies import Failed, Reply, Report
 
 #: A worker cuts its messages itself; a candidate may speak in its place.
 MAX_MESSAGE_CHARACTERS = 10_000

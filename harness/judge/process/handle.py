@@ -43,20 +43,9 @@ from harness.system.interrupts import shielded
 from harness.system.processes import adopts_orphans, hide_memory
 from harness.system.scratch import ScratchFolder
 from harness.wire import channel
-from harness.wire.messages import (
-    REPLIES,
-    Building,
-    Command,
-    Go,
-    Load,
-    LoadReference,
-    Ready,
-    Reply,
-    SchemaError,
-    TimeCalls,
-    decode,
-    encode,
-)
+from harness.wire.commands import Command, Go, Load, LoadReference, TimeCalls
+from harness.wire.encoding import SchemaError, decode, encode
+from harness.wire.replies import REPLIES, Building, Ready, Reply
 
 START_LIMIT_S = 120.0
 DRAIN_READS = 64

@@ -34,7 +34,7 @@ from harness.judge.inputs.randomness import (
     states,
 )
 from harness.project.problems import Problem, failure
-from harness.wire.messages import OutputPart
+from harness.wire.replies import OutputPart
 from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
 
 #: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.

@@ -17,7 +17,7 @@ from harness.judge.inputs.draws import Draw
 from harness.judge.reference.kinks import SettlingSteps
 from harness.judge.reference.reference import Reference
 from harness.judge.reference.reference_errors import Gauges
-from harness.wire.messages import OutputPart
+from harness.wire.replies import OutputPart
 
 #: What is kept of all cases together, at most.
 MOST_CASES, MOST_BYTES = 64, 256 << 20

@@ -19,8 +19,9 @@ from harness.judge.timing.paired_timing import BaselineError, Refuted, Series, S
 from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of
 from harness.judge.timing.windows import LEAST_ROUNDS, Call, Loops, Uncertified, WindowTimes
 from harness.timing.certificate import LEAST_RESOLUTION_MS, Certificate, certificate
+from harness.wire.commands import DropSlots, Loop
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import DropSlots, Loop, Released
+from harness.wire.replies import Released
 
 #: A short window has as many calls as take this long, within bounds.
 WINDOW_MS = 8.0

@@ -24,7 +24,8 @@ from harness.project.baselines import BASELINES, EAGER
 from harness.records.record import Status
 from harness.records.rules import CLOCK
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios
-from harness.wire.messages import Backward, Command, TimeCalls, Timed, Varied, Vary
+from harness.wire.commands import Backward, Command, TimeCalls, Vary
+from harness.wire.replies import Timed, Varied
 
 CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2

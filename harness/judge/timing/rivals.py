@@ -13,26 +13,19 @@ from harness.judge.timing.paired_timing import BaselineError, Side, asked
 from harness.project.baselines import BASELINES, EAGER
 from harness.project.problems import Problem
 from harness.system.text import shortened
-from harness.wire.messages import (
+from harness.wire.commands import (
     Backward,
     Command,
     Construct,
-    Constructed,
     DropSlots,
-    Failed,
     Forward,
-    Loaded,
     LoadReference,
-    Outputs,
     Release,
-    Released,
     TimeCalls,
-    Timed,
     Trace,
-    Traced,
-    Varied,
     Vary,
 )
+from harness.wire.replies import Constructed, Failed, Loaded, Outputs, Released, Timed, Traced, Varied
 
 LIMIT_S = 300.0
 #: Compiling, with every kernel tuned, may take so long.

@@ -34,7 +34,8 @@ from harness.records.record import KernelUse, Status
 from harness.system.text import shortened
 from harness.timing.certificate import Certificate
 from harness.timing.statistics import Latency
-from harness.wire.messages import DropSlots, Outputs, Released, Traced, Weigh, Weighed
+from harness.wire.commands import DropSlots, Weigh
+from harness.wire.replies import Outputs, Released, Traced, Weighed
 
 #: Calls that are shorter are also measured without what launching and waiting takes, in so many rounds.
 SHORT_MS, QUICK_ROUNDS = LONG_MS, 10

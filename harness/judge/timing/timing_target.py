@@ -14,8 +14,9 @@ from harness.judge.timing.device_conditions import Conditions
 from harness.judge.timing.windows import Likeness
 from harness.project.problems import Problem, ProblemModule
 from harness.wire.arena import dtype_named
-from harness.wire.messages import Backward, Construct, Region, input_key
+from harness.wire.commands import Backward, Construct
 from harness.wire.structure import paths_of
+from harness.wire.tensors import Region, input_key
 
 #: So many elements must be near eager's; where rounding may decide branches, fewer.
 AGREEING_SHARE, FLIPPING_SHARE = 0.99, 0.5

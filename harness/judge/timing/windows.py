@@ -28,7 +28,8 @@ from harness.judge.timing.paired_timing import BaselineError, Side, asked
 from harness.records.record import Status
 from harness.system.text import shortened
 from harness.timing.certificate import Windows
-from harness.wire.messages import Armed, DropSlots, Go, Loop, Looped, Mapped, MapSlots, Released
+from harness.wire.commands import DropSlots, Go, Loop, MapSlots
+from harness.wire.replies import Armed, Looped, Mapped, Released
 
 #: Rounds of short and long windows: at least, and at most while they take no longer than this.
 LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S = 2, 7, 0.25

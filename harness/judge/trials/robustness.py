@@ -30,8 +30,8 @@ from harness.records.record import REPORT, Finding, Status
 from harness.system.text import one_line, shortened
 from harness.wire.arena import region_bytes
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.messages import Region, Value
 from harness.wire.structure import paths_of
+from harness.wire.tensors import Region, Value
 
 #: A case whose inputs have more elements runs one check, chosen by its secret: on the emulator, and on a GPU.
 FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27

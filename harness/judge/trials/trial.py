@@ -27,8 +27,10 @@ from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.arena import region_bytes
-from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE, Gradients, Outputs, Region, input_key
+from harness.wire.commands import ANOTHER_INSTANCE, SAME_INSTANCE
+from harness.wire.replies import Gradients, Outputs
 from harness.wire.structure import ROOT, difference, paths_of
+from harness.wire.tensors import Region, input_key
 
 #: What is wrong with a gradient's form.
 MAX_FAULT_CHARACTERS = 1000

@@ -26,7 +26,7 @@ from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
-from harness.wire.messages import SAME_INSTANCE
+from harness.wire.commands import SAME_INSTANCE
 
 #: How many calls in a row come before each of the two results on the candidate's own draws: all where tensors have few
 #: elements, so that calls cost next to nothing; else as many as take a small share of the evaluation.

@@ -1,8 +1,9 @@
-"""What the worker gives up before it meets a candidate (Linux): rights to gain, files, sockets, other processes.
+"""Confines the worker before it runs a candidate (Linux): rights, files, sockets, other processes.
 
-Each layer stands by itself. What a machine does not have is said, and the others hold. Calls go through libc by ctypes;
-the numbers are those of the kernel's own headers, and Landlock and seccomp are described in its documentation
-(``userspace-api/landlock``, ``userspace-api/seccomp_filter``).
+Each layer works on its own. If a machine lacks one, the worker reports that, and the others hold.
+The calls go through libc by ctypes. Their numbers come from the kernel's own headers. The kernel's
+documentation describes Landlock and seccomp (``userspace-api/landlock``,
+``userspace-api/seccomp_filter``).
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from harness.worker.limits import limit_files, limit_processes, limit_signals
 
 
 class Confined(NamedTuple):
-    """A layer: ``why`` it is missing, empty where it holds."""
+    """A layer of confinement; ``why`` says why it is missing, and is empty if it holds."""
 
     layer: str
     why: str
 
 
 def confine(folder: Path, readable: Sequence[str], trusted: Sequence[int], on_gpu: bool) -> list[Confined]:
-    """Confine this process and all that it will start.
+    """Confines this process and every process that it will start.
 
     Args:
         folder: The worker's own folder, the only place where it may write.
         readable: Further files and folders that it may read and execute.
-        trusted: Processes that it may not signal: the judge's, and the zygote's.
+        trusted: The processes that it may not signal: the judge's and the zygote's.
         on_gpu: Whether the GPU's driver must start here.
 
     Returns:
-        Every layer, in the order in which they were put on.
+        Every layer, in the order in which the function applied them.
     """
     found: list[Confined] = []
     of_root: list[tuple[str, Callable[[], None]]] = [
@@ -51,7 +52,7 @@ def confine(folder: Path, readable: Sequence[str], trusted: Sequence[int], on_gp
     layers: list[tuple[str, Callable[[], None]]] = [
         ("no_new_privs", no_new_privileges),
         *(of_root if is_root() else []),
-        # A bound on processes counts those of the user that this process is by now.
+        # The limit on processes counts those of the current user, so it follows the change of user.
         ("limits", lambda: _limit_resources(_is_alone(found))),
         ("files", lambda: restrict_files(folder, readable, on_gpu)),
         (
@@ -77,12 +78,12 @@ def confine(folder: Path, readable: Sequence[str], trusted: Sequence[int], on_gp
 
 
 def _is_alone(found: Sequence[Confined]) -> bool:
-    """Tells whether the worker's user owns nothing but the worker's folder, and has no other process."""
+    """Tells whether the worker's user owns only the worker's folder and has no other process."""
     return Confined("user", "") in found
 
 
 def _limit_resources(alone: bool) -> None:
-    """Bounds single files, open files, pending signals and processes; core dumps are off."""
+    """Limits file sizes, open files, pending signals and processes, and disables core dumps."""
     limit_files()
     limit_signals()
     try:

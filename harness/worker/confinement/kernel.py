@@ -1,4 +1,4 @@
-"""Calls to the kernel through libc, and what a machine does not have (Linux)."""
+"""Calls the kernel through libc, and names what a machine lacks (Linux)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 
 
 class Missing(Exception):
-    """A layer cannot be had here; the message says why."""
+    """The error for a layer that this machine cannot provide; the message says why."""
 
 
 def libc() -> ctypes.CDLL:
-    """The C library that this process runs on."""
+    """Returns the C library of this process."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def checked(what: str, result: int) -> int:
-    """The result of a libc call.
+    """Checks and returns the result of a libc call.
 
     Raises:
-        Missing: It is negative.
+        Missing: The result is negative.
     """
     if result < 0:
         raise Missing(f"{what}: {os.strerror(ctypes.get_errno())}")
@@ -29,6 +29,6 @@ def checked(what: str, result: int) -> int:
 
 
 def gpu_devices() -> Iterator[str]:
-    """The GPU driver's device files, and the folder of those that partitions of a GPU need."""
+    """Yields the GPU driver's device files, and the folder of those that GPU partitions need."""
     for path in sorted(Path("/dev").glob("nvidia*")):
         yield str(path)

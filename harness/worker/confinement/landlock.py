@@ -1,4 +1,7 @@
-"""Files that the worker may open: what it needs to run, and its own folder (Landlock, ``userspace-api/landlock``)."""
+"""Limits the files that the worker may open to its own folder and what it needs to run (Landlock).
+
+The kernel's documentation describes Landlock in ``userspace-api/landlock``.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,20 @@ from harness.worker.confinement.kernel import Missing, checked, gpu_devices, lib
 
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-#: All rights over files that each version of Landlock knows: 13 in the first, one more each in 2, 3 and 5.
+#: All file rights that each version of Landlock knows: 13 in version 1, and one more each in
+#: versions 2, 3 and 5.
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
-#: Rights that only a folder can have are refused for a file.
+#: The rights that a rule for a file may name. The kernel refuses a rule for a file that names
+#: rights of folders.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
-#: From version 6 on abstract sockets and signals can be kept within the confined processes.
+#: From version 6 on, Landlock can keep abstract sockets and signals within the confined processes.
 _SCOPES = 0b11
-#: From version 3 on a file can be kept from being truncated.
+#: From version 3 on, Landlock can keep a file from being truncated.
 TRUNCATION_VERSION = 3
 
-#: What compilers, Python, torch and the CUDA driver read besides their own folders.
+#: The places that compilers, Python, torch and the CUDA driver read besides their own folders.
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"),
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"),
@@ -34,22 +39,23 @@ _DEVICES = ("/dev/dxg", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/
 
 
 def landlock_version() -> int:
-    """Asks the kernel for its version of Landlock; below 1 where it has none."""
+    """Returns the kernel's version of Landlock; below 1 if it has none."""
     version: int = libc().syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return version
 
 
 def restrict_files(folder: Path, readable: Sequence[str], on_gpu: bool) -> None:
-    """Let this process read what it needs to run, write to its own folder, and open nothing else.
+    """Lets this process read what it needs, write to its own folder, and open nothing else.
 
     Args:
         folder: The worker's own folder.
         readable: Further files and folders that it may read.
-        on_gpu: Whether the GPU's driver must start: it names its threads by files of ``/proc/self``. There the worker
-            could take back, too, that the kernel ends it first when memory runs out.
+        on_gpu: Whether the GPU's driver must start. It names its threads through files of
+            ``/proc/self``, so this process may write there. That also lets the worker undo the
+            setting that makes the kernel end it first when memory runs out.
 
     Raises:
-        Missing: The kernel has no Landlock, or refused.
+        Missing: The kernel has no Landlock, or refused the call.
     """
     library = libc()
     version = landlock_version()
@@ -80,7 +86,7 @@ def restrict_files(folder: Path, readable: Sequence[str], on_gpu: bool) -> None:
 
 
 def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """Add a rule for a path; nothing where there is none."""
+    """Adds a rule for a path; does nothing if the path cannot be opened."""
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Rights of the worker: none to gain, and where the harness is root, none of root's (Linux)."""
+"""Drops the worker's rights: it can gain none, and it keeps none of root's (Linux)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from harness.system.processes import show_memory
 from harness.worker.confinement.kernel import Missing, checked, gpu_devices, libc
 
 _PR_SET_NO_NEW_PRIVS = 38
-#: Users whom nobody is, within what a container maps; those that systemd, too, takes for services of no fixed user.
+#: User ids that no account has and that containers map. systemd, too, takes them for services
+#: without a fixed user.
 _FIRST_USER, _USERS = 61184, 4336
 _PR_CAPBSET_DROP = 24
 _CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -22,20 +23,20 @@ _CAPABILITIES_VERSION, _MOST_CAPABILITIES = 0x20080522, 64
 
 
 def no_new_privileges() -> None:
-    """No program that is started has more rights than this one, whatever its file says."""
+    """Keeps this process from starting programs that have more rights, whatever their files say."""
     checked("prctl", libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def is_root() -> bool:
-    """Whether there are root's rights to give up."""
+    """Tells whether this process has root's rights to give up."""
     return sys.platform == "linux" and os.geteuid() == 0
 
 
 def become_nobody(folder: Path, readable: Sequence[str]) -> None:
-    """Go on as a user who owns nothing but the worker's folder.
+    """Switches to a user who owns nothing but the worker's folder.
 
     Raises:
-        Missing: Such a user could not read what the worker needs, or the user cannot be changed.
+        Missing: Such a user could not read what the worker needs, or the change of user failed.
     """
     for place in (*readable, str(folder.parent)):
         closed = _closed_to_others(Path(place))
@@ -52,23 +53,27 @@ def become_nobody(folder: Path, readable: Sequence[str]) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     except OSError as error:
-        with contextlib.suppress(OSError):  # root's it was, and still may be
+        with contextlib.suppress(OSError):  # back to root, its owner before
             os.setresgid(0, 0, 0)
             _give(folder, 0)
         raise Missing(f"cannot become user {user}: {error.strerror}") from None
-    # Changing users has made this process unreadable to itself in places, as for a program that is set-user-id.
+    # After the change of user the kernel hides parts of this process from itself, as for a
+    # set-user-id program.
     if why := show_memory():
         raise Missing(f"prctl: {why}")
 
 
 def _give(folder: Path, user: int) -> None:
-    """Make a folder and what is in it a user's own."""
+    """Gives a folder and its contents to a user."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, user, user, follow_symlinks=False)
 
 
 def _closed_to_others(place: Path) -> Path | None:
-    """The first folder on the way to a place, or the place, that users in general may not read or pass."""
+    """Returns the first path on the way to a place that other users may not read or pass.
+
+    The place itself counts as well.
+    """
     for path in (*reversed(place.parents), place):
         try:
             mode = path.stat().st_mode
@@ -80,7 +85,7 @@ def _closed_to_others(place: Path) -> Path | None:
 
 
 def drop_capabilities(folder: Path, readable: Sequence[str]) -> None:
-    """Keep none of root's rights, whoever the user is.
+    """Drops all capabilities of root, whoever the user is.
 
     Raises:
         Missing: Without them the worker could not read what it needs, or the kernel refused.
@@ -92,16 +97,17 @@ def drop_capabilities(folder: Path, readable: Sequence[str]) -> None:
     number = _CAPSET.get(platform.machine())
     if number is None:
         raise Missing(f"the number of capset on {platform.machine()} is not known here")
-    for capability in range(_MOST_CAPABILITIES):  # beyond the last, or where it is gone already, this does nothing
+    # Calls for a capability that does not exist or is gone already do nothing.
+    for capability in range(_MOST_CAPABILITIES):
         library.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     header = struct.pack("Ii", _CAPABILITIES_VERSION, 0)
     checked("capset", library.syscall(number, header, b"\0" * 24))
 
 
 def _needs_rights(place: Path) -> bool:
-    """Whether root without its rights could not read a place: somebody else's, and closed to others."""
+    """Tells whether only root's rights can read a place: another user owns it and closed it."""
     if os.geteuid() != 0:
-        return False  # checked before the user was changed
+        return False  # become_nobody has already checked
     for path in (*place.parents, place):
         status = path.stat()
         if status.st_uid != 0 and status.st_mode & 0o005 != 0o005:

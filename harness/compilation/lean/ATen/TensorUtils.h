@@ -1,4 +1,4 @@
-// An operator's header includes this and uses nothing of it: the original comes for whoever else asks.
+// An operator's header includes this one and uses none of it. Other code gets the original.
 #ifndef LEAN_TORCH_OPERATORS
 #include_next <ATen/TensorUtils.h>
 #endif

@@ -1,3 +1,3 @@
-// Stands in for torch/all.h; the build falls back to the original where this does not do.
+// Replaces torch/all.h. If a build with it fails, the harness repeats the build with the original.
 #pragma once
 #include <lean_torch.h>

@@ -1,3 +1,4 @@
-// Stands in for torch/types.h; the build falls back to the original where this does not do.
+// Replaces torch/types.h. If a build with it fails, the harness repeats the build with the
+// original.
 #pragma once
 #include <lean_torch.h>

@@ -1,4 +1,5 @@
-// Copies by all threads of a group: done when the call returns, but other threads' parts only after wait().
+// Copies by all threads of a group. A thread's own copies are done when the call returns. The
+// copies of other threads are visible only after wait().
 #pragma once
 
 #include "../cooperative_groups.h"

@@ -5,7 +5,7 @@
 
 namespace cooperative_groups {
 
-// op over the values of all threads of the group, for each of them.
+// Returns op over the values of all threads of the group, to each of them.
 template <typename Group, typename Value, typename Operator>
 Value reduce(const Group& group, Value value, Operator&& op, int line = __builtin_LINE()) {
   const unsigned rank = group.thread_rank(), size = group.num_threads();

@@ -5,7 +5,7 @@
 
 namespace cooperative_groups {
 
-// op over the values of the threads up to and with the calling one.
+// Returns op over the values of the threads up to the calling one, including it.
 template <typename Group, typename Value, typename Operator>
 Value inclusive_scan(const Group& group, Value value, Operator&& op, int line = __builtin_LINE()) {
   const unsigned rank = group.thread_rank();
@@ -20,7 +20,8 @@ Value inclusive_scan(const Group& group, Value value, int line = __builtin_LINE(
   return inclusive_scan(group, value, plus<Value>(), line);
 }
 
-// op over the values of the threads before the calling one; the first gets the operator's identity, or zero.
+// Returns op over the values of the threads before the calling one. The first thread gets the
+// operator's identity, or zero.
 template <typename Group, typename Value, typename Operator>
 Value exclusive_scan(const Group& group, Value value, Operator&& op, int line = __builtin_LINE()) {
   const Value before = group.shfl_up(inclusive_scan(group, value, op, line), 1, line);

@@ -1,11 +1,11 @@
-// Atomic operations, real ones: blocks run on several OS threads.
+// Atomic operations. They are real ones, since blocks run on several OS threads.
 #pragma once
 
 #include <cstring>
 
 #include "runtime.h"
 
-// Inlined always, so that the checking mode can tell the kernel's line.
+// Always inlined, so that the checking mode can find the kernel's line.
 #define CUEMU_INLINE inline __attribute__((always_inline))
 
 namespace cuemu {
@@ -16,7 +16,7 @@ template <> struct WordOfSize<2> { using type = unsigned short; };
 template <> struct WordOfSize<4> { using type = unsigned int; };
 template <> struct WordOfSize<8> { using type = unsigned long long; };
 
-// Replaces *address by next(*address), and returns what was there.
+// Replaces *address by next(*address) and returns the old value.
 template <typename Value, typename Next>
 CUEMU_INLINE Value atomic_update(Value* address, Next next) {
   using Word __attribute__((may_alias)) = typename WordOfSize<sizeof(Value)>::type;
@@ -39,7 +39,7 @@ template <typename Value>
 CUEMU_INLINE Value compare_and_swap(Value* address, Value expected, Value desired) {
   const Value wanted = expected;
   __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  if (expected != wanted) yield();  // whoever holds the lock may be a thread of this block
+  if (expected != wanted) yield();  // the holder of the lock may be a thread of this block
   return expected;
 }
 

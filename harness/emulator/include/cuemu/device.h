@@ -55,7 +55,7 @@ Value shuffle(WarpOp operation, unsigned mask, Value value, int parameter, int w
 
 }  // namespace cuemu
 
-// For one type, all that exchange its values. Further types (half) use it too.
+// All functions that exchange values of one type. Other types (half) use this macro too.
 #define CUEMU_SHUFFLES(type)                                                                                       \
   inline type __shfl_sync(unsigned mask, type value, int lane, int width = 32, int line = __builtin_LINE()) {      \
     return ::cuemu::shuffle(::cuemu::WarpOp::shuffle, mask, value, lane, width, line);                             \
@@ -110,7 +110,7 @@ CUEMU_WARP_FUNCTION(unsigned, __reduce_or_sync, unsigned, reduce_or)
 CUEMU_WARP_FUNCTION(unsigned, __reduce_xor_sync, unsigned, reduce_xor)
 #undef CUEMU_WARP_FUNCTION
 
-// Cached, streaming and volatile-like accesses are plain ones here.
+// Cached, streaming and volatile-like accesses are plain accesses here.
 template <typename T> inline T __ldg(const T* address) { return *address; }
 template <typename T> inline T __ldca(const T* address) { return *address; }
 template <typename T> inline T __ldcg(const T* address) { return *address; }

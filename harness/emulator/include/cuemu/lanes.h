@@ -1,4 +1,5 @@
-// Lanes of a warp that act together, counted from the lowest: what tiles and coalesced groups are made of.
+// Lanes of a warp that act together. Tiles and coalesced groups consist of them, with ranks from
+// the lowest lane up.
 #pragma once
 
 #include <bit>
@@ -22,7 +23,7 @@ class Lanes {
 
   unsigned mask() const { return mask_; }
   unsigned size() const { return static_cast<unsigned>(std::popcount(mask_)); }
-  // How many lanes of the group lie below the calling one.
+  // The number of the group's lanes below the calling one.
   unsigned rank() const {
     const unsigned lane = position_in(threadIdx, blockDim) % 32;
     return static_cast<unsigned>(std::popcount(mask_ & ((1u << lane) - 1)));
@@ -37,7 +38,7 @@ class Lanes {
     for (unsigned rank = first; rank < first + count && rank < size(); ++rank) mask |= 1u << lane(rank);
     return Lanes(mask);
   }
-  // A mask of lanes as a mask of ranks.
+  // Converts a mask of lanes to a mask of ranks.
   unsigned packed(unsigned lanes) const {
     unsigned ranks = 0, rank = 0;
     for (unsigned left = mask_; left != 0; left &= left - 1, ++rank) {
@@ -46,7 +47,8 @@ class Lanes {
     return ranks;
   }
 
-  // The value that the lane of a rank gives; any type that can be copied byte by byte.
+  // Returns the value of the lane with a given rank. Works for any type that can be copied byte by
+  // byte.
   template <typename Value>
   Value from_rank(unsigned rank, const Value& value, int line) const {
     static_assert(std::is_trivially_copyable_v<Value>, "a value that threads exchange is copied byte by byte");

@@ -1,4 +1,4 @@
-// What the rewriter makes of launches, of __shared__ variables and of calls that name a kernel.
+// The targets of the rewriter for launches, __shared__ variables and calls that name a kernel.
 #pragma once
 
 #include <tuple>
@@ -52,7 +52,7 @@ Config config(dim3 grid, dim3 block, std::size_t shared_bytes = 0, Stream = Stre
   return {grid, block, shared_bytes};
 }
 
-// Runs `call(arguments...)` for every CUDA thread; the arguments are evaluated and kept once.
+// Runs `call(arguments...)` for every CUDA thread. It evaluates and stores the arguments once.
 template <typename Call, typename... Arguments>
 #ifdef CUEMU_CHECKED
 __attribute__((noinline))

@@ -8,7 +8,7 @@
 
 #include "vector_types.h"
 
-// Real functions rather than macros or std:: names, with CUDA's overloads for mixed integers.
+// Real functions, not macros or std:: names, with CUDA's overloads for mixed integers.
 #define CUEMU_EXTREMA(result, left_type, right_type)                                                        \
   constexpr result min(left_type left, right_type right) {                                                  \
     return static_cast<result>(left) < static_cast<result>(right) ? static_cast<result>(left) : static_cast<result>(right); \
@@ -29,8 +29,9 @@ CUEMU_EXTREMA(unsigned long long, unsigned long long, unsigned long long)
 CUEMU_EXTREMA(unsigned long long, long long, unsigned long long)
 CUEMU_EXTREMA(unsigned long long, unsigned long long, long long)
 #undef CUEMU_EXTREMA
-// As the library's fminf() and fmaxf(): of two numbers one, of a number and a NaN the number. Spelled out, since a call
-// of the library keeps a loop from being vectorised; the rewriter has kernels call these.
+// These behave like the library's fminf() and fmaxf(): with a number and a NaN they return the
+// number. They are written out because a library call keeps a loop from being vectorised. The
+// rewriter makes kernels call them.
 constexpr float cuemu_fminf(float left, float right) { return left < right || right != right ? left : right; }
 constexpr float cuemu_fmaxf(float left, float right) { return left > right || right != right ? left : right; }
 inline float min(float left, float right) { return cuemu_fminf(left, right); }
@@ -68,7 +69,8 @@ inline Real round_to_integer(Real x) {
   else return std::nearbyint(x);
 }
 
-// As the hardware converts: out of range gives the nearest end, NaN gives 0 (or the 64-bit indefinite value).
+// Converts as the hardware does: a value out of range gives the nearest end, and NaN gives 0 (or
+// the 64-bit indefinite value).
 template <typename Integer, Rounding rounding, typename Real>
 inline Integer to_integer(Real x) {
   using Limits = std::numeric_limits<Integer>;
@@ -79,7 +81,8 @@ inline Integer to_integer(Real x) {
   return static_cast<Integer>(rounded);
 }
 
-// `compute()` under a rounding direction; the compiler must not move it out, hence no inlining.
+// Evaluates `compute()` under a rounding direction. It is not inlined, so that the compiler cannot
+// move the computation out.
 template <Rounding rounding, typename Compute>
 __attribute__((noinline)) auto rounded(Compute compute) {
   if constexpr (rounding == Rounding::nearest) {
@@ -125,7 +128,7 @@ inline float norm4df(float x, float y, float z, float w) { return static_cast<fl
 inline float fdividef(float x, float y) { return x / y; }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
-// The fast intrinsics, at full precision.
+// The fast intrinsics, with full precision.
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __expf(float x) { return ::expf(x); }
 inline float __exp10f(float x) { return static_cast<float>(::pow(10.0, x)); }

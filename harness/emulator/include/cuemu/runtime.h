@@ -1,4 +1,5 @@
-// The emulator's library as rewritten kernels see it: launches, shared memory, barriers and warp operations.
+// The emulator's library for rewritten kernels: launches, shared memory, barriers and warp
+// operations.
 #pragma once
 
 #include <cstddef>
@@ -20,26 +21,27 @@ struct Config {
 using Entry = void (*)(const void* bound);
 
 #ifdef CUEMU_CHECKED
-// What a launch reads of the host's stack: what lies below `end`, and the variables that `call`, of so many bytes,
-// refers to.
+// Notes the part of the host's stack that a launch reads: everything below `end`, and the variables
+// to which `call`, an object of `bytes` bytes, refers.
 void note_launch_frame(const void* end, const void* call, std::size_t bytes);
 #endif
 
-// Runs `entry(bound)` once for every CUDA thread and returns when all have ended. A kernel that takes its block's
-// threads (take_threads) is entered once a block.
+// Runs `entry(bound)` once for every CUDA thread and returns when all have ended. For a kernel that
+// takes its block's threads (take_threads) it calls the entry once for each block.
 void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound);
 
-// The threads of the calling block, which all end with the calling one: for kernels that loop over them by themselves,
-// since nothing in them waits. Must be called by the first thread of a block, before anything else.
+// The threads of the calling block, for kernels that loop over them since nothing in them waits.
+// All of them end with the calling thread. The first thread of a block must call it, before
+// anything else.
 struct Threads {
-  bool is_forward;               // whether they are to run in the order of their numbers
-  const std::uint16_t* numbers;  // in the order in which they are to run
+  bool is_forward;               // whether they run in the order of their numbers
+  const std::uint16_t* numbers;  // the order in which they run
   const uint3* indices;          // by number
   unsigned count;
 };
 Threads take_threads();
 
-// The calling block's copy of a __shared__ variable; `key` tells variables apart.
+// Returns the calling block's copy of a __shared__ variable. `key` identifies the variable.
 void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
 void* dynamic_shared_bytes(std::size_t alignment);
 
@@ -72,19 +74,21 @@ enum class WarpOp : int {
   matrix_store,
   matrix_multiply,
 };
-// `parameter` and `width` are those of the shuffles. Lanes that a shuffle may not read yield what new memory holds.
+// `parameter` and `width` are those of the shuffles. A lane that a shuffle may not read yields the
+// fill of new memory.
 std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width, int line);
-// The lanes of the warp that came to the same line; waits until no lane of the warp can run on.
+// Returns the lanes of the warp that came to the same line. Waits until no lane of the warp can run
+// on.
 unsigned active_lanes(int line);
 
-// Matrices that the 32 lanes of a warp hold together: of one with `columns` columns, element i of lane l is the one at
-// row (32 i + l) / columns and column (32 i + l) % columns.
+// The elements of matrices that the 32 lanes of a warp hold together. In a matrix with `columns`
+// columns, element i of lane l is at row (32 i + l) / columns and column (32 i + l) % columns.
 enum class Element : int { half, bfloat16, tf32, float32, float64, int8, uint8, int32 };
 struct LaneOfMatrix {
   Element element;
   const void* values;
 };
-// A lane's part in sum := addend + left x right, (m, n) := (m, n) + (m, k) x (k, n).
+// A lane's part in sum := addend + left x right, with shapes (m, n) := (m, n) + (m, k) x (k, n).
 struct MatrixProduct {
   int m, n, k;
   LaneOfMatrix left, right, addend;
@@ -93,15 +97,18 @@ struct MatrixProduct {
   bool saturate;
 };
 void matrix_multiply(const MatrixProduct& own, int line);
-// Waits for the other lanes of the warp, and reports what may not be loaded from or stored to in this form.
+// Waits for the other lanes of the warp, and reports addresses and strides that loads and stores do
+// not allow.
 void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes, int line);
 
-// A memory fence; one of the whole device also publishes what came before it to other blocks.
+// A memory fence. A fence of the whole device also publishes earlier writes to other blocks.
 void fence(bool of_device);
 
-// Lets other threads run, those of other blocks too; for waits that a program spells as a loop.
+// Lets other threads run, including those of other blocks. For waits that a program writes as a
+// loop.
 void yield();
-// An operation that changed nothing, as in a loop that waits for another thread: yields from time to time.
+// Notes an operation that changed nothing, as in a loop that waits for another thread. Yields from
+// time to time.
 void changed_nothing();
 
 [[noreturn]] void trap(int line);
@@ -110,11 +117,12 @@ bool in_kernel();
 
 }  // namespace cuemu
 
-// threadIdx below for code that may stand in a loop over threads, where it changes.
+// The storage of threadIdx. Code inside a loop over threads uses this name, since the loop changes
+// it.
 extern "C" __thread __attribute__((tls_model("initial-exec"))) uint3 cuemu_thread_index;
 
-// Plain variables, so that a host function may have its own `blockDim`. A switch between threads sets threadIdx; for
-// one thread none of these ever changes.
+// Plain variables, so that a host function may have its own `blockDim`. A switch between threads
+// sets threadIdx. For one thread none of these ever changes.
 extern const __thread __attribute__((tls_model("initial-exec"))) uint3 threadIdx __asm__("cuemu_thread_index");
 extern const __thread __attribute__((tls_model("initial-exec"))) uint3 blockIdx __asm__("cuemu_block_index");
 extern const __thread __attribute__((tls_model("initial-exec"))) dim3 blockDim __asm__("cuemu_block_size");

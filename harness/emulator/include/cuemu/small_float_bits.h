@@ -7,7 +7,7 @@
 
 namespace cuemu {
 
-// NaN becomes the hardware's canonical 0x7fff in both formats.
+// NaN becomes 0x7fff in both formats, as on the hardware.
 constexpr unsigned short kSmallNan = 0x7fff;
 
 struct HalfBits {
@@ -30,7 +30,8 @@ struct HalfBits {
       const std::uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
       return static_cast<unsigned short>(sign | (rounded - 0x38000000u) >> 13);
     }
-    // Below the normal range the sum with 0.5 has the result's last place as its own, so that the addition rounds.
+    // Below the normal range, the sum with 0.5 has the same last place as the result, so the
+    // addition rounds correctly.
     const float aligned = bit_cast<float>(magnitude) + 0.5f;
     return static_cast<unsigned short>(sign | (bit_cast<std::uint32_t>(aligned) - 0x3f000000u));
   }
@@ -46,8 +47,8 @@ struct BfloatBits {
   }
 };
 
-// The float next to `value` that keeps, in its last place, that something was cut off: a second rounding then acts as
-// if it were the first.
+// Returns a float next to `value` whose odd last bit records an inexact conversion. A second
+// rounding then gives the same result as a single one.
 inline float odd_float(double value) {
   float nearest = static_cast<float>(value);
   if (nearest != nearest || static_cast<double>(nearest) == value) return nearest;
@@ -57,7 +58,7 @@ inline float odd_float(double value) {
   return bit_cast<float>(bits | 1);
 }
 
-// left + right, with the last place odd where the sum is not exact.
+// Returns left + right, with an odd last bit if the sum is inexact.
 inline double odd_sum(double left, double right) {
   const double sum = left + right;
   const double right_part = sum - left;
@@ -76,7 +77,8 @@ inline unsigned short narrow_fma(float x, float y, float z) {
   return narrow_double<Format>(odd_sum(static_cast<double>(x) * y, z));
 }
 
-// Rounding in a given direction: the nearest value, and from there a step where it lies on the wrong side.
+// Rounds in a given direction: takes the nearest value, and steps from there if it lies on the
+// wrong side.
 template <typename Format, Rounding rounding>
 inline unsigned short narrow_towards(float value) {
   const unsigned short nearest = Format::narrow(value);

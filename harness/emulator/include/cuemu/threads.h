@@ -1,17 +1,19 @@
-// The loop over a block's threads, inside of kernels that the rewriter knows to wait for nothing: the compiler sees it
-// together with the kernel's body, inlines the one into the other, and may run several threads in one vector.
+// The loop over a block's threads, inside kernels that certainly wait for nothing. The compiler
+// sees the loop together with the kernel's body, inlines the body and may run several threads in
+// one vector.
 #pragma once
 
 #include "runtime.h"
 
-// Around the body of a kernel. Parameters are captured by value and copied for each thread, which may change its own;
-// the second pair of braces lets a body have a variable of its own that is called blockDim.
+// These macros surround the body of a kernel. The lambda captures parameters by value and copies
+// them for each thread, which may change its own. The second pair of braces lets a body declare its
+// own variable blockDim.
 #ifdef CUEMU_CHECKED
-// Each thread is entered by itself: the checker asks which one runs.
+// The runtime enters each thread by itself, since the checker asks which thread runs.
 #define CUEMU_EACH_THREAD_BEGIN(loop)
 #define CUEMU_EACH_THREAD_END
 #else
-// Each compiler takes the attribute in one place only.
+// Each compiler accepts the attribute in a different place.
 #ifdef __clang__
 #define CUEMU_MUTABLE __attribute__((always_inline)) mutable
 #else
@@ -26,8 +28,9 @@
   });
 #endif
 
-// With AVX2 a vector's store can leave out the lanes that `if (i < n)` leaves out; without, such a loop stays one of
-// single threads. No instruction of it rounds differently, and the library itself still runs on any x86-64.
+// With AVX2 a vector store can skip the lanes that `if (i < n)` excludes. Without AVX2 such a loop
+// stays one of single threads. No AVX2 instruction rounds differently, and the library itself still
+// runs on any x86-64.
 #ifdef __x86_64__
 #define CUEMU_WIDE __attribute__((noinline, target("avx2")))
 #else
@@ -37,9 +40,9 @@
 namespace cuemu {
 
 enum class Loop {
-  vectors,    // nothing in the body stands in the way of running several threads in one vector
+  vectors,    // nothing prevents several threads in one vector
   ordered,    // one thread after the other
-  published,  // the same, and something else than the body itself reads threadIdx: a function that it calls, a report
+  published,  // ordered, and a called function or a report reads threadIdx
 };
 
 inline bool has_wide_vectors() {
@@ -52,7 +55,7 @@ inline bool has_wide_vectors() {
 
 template <Loop loop, typename Body>
 __attribute__((noinline)) void run_ordered(const Body& given, const Threads threads) {
-  const Body body = given;  // out of reach of the kernel's stores
+  const Body body = given;  // a copy that the kernel's stores cannot reach
   const uint3 block = blockIdx;
   const dim3 size = blockDim, grid = gridDim;
   for (unsigned i = 0; i < threads.count; ++i) {
@@ -63,8 +66,9 @@ __attribute__((noinline)) void run_ordered(const Body& given, const Threads thre
   }
 }
 
-// Grids up to this many blocks have no index beyond 2^31 in x. Told so, the compiler may take the elements at
-// `blockIdx.x * blockDim.x + threadIdx.x` for neighbours: a number without a sign could wrap around between two threads.
+// With up to this many blocks no index in x exceeds 2^31. With that knowledge the compiler may
+// treat the elements at `blockIdx.x * blockDim.x + threadIdx.x` as neighbours. Otherwise the
+// unsigned index could wrap around between two threads.
 constexpr unsigned kMostNumbered = 1u << 21;
 
 #define CUEMU_KNOWN(condition) \
@@ -89,8 +93,9 @@ CUEMU_WIDE void run_vectors(const Body& given) {
 
 #undef CUEMU_KNOWN
 
-// Runs `body(threadIdx, blockIdx, blockDim, gridDim)` for every thread of the block, in the launch's order. What comes
-// of it is what comes of one thread after the other: where the compiler cannot prove that, it tests at run time.
+// Runs `body(threadIdx, blockIdx, blockDim, gridDim)` for every thread of the block, in the
+// launch's order. The result is the same as for one thread after the other. Where the compiler
+// cannot prove that, it tests at run time.
 template <Loop loop, typename Body>
 inline void for_each_thread(const Body& body) {
   const Threads threads = take_threads();

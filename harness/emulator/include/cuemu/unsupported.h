@@ -1,4 +1,4 @@
-// Calls that the emulator refuses by name; they fail to compile only where they are used.
+// Calls that the emulator refuses by name. They fail to compile only where a source uses them.
 #pragma once
 
 namespace cuemu {

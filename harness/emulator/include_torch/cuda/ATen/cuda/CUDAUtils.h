@@ -1,4 +1,4 @@
-// Nothing but what the context already gives.
+// The context already provides everything.
 #pragma once
 
 #include <ATen/cuda/CUDAContext.h>

@@ -1,4 +1,4 @@
-// Checks CUDA calls by the emulated runtime's own messages; a CPU build of torch has none.
+// Checks CUDA calls with the emulated runtime's own messages. A CPU build of torch has none.
 #pragma once
 #include_next <torch/csrc/stable/macros.h>
 

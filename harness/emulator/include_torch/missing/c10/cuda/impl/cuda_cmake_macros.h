@@ -1,3 +1,3 @@
-// What torch's own headers for CUDA include, and a CPU build of torch comes without.
+// torch's own CUDA headers include this file, and a CPU build of torch does not ship it.
 #pragma once
 #define C10_CUDA_BUILD_SHARED_LIBS
