@@ -1,8 +1,11 @@
-"""What a candidate returned in one trial, against the reference: deviations first, then reports.
+"""Compares what a candidate returned in one trial with the reference and writes the reports.
 
-The exact evaluation comes in pieces where memory is short; deviations are sums over slices of dimension 0, so that
-pieces join without loss. What the budgets follow (``gauges``) is measured once for each draw; the candidates of a
-batch, which get the same draws, share it.
+Where memory is short, the exact evaluation comes in pieces of the batch. Deviations are sums over
+slices of dimension 0, so the sums of the pieces join without loss.
+
+Budgets depend on gauges: the errors of other evaluations of the reference, such as eager's. The
+judge measures them once for each draw. The candidates of a batch get the same draws and share the
+gauges.
 """
 
 from __future__ import annotations
@@ -47,27 +50,30 @@ from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
 
-#: Of a form that depends on values.
+# Message for a reference whose outputs' form depends on their values.
 FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
-#: A piece is looked at from this share of its budget on: the whole tensor's may be a little tighter.
+# The judge examines a piece whose errors reach this share of the budget. It is below 1 because the
+# budget of the whole tensor may be a little tighter than that of the piece.
 WORTH_A_LOOK = 0.5
-#: An L2 error from which on nobody asks whether it is the rounding of a lower class.
+# From this L2 error on, the judge does not ask whether a lower precision class explains the error.
 GROSS = 2.0**-4
 
 
 @dataclass
 class TrialResult:
-    """What one trial found.
+    """The findings of one trial.
 
     Attributes:
-        pieces: In how many pieces of the batch the reference was evaluated.
-        kinks: Samples ``redrawn`` and elements ``remaining``, empty where the reference has no kinks.
-        outputs: A report per output.
-        gradients: A report per leaf that the reference differentiates.
+        pieces: Number of pieces of the batch in which the reference was evaluated.
+        kinks: Counts of samples ``redrawn`` and of elements ``remaining`` near a kink. Empty where
+            the reference has no kinks.
+        outputs: One report per output.
+        gradients: One report per leaf that the reference differentiates.
         lower_class: For a failing tensor, the lower precision class that accounts for its error.
-        usage: How the candidate was called.
-        is_unsteady: Whether it failed, and passed when it ran again, whatever the order of threads.
-        digests: Digests of what the candidate was given and returned, by name (see ``judge.digests``).
+        usage: How the judge called the candidate.
+        is_unsteady: Whether the trial failed but passed when repeated, whatever the order of
+            threads.
+        digests: Digests of the candidate's inputs and results, by name (see ``exchange.digests``).
     """
 
     pieces: int = 1
@@ -81,7 +87,7 @@ class TrialResult:
 
     @property
     def failed(self) -> list[TensorReport]:
-        """The reports that are not ok, outputs first."""
+        """The failing reports, outputs first."""
         return [report for report in (*self.outputs, *self.gradients) if not report.ok]
 
 
@@ -92,7 +98,8 @@ class ReceivedGradients:
     Attributes:
         name: The cotangent's name, for reports.
         cotangent: One tensor per output.
-        gradients: The candidate's gradients (private copies) by leaf, or a word for what is wrong with one.
+        gradients: The candidate's gradients (private copies) by leaf. A string in place of a tensor
+            says what is wrong with that gradient.
     """
 
     name: str
@@ -101,21 +108,22 @@ class ReceivedGradients:
 
     @property
     def bytes(self) -> int:
-        """What another answer like this one takes."""
+        """Memory that another answer of this form takes, in bytes."""
         tensors = (*self.cotangent, *(one for one in self.gradients.values() if isinstance(one, torch.Tensor)))
         return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors)
 
 
 @dataclass
 class _Judged:
-    """One tensor while its deviations come in.
+    """The record of one tensor while its deviations come in.
 
     Attributes:
-        shape: Shape of the reference's tensor.
-        dtype: Its dtype.
+        shape: Shape of the candidate's tensor.
+        dtype: Name of its dtype; empty where the candidate gave no tensor.
         scale: Largest magnitude of the exact tensor over the cotangents so far.
-        received: The candidate's deviation and looks at what may be wrong in it, by cotangent ("" for an output).
-        note: What is wrong with the tensor's form, and under which cotangent.
+        received: The candidate's deviation and the error patterns of suspicious pieces, by
+            cotangent ("" for an output).
+        note: What is wrong with the tensor's form, and the cotangent under which it is.
     """
 
     shape: tuple[int, ...]
@@ -132,11 +140,12 @@ class _Tally:
     Attributes:
         name: The cotangent's name; "" for the outputs.
         mine: The candidate's tensors by name.
-        judged: Where the sums are booked.
+        judged: The records to which the sums go.
         reference: The exact evaluation under the candidate's cotangent.
-        gauged: The evaluations that the gauge of this name is made of; None where that is known.
-        received: The candidate's deviations by tensor, a list over the pieces each.
-        looks: Looks at pieces beyond budget, by tensor.
+        gauged: The evaluations from which the gauge of this name is made. None where the gauge is
+            known.
+        received: The candidate's deviations by tensor, one per piece.
+        looks: Error patterns of the pieces beyond their budget, by tensor.
     """
 
     name: str
@@ -149,22 +158,22 @@ class _Tally:
 
     @property
     def gauging(self) -> list[Deviations]:
-        """What the exact evaluation of a piece is to be taken into."""
+        """The deviations that need the exact evaluation of each piece."""
         return [self.reference] if self.gauged in (None, self.reference) else [self.reference, self.gauged]
 
 
 class _Measured:
-    """What is known of the reference's other evaluations of one tensor.
+    """The magnitude of one tensor, and the errors of the reference's other evaluations of it.
 
     Args:
-        gauges: By the cotangent's name, "" for an output.
-        name: The tensor's.
+        gauges: Gauges by the cotangent's name, "" for an output.
+        name: The tensor's name.
 
     Attributes:
         scale: The exact tensor's magnitude, the largest over the cotangents.
-        explained: What flips at kinks change, by cotangent; empty where there are no kinks.
-        eager: Deviations of the eager runs by cotangent, without what flips change: they must not widen the budget
-            eightfold.
+        explained: What branch flips at kinks change, by cotangent. Empty where there are no kinks.
+        eager: Deviations of the eager runs by cotangent, less what flips change. Flips must not
+            widen the budget eightfold.
     """
 
     def __init__(self, gauges: Mapping[str, Gauge], name: str):
@@ -184,32 +193,34 @@ class _Measured:
 
     @functools.cached_property
     def yardstick(self) -> Errors:
-        """Eager's errors, which the budget is a multiple of."""
+        """Eager's errors, of which the budget is a multiple."""
         return _yardstick(self.eager, self.scale)
 
     def effects(self, cotangent: str) -> list[Errors]:
-        """What rounding the operands of products changes; none in the class fp32."""
-        # Rounding that overflows somewhere allows of nothing, like an eager run that does.
+        """Returns what rounding the operands of products changes; empty in the class fp32."""
+        # A run that overflows counts as no error, as an eager run does: it must not widen the
+        # budget.
         gauge = self._gauges.get(cotangent)
         runs = [] if gauge is None else gauge.of("rounded", self._name)
         return [_finite(relative(run, self.scale)) for run in runs]
 
 
 class Comparison:
-    """Compares one trial.
+    """Compares a candidate's results with the reference in one trial.
 
     Args:
         reference: Evaluates the reference.
         draw: The trial's draw.
-        seed: Seed of whatever a forward draws.
+        seed: Seed of the random numbers that a forward draws.
         leaves: The leaves whose gradients are judged.
-        precision: The class under which errors are judged.
+        precision: The precision class whose budgets apply.
         trial: The trial's number, for reports.
-        settled: How the draw was kept from kinks, None where the reference has none.
-        is_relaxed: Whether no budget is below that of ``--precision relaxed``.
-        gauges: What is known of the reference's other evaluations of this draw; what is measured here is added.
-        gauges_at_need: Whether they are measured only where the least budgets, which are the same for every draw, do
-            not do. No budget is below those, so verdicts are the same. In the lower classes they are always measured.
+        settled: How the draw was moved away from kinks. None where the reference has none.
+        is_relaxed: Whether ``--precision relaxed`` applies: no budget is below its tolerances.
+        gauges: Known gauges of this draw. The comparison adds those that it measures.
+        gauges_at_need: Measure gauges only where an error exceeds the least budget of the class. No
+            budget is below that one, so the verdicts are the same. The lower classes always measure
+            gauges.
     """
 
     def __init__(
@@ -226,7 +237,7 @@ class Comparison:
         gauges_at_need: bool = False,
     ):
         self._gauges: Gauges = {} if gauges is None else gauges
-        #: Magnitudes under the cotangents that the least budgets did for.
+        # Magnitudes under the cotangents for which the least budgets sufficed.
         self._scales: Gauges = {}
         self._reference = reference
         self._draw = draw
@@ -251,12 +262,14 @@ class Comparison:
         answers: Sequence[ReceivedGradients] = (),
         buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
     ) -> None:
-        """Compare what the candidate returned, all of it by the same evaluations of the reference.
+        """Compare the candidate's results, all of them with the same evaluations of the reference.
 
         Args:
-            outputs: Its outputs (private copies); None where they are not judged here.
-            answers: Its gradients, under one cotangent each.
-            buffers: Those of its buffers that are judged, by the reference's names; they belong to the outputs.
+            outputs: The candidate's outputs (private copies). None where outputs are not judged
+                here.
+            answers: The candidate's gradients, one entry for each cotangent.
+            buffers: The candidate's buffers that are judged, by the reference's names. They count
+                as outputs.
 
         Raises:
             ProblemError: The reference does not run.
@@ -268,7 +281,7 @@ class Comparison:
             self._added(outputs, answers, buffers, True)
 
     def _are_fine(self, tallies: Sequence[_Tally]) -> bool:
-        """Whether all that was booked of these is within its budget."""
+        """Return whether every tensor in these tallies is within its budget."""
         judged = {id(tally.judged): tally.judged for tally in tallies}
         reports = (
             self._report(name, one)
@@ -285,7 +298,10 @@ class Comparison:
         buffers: Mapping[str, torch.Tensor],
         with_gauges: bool,
     ) -> list[_Tally]:
-        """Compare and book what ``add`` was given; ``with_gauges`` measures the reference's other evaluations."""
+        """Compare and book the arguments of ``add``.
+
+        With ``with_gauges`` it also measures the reference's other evaluations.
+        """
         tallies = [self._tally_of_gradients(answer, with_gauges) for answer in answers]
         for place, piece in enumerate(self._exact.pieces):
             graph = self._exact.graph(piece)
@@ -322,10 +338,10 @@ class Comparison:
         return tallies
 
     def _gauge(self, unknown: Sequence[Deviations], piece: slice | None, forms: Sequence[torch.Size]) -> None:
-        """Take the other evaluations of a piece in.
+        """Add the other evaluations of a piece to the gauges.
 
         Raises:
-            ProblemError: One has another form than the exact one.
+            ProblemError: One of them has another form than the exact evaluation.
         """
         for kind, number, other, order, mode in self._others(piece):
             if [output.shape for output in other.outputs] != forms:
@@ -369,11 +385,12 @@ class Comparison:
         return _Tally(answer.name, tensors, self._gradients, reference, gauged)
 
     def result(self, answers: Sequence[ReceivedGradients] | None = None) -> TrialResult:
-        """The reports of everything that was added.
+        """Return the reports on everything that was added.
 
         Args:
-            answers: Those that are still at hand, so that the lower class of what failed may be told by what rounding
-                operands to it changes; None to tell it by the size of the error alone.
+            answers: The candidate's gradients, where still in memory. With them the judge names the
+                lower class of a failing tensor by what rounding operands to that class changes.
+                With None it only has the size of the error.
 
         Raises:
             ProblemError: The reference does not run.
@@ -386,10 +403,11 @@ class Comparison:
         return self._result
 
     def _lower_classes(self, answers: Sequence[ReceivedGradients] | None) -> dict[str, PrecisionClass]:
-        """The lower class of each failing tensor whose error it accounts for, by the tensor's name."""
+        """Return the lower precision class that accounts for each failing tensor's error, by name."""
         keys = ((report.name, report.cotangent or "") for report in self._result.failed)
         wrong = {key: self._wrong[key] for key in keys if key in self._wrong and self._wrong[key].l2 < GROSS}
-        if not wrong or self._draw.bits is not None:  # of cut operands a lower class would show less than it is
+        # Rounding cut operands again would change less than the lower class really does.
+        if not wrong or self._draw.bits is not None:
             return {}
         lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
         effects = {} if answers is None else self._effects(lower, answers)
@@ -409,7 +427,7 @@ class Comparison:
     def _effects(
         self, lower: Sequence[PrecisionClass], answers: Sequence[ReceivedGradients]
     ) -> dict[tuple[PrecisionClass, str, str], list[Errors]]:
-        """What rounding the operands of products to lower classes changes, by class, tensor and cotangent."""
+        """Measure what rounding operands to lower classes changes, by class, tensor and cotangent."""
         ways = [(other, bits, way) for other in lower if (bits := mantissa_bits(other)) for way, _ in WAYS]
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
         sought = {"": Deviations(self._outputs, frozenset(self._outputs))}
@@ -439,10 +457,10 @@ class Comparison:
         return effects
 
     def of_other_outputs(self, outputs: Sequence[torch.Tensor]) -> list[TensorReport]:
-        """The reports that other outputs would have had; of the evaluations only the exact one is made again.
+        """Judge other outputs with the same gauges; only the exact evaluation runs again.
 
         Args:
-            outputs: Of the form of those that were added before.
+            outputs: Outputs of the same form as those added before.
 
         Raises:
             ProblemError: The reference does not run.
@@ -459,10 +477,12 @@ class Comparison:
     def _others(
         self, piece: slice | None
     ) -> Iterator[tuple[str, int, Graph, torch.Tensor | None, contextlib.AbstractContextManager[object]]]:
-        """The other evaluations of a piece: kind, number, graph, order of its samples, and what its backward needs.
+        """Yield the other evaluations of a piece: kind, number, graph, sample order, backward mode.
 
-        Eager ones; where elements lie near kinks, exact ones that have them on the other side; and in the lower
-        classes exact ones but for rounded operands.
+        There are three kinds. ``eager`` runs come first. Where elements lie near kinks, ``moved``
+        runs are exact evaluations with those elements on the other side. In the lower classes
+        ``rounded`` runs are exact but for the rounded operands of products. Their backward must run
+        within the mode.
         """
         plain = contextlib.nullcontext()
         for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
@@ -478,11 +498,12 @@ class Comparison:
                 yield "rounded", number, self._rounded(mode, piece), None, mode
 
     def _rounded(self, mode: Rounding, piece: slice | None) -> Graph:
-        with sdpa_kernel(SDPBackend.MATH):  # elsewhere the products of attention are inside one operator
+        # Other attention backends hide the products of attention inside one operator.
+        with sdpa_kernel(SDPBackend.MATH):
             return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
 
     def _add(self, tally: _Tally, piece: slice | None) -> None:
-        """Add the candidate's deviations from a piece."""
+        """Add the candidate's deviations in a piece."""
         for name, expected in tally.reference.exact.items():
             if name in tally.mine:
                 mine = rows_of(tally.mine[name], piece)
@@ -491,7 +512,10 @@ class Comparison:
                 tally.received.setdefault(name, []).append(part)
 
     def _examine(self, tallies: Sequence[_Tally], piece: slice | None) -> None:
-        """Look at what is beyond its budget, now that the other evaluations of the piece are in."""
+        """Describe the tensors that are beyond their budget in a piece.
+
+        It runs after the other evaluations of the piece, which decide the budgets.
+        """
         worst: dict[tuple[str, str], tuple[int, ...]] = {}
         allowances: dict[tuple[str, str], Allowance] = {}
         for tally in tallies:
@@ -512,13 +536,13 @@ class Comparison:
 
     @staticmethod
     def _compared(tally: _Tally, name: str, piece: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the candidate returned, floating, and the exact tensor in float64."""
+        """Return the candidate's tensor, as floating numbers, and the exact one in float64."""
         return real(rows_of(tally.mine[name], piece)), tally.reference.exact[name].to(torch.float64)
 
     def _eager_at(
         self, tallies: Sequence[_Tally], worst: Mapping[tuple[str, str], tuple[int, ...]], piece: slice | None
     ) -> dict[tuple[str, str], float]:
-        """Eager's values at the worst elements of tensors, by cotangent and name: one more evaluation."""
+        """Return eager's values at the worst elements, by cotangent and name; runs eager once more."""
         if not worst:
             return {}
         found: dict[tuple[str, str], float] = {}
@@ -536,7 +560,7 @@ class Comparison:
         return found
 
     def _allowance(self, tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | None) -> Allowance | None:
-        """What the budgets leave an element of the piece at hand; None where the piece is well within them."""
+        """Return what the budgets allow each element of a piece; None where it is well within them."""
         judged = tally.judged[name]
         error, scale = tally.received[name][-1], _scale(tally, tallies, name, piece)
         if not _is_floating(judged.dtype):
@@ -570,8 +594,9 @@ class Comparison:
         return Allowance(allowance.maximum + _known(flips.maximum), allowance.l2 + _known(flips.slice_rms))
 
     def _bound_of_zero(self, eager: Sequence[Parts]) -> float:
-        """What an element of a gradient that is zero for every cotangent may be off."""
-        # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
+        """Return the largest allowed error of a gradient that is zero for every cotangent."""
+        # A zero gradient gives no scale. Cotangents are of the order of one, so the floor of the
+        # maximum norm serves as an absolute bound.
         straight = max((_largest(first) for first, *_ in eager), default=0.0)
         nudged = max((_largest(part) for _, *others in eager for part in others), default=0.0)
         theirs = max(straight, min(nudged, NUDGED_FACTOR * straight))
@@ -579,7 +604,7 @@ class Comparison:
         return max(MAX_FACTOR * theirs, least)
 
     def _gauge_of(self, cotangent: str) -> Gauge:
-        """What is known of the outputs ("") or of the gradients under a cotangent: at least magnitudes."""
+        """Return the gauge of the outputs ("") or of a cotangent; it holds at least magnitudes."""
         return self._gauges.get(cotangent) or self._scales[cotangent]
 
     def _book(self, tally: _Tally, with_gauges: bool) -> None:
@@ -596,7 +621,10 @@ class Comparison:
             judged[name].scale = whole if before is None else before.larger(whole)
 
     def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[LeastBudget, LeastBudget]:
-        """The least budgets of a tensor and of its slices: of its class, or from what its class may round."""
+        """Return the least budgets of a whole tensor and of its slices.
+
+        They come from the precision class, or from what rounding the operands of products changes.
+        """
         whole, by_slice = self._strict_floors(dtype, effects)
         if self._is_relaxed:
             accepted = RELAXED[self._precision]
@@ -610,11 +638,11 @@ class Comparison:
         whole, by_slice = operands_floors(effects)
         if dtype in ("float32", "float64"):
             return whole, by_slice
-        # A tensor of few bits is rounded once more when it is stored.
+        # Storing a tensor of few bits rounds it once more.
         return LeastBudget(*map(max, of_class, whole)), LeastBudget(*map(max, of_class, by_slice))
 
     def _report(self, name: str, judged: _Judged) -> TensorReport:
-        """The report of a tensor: its worst cotangent, a failing one before all others."""
+        """Report on a tensor under its worst cotangent; failing cotangents come first."""
         blank = TensorReport(name, judged.shape, judged.dtype, False, trial=self._trial)
         if judged.note is not None:
             note, cotangent = judged.note
@@ -637,7 +665,8 @@ class Comparison:
             effects = measured.effects(cotangent)
             if effects:
                 form = replace(form, rounding=max(effect.l2 for effect in effects))
-            # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
+            # Integers and truth values must be equal. A flip explains one of their elements, never
+            # its neighbours.
             left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
             report = self._judge(form, judged, left, measured, self._floors(judged.dtype, effects))
             if worst is None or badness(report) > badness(worst):
@@ -647,7 +676,7 @@ class Comparison:
 
     @staticmethod
     def _proves_nothing(name: str, judged: _Judged) -> bool:
-        """Whether a tensor is an output, and zero everywhere; a buffer may well be set to zero."""
+        """Return whether a floating output is zero everywhere; a buffer may well be zero."""
         assert judged.scale is not None
         is_output = "" in judged.received and not name.startswith(PREFIX)
         return is_output and judged.scale.rms == 0 and bool(judged.scale.elements) and _is_floating(judged.dtype)
@@ -683,17 +712,17 @@ class Comparison:
 
 
 def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
-    """Verify that an evaluation of the reference has the form that the others have.
+    """Check that the reference's outputs have the shapes of the candidate's.
 
     Raises:
-        ProblemError: It does not: the form depends on values.
+        ProblemError: They do not, so the form depends on values.
     """
     if [output.shape for output in outputs] != [tensor.shape for tensor in expected]:
         raise ProblemError(FORMS_CHANGE)
 
 
 def _scale(tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | None) -> Slices:
-    """A tensor's magnitude in the piece at hand: of a gradient the largest over the cotangents so far."""
+    """Return a tensor's magnitude in a piece; of a gradient the largest over cotangents so far."""
     scale = tally.reference.last_scale(name)
     for other in tallies:
         if other.judged is tally.judged and name in other.reference.exact:
@@ -705,7 +734,7 @@ def _scale(tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | N
 
 
 def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
-    """Eager's errors: the largest over the cotangents, and over the runs of each, the first of which is not nudged."""
+    """Return eager's largest errors over cotangents and runs; the first run of each is not nudged."""
     straight = nudged = NO_ERROR
     for first, *others in eager:
         straight = straight.worst(_finite(relative(first, scale)))
@@ -715,7 +744,7 @@ def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
 
 
 def _largest(error: Slices) -> float:
-    """The largest deviation of all; 0 where that is not finite, which never widens a budget."""
+    """Return the largest deviation, or 0 where it is not finite: that must not widen a budget."""
     largest = float(error.maximum.max())
     return largest if math.isfinite(largest) else 0.0
 
@@ -725,7 +754,7 @@ def _known(sums: torch.Tensor) -> torch.Tensor:
 
 
 def _unexplained(error: Slices, flips: Slices | None) -> Slices:
-    """What is left of an error without what flips at kinks may change."""
+    """Return the error less what flips at kinks may change."""
     return error if flips is None else beyond(error, flips)
 
 
@@ -734,17 +763,20 @@ def _is_floating(dtype: str) -> bool:
 
 
 def _inequality(received: torch.Tensor, expected: torch.Tensor) -> Slices:
-    """The deviation of integers or truth values, at least one where they differ: float64 does not hold all integers."""
+    """Return the deviation of integers or truth values, at least 1 where they differ.
+
+    Without that minimum, float64 would hide differences between large integers.
+    """
     apart = (received.to(torch.float64) - expected.to(torch.float64)).abs().clamp(min=1)
     difference = torch.where(received == expected, 0.0, apart)
     return deviation(difference, torch.zeros_like(difference))
 
 
 def badness(report: TensorReport) -> tuple[bool, float]:
-    """What the worst report of a tensor has most of: failing before passing, then the share of its budget."""
+    """Order reports by how bad they are: failing ones first, then by their share of the budget."""
     return not report.ok, report.share or 0.0
 
 
 def _finite(errors: Errors) -> Errors:
-    """Eager may itself overflow somewhere; that never widens a budget."""
+    """Replace errors that are not finite by 0: an overflow in eager must not widen a budget."""
     return Errors(*(value if math.isfinite(value) else 0.0 for value in errors))
