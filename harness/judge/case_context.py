@@ -15,7 +15,7 @@ from harness.judge.reference.reference_cache import CaseCache
 from harness.records.record import PrecisionClass
 from harness.wire.messages import Backward, Forward, OutputPart, input_key
 
-# A trial that calls the candidate once, and needs all gradients.
+#: A trial that calls the candidate once, and needs all gradients.
 ORDINARY = Usage()
 
 

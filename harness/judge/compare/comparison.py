@@ -50,12 +50,12 @@ from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
 
-# Message for a reference whose outputs' form depends on their values.
+#: Message for a reference whose outputs' form depends on their values.
 FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
-# The judge examines a piece whose errors reach this share of the budget. It is below 1 because the
-# budget of the whole tensor may be a little tighter than that of the piece.
+#: The judge examines a piece whose errors reach this share of the budget. It is below 1 because the
+#: budget of the whole tensor may be a little tighter than that of the piece.
 WORTH_A_LOOK = 0.5
-# From this L2 error on, the judge does not ask whether a lower precision class explains the error.
+#: From this L2 error on, the judge does not ask whether a lower precision class explains the error.
 GROSS = 2.0**-4
 
 
@@ -237,7 +237,7 @@ class Comparison:
         gauges_at_need: bool = False,
     ):
         self._gauges: Gauges = {} if gauges is None else gauges
-        # Magnitudes under the cotangents for which the least budgets sufficed.
+        #: Magnitudes under the cotangents for which the least budgets sufficed.
         self._scales: Gauges = {}
         self._reference = reference
         self._draw = draw

@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 import torch
 
-# The part of a sample that must agree with an explanation.
+#: The part of a sample that must agree with an explanation.
 AGREEING = 0.98
-# An explanation counts if at most this part of the error is left.
+#: An explanation counts if at most this part of the error is left.
 LEFT = 0.2
-# The fewest elements for fitting a number, and for seeing a movement.
+#: The fewest elements for fitting a number, and for seeing a movement.
 FEWEST_FOR_A_NUMBER, FEWEST_FOR_A_MOVEMENT = 8, 24
-# The shifts to try, along a dimension and in the flattened tensor.
+#: The shifts to try, along a dimension and in the flattened tensor.
 SHIFTS = (1, -1, 2, -2, 4, -4)
-# How many indices of a dimension are compared, and how many elements of each.
+#: How many indices of a dimension are compared, and how many elements of each.
 INDICES, COMPARED = 16, 64
-# The longest dimension that is searched for mixed-up indices.
+#: The longest dimension that is searched for mixed-up indices.
 LONGEST_PERMUTED = 4096
-# A factor counts as 1, and an offset as 0, if it is off by no more than this part.
+#: A factor counts as 1, and an offset as 0, if it is off by no more than this part.
 SAME = 1e-4
 
 

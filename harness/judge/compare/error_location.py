@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import torch
 
-# If at least this part of a place is wrong, the place is what is wrong. Below that it only limits
-# where wrong elements are.
+#: If at least this part of a place is wrong, the place is what is wrong. Below that it only limits
+#: where wrong elements are.
 DENSE = 0.9
-# Natural logarithm of the improbability that a place needs, in the dense and in the sparse case.
+#: Natural logarithm of the improbability that a place needs, in the dense and in the sparse case.
 UNLIKELY, VERY_UNLIKELY = math.log(1e3), math.log(1e6)
-# Number of elements examined in one step.
+#: Number of elements examined in one step.
 CHUNK = 1 << 24
-# Number of wrong elements from which the step between them is guessed.
+#: Number of wrong elements from which the step between them is guessed.
 STEP_SAMPLES = 4096
-# Longer dimensions are not examined index by index.
+#: Longer dimensions are not examined index by index.
 LONGEST = 1 << 22
-# The most indices that a message lists.
+#: The most indices that a message lists.
 LISTED = 6
 
 

@@ -16,9 +16,9 @@ from harness.system.text import MAX_NAME_CHARACTERS, shortened
 from harness.wire.messages import Compile, Compiled
 
 KIND = "build"
-# Limits on what an honest worker reports: kernels, characters of an error, characters of a log.
+#: Limits on what an honest worker reports: kernels, characters of an error, characters of a log.
 MAX_KERNELS, MAX_ERROR_CHARACTERS, MAX_LOG_CHARACTERS = 1000, 4000, 500_000
-# No GPU has more of anything. No compiler reports a larger or negative number.
+#: No GPU has more of anything. No compiler reports a larger or negative number.
 MAX_FIGURE = 1 << 40
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.aten.operators import HEAVY, IDLE
 from harness.compilation.elf import undefined_symbols
 
-# Namespaces of the functions behind operators, past the dispatcher.
+#: Namespaces of the functions behind operators, past the dispatcher.
 _DIRECT = (
     ("at", "native"),
     ("at", "cpu"),
@@ -24,8 +24,8 @@ _DIRECT = (
     ("at", "compositeexplicitautogradnonfunctional"),
     ("at", "compositeimplicitautograd"),
 )
-# Namespaces and functions that find operators or functions by name, or that keep operators from
-# being counted.
+#: Namespaces and functions that find operators or functions by name, or that keep operators from
+#: being counted.
 _HIDDEN = (
     ("dlsym",),
     ("dlvsym",),
@@ -41,7 +41,7 @@ _HIDDEN = (
     ("at", "removeCallback"),
     ("at", "disableCallback"),
 )
-# The length of a name; no honest one has more digits.
+#: The length of a name; no honest one has more digits.
 _DIGITS = re.compile(r"\d{1,6}")
 
 

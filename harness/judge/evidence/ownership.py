@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from harness.judge.evidence.links import Links
 from harness.wire.messages import Launched, Traced
 
-# Below this share the report says that a candidate has no kernel of its own that counts.
+#: Below this share the report says that a candidate has no kernel of its own that counts.
 LOW_SHARE = 0.05
-# Shorter calls wait for launches, so the time of their kernels says little of their latency.
+#: Shorter calls wait for launches, so the time of their kernels says little of their latency.
 SHORTEST_MS = 0.5
-# A trace agrees with timed calls if its kernels and copies take this share of their latency.
+#: A trace agrees with timed calls if its kernels and copies take this share of their latency.
 AGREES = (0.5, 1.5)
 
 

@@ -23,11 +23,11 @@ from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER
 from harness.system.text import shortened
 from harness.wire.messages import Inspect, Inspected, Launched, Trace, Traced
 
-# Limits on what an honest worker reports: kernels, and characters of a name.
+#: Limits on what an honest worker reports: kernels, and characters of a name.
 MAX_KERNELS, MAX_NAME_CHARACTERS = 1000, 200
-# Number of names in a sentence.
+#: Number of names in a sentence.
 TOLD = 3
-# Characters kept of a line from a compiler.
+#: Characters kept of a line from a compiler.
 MAX_LINE_CHARACTERS = 300
 _TORCHS_WORK = "what they compute is torch's work, and no kernel's of the solution"
 

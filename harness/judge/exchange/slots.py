@@ -16,7 +16,7 @@ from harness.records.rules import INPUT_MUTATION, LATE_WRITE
 from harness.wire.arena import Arena, Layout, dtype_named, region_bytes
 from harness.wire.messages import Region, Slot
 
-# Number of elements to sample where checking a whole tensor would take too long.
+#: Number of elements to sample where checking a whole tensor would take too long.
 SAMPLED_ELEMENTS = 1 << 14
 
 

@@ -16,7 +16,7 @@ from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, seeded
 
-# Prefix of a buffer's name in reports.
+#: Prefix of a buffer's name in reports.
 PREFIX = "buffer "
 
 

@@ -24,8 +24,8 @@ from harness.wire.state import describe_state
 
 AFFINE_SPREAD = 0.5
 CPU = torch.device("cpu")
-# Number of elements of each tensor in a draw's mark. ``get_inputs`` draws others everywhere or
-# nowhere.
+#: Number of elements of each tensor in a draw's mark. ``get_inputs`` draws others everywhere or
+#: nowhere.
 MARKED_ELEMENTS = 1 << 8
 
 

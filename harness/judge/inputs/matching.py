@@ -13,7 +13,7 @@ from harness.errors import suggestion
 from harness.system.text import shortened
 from harness.wire.messages import StateTensor
 
-# The longest name of a parameter or buffer: every command for a trial contains it.
+#: The longest name of a parameter or buffer: every command for a trial contains it.
 MAX_NAME_CHARACTERS = 1000
 
 

@@ -14,17 +14,17 @@ from harness.project.problems import Problem
 from harness.system.memory import available_memory, size_text
 from harness.wire.structure import tensors_of
 
-# Elements of inputs, outputs and parameters that the emulator still handles in seconds.
+#: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
 MAX_ELEMENTS = 1 << 22
-# Peak bytes per judged element: float64 and float32 references, gradients, and the arena. That is 8
-# + 4 bytes each for value, gradient, cotangent and saved tensors, with the candidate's copies
-# beside them.
+#: Peak bytes per judged element: float64 and float32 references, gradients, and the arena. That is 8
+#: + 4 bytes each for value, gradient, cotangent and saved tensors, with the candidate's copies
+#: beside them.
 PEAK_BYTES_PER_ELEMENT = 160
-# Seconds of judging on the emulator per million elements, for kernels with few operations per
-# element, such as group norm. A product or convolution takes up to fifty times as long.
+#: Seconds of judging on the emulator per million elements, for kernels with few operations per
+#: element, such as group norm. A product or convolution takes up to fifty times as long.
 SECONDS_PER_MILLION = 3.0
-# The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate
-# and baseline.
+#: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate
+#: and baseline.
 DEVICE_BYTES_PER_ELEMENT = 26
 
 

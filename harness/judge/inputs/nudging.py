@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import torch
 
-# Numbers with at most so many mantissa bits stay: integers, masks, halves. Models compare them with
-# constants and compute with them exactly (``1 - mask``), so nothing rounds them.
+#: Numbers with at most so many mantissa bits stay: integers, masks, halves. Models compare them with
+#: constants and compute with them exactly (``1 - mask``), so nothing rounds them.
 PLAIN_BITS = 11
 _MANTISSA_BITS = 23
-# Knuth's multiplicative hash: 2^32 over the golden ratio, as a signed number.
+#: Knuth's multiplicative hash: 2^32 over the golden ratio, as a signed number.
 _MULTIPLIER = 0x9E3779B1 - 2**32
 
 

@@ -18,10 +18,10 @@ from harness.aten.dispatching import DispatchMode
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import generators
 
-# A difference of so many times that of two runs under one seed is no longer the order of sums.
+#: A difference of so many times that of two runs under one seed is no longer the order of sums.
 BEYOND_ROUNDING = 8
-# Operators whose results are only drawn. No gradient goes through them, and the judge may cast
-# them.
+#: Operators whose results are only drawn. No gradient goes through them, and the judge may cast
+#: them.
 _DRAWS = frozenset(
     (
         *("bernoulli", "binomial", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal"),

@@ -15,14 +15,14 @@ import torch
 from harness.judge.inputs.draws import derive_seed
 from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE
 
-# The initial factor of ``torch.amp``'s GradScaler. A power of two changes no rounding.
+#: The initial factor of ``torch.amp``'s GradScaler. A power of two changes no rounding.
 LOSS_SCALE = 2.0**16
-# Output dtypes that tolerate the factor and its inverse: those of float32's exponent range or more.
+#: Output dtypes that tolerate the factor and its inverse: those of float32's exponent range or more.
 _WIDE = (torch.float32, torch.float64, torch.bfloat16)
-# RMS of a gradient that tolerates them, with a margin for intermediate values.
+#: RMS of a gradient that tolerates them, with a margin for intermediate values.
 _SIZES = (2.0**-80, 2.0**80)
-# The cotangent whose elements are all the same. ``out.sum().backward()`` gives it expanded, with
-# stride 0.
+#: The cotangent whose elements are all the same. ``out.sum().backward()`` gives it expanded, with
+#: stride 0.
 CONSTANT = "ones"
 
 

@@ -22,11 +22,11 @@ from harness.project.solutions import Solution
 from harness.system.text import one_line
 from harness.wire.messages import Failed, Load
 
-# The stage of a candidate that imports its solution.
+#: The stage of a candidate that imports its solution.
 IMPORTING = "importing the solution"
-# Message and log of each refusal by a compiler, by build key.
+#: Message and log of each refusal by a compiler, by build key.
 Refused = Mapping[str, tuple[str, str]]
-# An honest worker's refusals fit in this; longer ones are not remembered.
+#: An honest worker's refusals fit in this; longer ones are not remembered.
 MAX_REFUSED_CHARACTERS = 2 << 20
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from harness.judge.process.pacing import Paced
 from harness.system.memory import size_text
 
-# An honest build takes some hundred MB and a few hundred files.
+#: An honest build takes some hundred MB and a few hundred files.
 MAX_FOLDER_BYTES = 4 << 30
 MAX_FOLDER_ENTRIES = 100_000
 MAX_FOLDER_DEPTH = 64
 MIN_FREE_BYTES = 64 << 20
-# Seconds between two checks.
+#: Seconds between two checks.
 _INTERVAL_S = 1.0
 
 

@@ -13,14 +13,14 @@ from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.messages import Failed, Reply, Report
 
-# The judge cuts a worker's messages again: a candidate may speak in the worker's place.
+#: The judge cuts a worker's messages again: a candidate may speak in the worker's place.
 MAX_MESSAGE_CHARACTERS = 10_000
-# The most faults kept of a candidate, and the most characters of each part of one.
+#: The most faults kept of a candidate, and the most characters of each part of one.
 MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
-# Reports of these kinds are CUDA errors that the candidate caused. All others are faults that a GPU
-# may hide.
+#: Reports of these kinds are CUDA errors that the candidate caused. All others are faults that a GPU
+#: may hide.
 _ERROR_KINDS = frozenset({"launch", "assert", "trap"})
-# After these faults a checked launch goes on, so that the judge also compares the outputs.
+#: After these faults a checked launch goes on, so that the judge also compares the outputs.
 _LASTING_KINDS = frozenset({"race", "out-of-bounds", "uninitialised", "overflow"})
 _FAILED_STATUS = {
     "build": Status.BUILD_ERROR,

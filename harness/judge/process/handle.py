@@ -61,9 +61,9 @@ from harness.wire.messages import (
 START_LIMIT_S = 120.0
 DRAIN_READS = 64
 SEND_LIMIT_S = 10
-# Seconds to wait until a stopped process stands still.
+#: Seconds to wait until a stopped process stands still.
 STOP_LIMIT_S = 0.05
-# Seconds to wait for a killed process. One that a driver holds may take for ever.
+#: Seconds to wait for a killed process. One that a driver holds may take for ever.
 END_LIMIT_S = 30
 
 

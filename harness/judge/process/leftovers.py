@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
-# The most sweeps for leftover processes. A program that forks faster than that survives.
+#: The most sweeps for leftover processes. A program that forks faster than that survives.
 SWEEPS = 100
 
 

@@ -14,12 +14,12 @@ from harness.judge.process.leftovers import children_of
 from harness.judge.process.pacing import Paced
 from harness.system.memory import available_memory, size_text
 
-# Any candidate may hold this much: torch, and two compilers that read torch's headers.
+#: Any candidate may hold this much: torch, and two compilers that read torch's headers.
 LEAST_BOUND_BYTES = 4 << 30
-# Memory that must stay free on the machine. If less than four times this was free at the start, a
-# quarter of that.
+#: Memory that must stay free on the machine. If less than four times this was free at the start, a
+#: quarter of that.
 MIN_AVAILABLE_BYTES = 256 << 20
-# Seconds between two checks.
+#: Seconds between two checks.
 INTERVAL_S = 0.25
 _REMEDY = "use less at a time, or give it a machine with more memory"
 

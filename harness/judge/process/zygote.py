@@ -19,14 +19,14 @@ from harness import package
 from harness.errors import HarnessError
 from harness.system.processes import adopt_orphans
 
-# Seconds that importing torch may take, and that forking a worker may take.
+#: Seconds that importing torch may take, and that forking a worker may take.
 IMPORT_LIMIT_S, FORK_LIMIT_S = 120.0, 30.0
-# The variables of the judge's environment that a worker gets. A zygote has no more.
+#: The variables of the judge's environment that a worker gets. A zygote has no more.
 KEPT_ENVIRONMENT = (
     *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
     *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
 )
-# As in ``harness.worker.zygote``, which the judge does not import.
+#: As in ``harness.worker.zygote``, which the judge does not import.
 ANSWER_BYTES = 4
 _LONGEST_NAP_S = 0.05
 

@@ -19,8 +19,8 @@ from harness.records.record import PrecisionClass
 
 L2_FACTOR = 8.0
 MAX_FACTOR = 16.0
-# Errors of eager on nudged inputs count at most so many times those on the inputs themselves. A
-# nudge may turn a branch, or change a number that the model means exactly.
+#: Errors of eager on nudged inputs count at most so many times those on the inputs themselves. A
+#: nudge may turn a branch, or change a number that the model means exactly.
 NUDGED_FACTOR = 4.0
 
 
@@ -31,8 +31,8 @@ class LeastBudget(NamedTuple):
     maximum: float
 
 
-# Budget floors. fp32 rounds at 2^-23. The lower classes round at 2^-10 and 2^-7; their floor is one
-# rounding.
+#: Budget floors. fp32 rounds at 2^-23. The lower classes round at 2^-10 and 2^-7; their floor is one
+#: rounding.
 FLOORS = {
     PrecisionClass.FP32: LeastBudget(32 * 2.0**-23, 256 * 2.0**-23),
     PrecisionClass.TEN_BIT: LeastBudget(2.0**-10, 16 * 2.0**-10),
@@ -40,9 +40,9 @@ FLOORS = {
 }
 
 
-# Tolerances of ``--precision relaxed``, which apply whatever eager's error is. In L2 they are those
-# of torch's own tests for float32 and for half precision: 1e-4 and 1e-2. The maximum norm has
-# sixteen times that.
+#: Tolerances of ``--precision relaxed``, which apply whatever eager's error is. In L2 they are those
+#: of torch's own tests for float32 and for half precision: 1e-4 and 1e-2. The maximum norm has
+#: sixteen times that.
 RELAXED = {
     PrecisionClass.FP32: LeastBudget(1e-4, 16e-4),
     PrecisionClass.TEN_BIT: LeastBudget(1e-2, 16e-2),

@@ -16,7 +16,7 @@ from harness.judge.inputs.draws import derive_seed
 from harness.judge.reference.branch_operators import Edge, edges_of
 from harness.judge.reference.equivalence import MAX_FACTOR
 
-# How far past the edge an element moves, as a part of its distance.
+#: How far past the edge an element moves, as a part of its distance.
 OVERSHOOT = 2.0**-20
 
 

@@ -21,17 +21,17 @@ from harness.judge.reference.reduced_precision import cut_inputs
 from harness.judge.reference.reference import Graph, Reference, batch_of
 from harness.records.record import PrecisionClass
 
-# The most rounds of redrawing samples, and the most evaluations of the whole batch for it.
+#: The most rounds of redrawing samples, and the most evaluations of the whole batch for it.
 ROUNDS = 32
 BATCHES = 8
-# Redrawing stops above so many near comparisons, per sample on average or in the whole draw: no
-# further draw would be free of them.
+#: Redrawing stops above so many near comparisons, per sample on average or in the whole draw: no
+#: further draw would be free of them.
 HOPELESS_IN_A_SAMPLE = 8
 HOPELESS_IN_A_DRAW = 32
-# The most draws of a batch with dependent samples, including the first one.
+#: The most draws of a batch with dependent samples, including the first one.
 WHOLE_DRAWS = 4
-# Number of evaluations with moved elements where few remain and where many do. Many elements need
-# fewer runs.
+#: Number of evaluations with moved elements where few remain and where many do. Many elements need
+#: fewer runs.
 RUNS_FOR_FEW, RUNS_FOR_MANY = 8, 4
 FEW = 256
 

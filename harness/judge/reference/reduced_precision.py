@@ -21,21 +21,21 @@ from harness.judge.inputs.draws import Draw
 from harness.judge.reference.equivalence import Errors, LeastBudget
 from harness.records.record import PrecisionClass
 
-# Trials, counted from 0, in which the judge cuts inputs and parameters.
+#: Trials, counted from 0, in which the judge cuts inputs and parameters.
 CUT_TRIALS = frozenset({1, 3})
 
-# The least budget where rounding operands changes nothing: four times that of fp32. The
-# accumulators of tensor cores lose bits of their own: three products of a split reach 1e-5 at 8192
-# terms.
+#: The least budget where rounding operands changes nothing: four times that of fp32. The
+#: accumulators of tensor cores lose bits of their own: three products of a split reach 1e-5 at 8192
+#: terms.
 ACCUMULATION = LeastBudget(128 * 2.0**-23, 1024 * 2.0**-23)
 
-# Multiples of the measured change that the budget allows. Chance decides what rounding to the
-# nearest changes, and kernels differ. Cutting errs in one direction, so its effect hardly varies.
-# The next lower class changes 8 times what rounding to the nearest changes here, and 4 times what
-# cutting changes: more than allowed.
+#: Multiples of the measured change that the budget allows. Chance decides what rounding to the
+#: nearest changes, and kernels differ. Cutting errs in one direction, so its effect hardly varies.
+#: The next lower class changes 8 times what rounding to the nearest changes here, and 4 times what
+#: cutting changes: more than allowed.
 NEAREST_FACTOR = LeastBudget(4.0, 8.0)
 CUTTING_FACTOR = LeastBudget(2.0, 4.0)
-# The measured ways of rounding: whether to the nearest, and the factors.
+#: The measured ways of rounding: whether to the nearest, and the factors.
 WAYS = ((True, NEAREST_FACTOR), (False, CUTTING_FACTOR))
 
 _MANTISSA_BITS = {PrecisionClass.TEN_BIT: 10, PrecisionClass.SEVEN_BIT: 7}
@@ -55,7 +55,7 @@ _LAYOUTS = {
     torch.bfloat16: _Layout(torch.int16, 7),
 }
 
-# Operators that multiply, with the positions of their operands among the arguments.
+#: Operators that multiply, with the positions of their operands among the arguments.
 _PRODUCTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "linear", "matmul"), (0, 1)),
     **dict.fromkeys(("addmm", "addmv", "addbmm", "baddbmm", "addr", "_addmm_activation"), (1, 2)),

@@ -40,15 +40,15 @@ from harness.project.problems import Problem, failure
 from harness.wire.messages import OutputPart
 from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
 
-# Float64 evaluations in different orders agree far better than this, unless the model mixes
-# samples.
+#: Float64 evaluations in different orders agree far better than this, unless the model mixes
+#: samples.
 INDEPENDENCE_TOLERANCE = 1e-9
-# Bytes of a float64 evaluation per input element: value, gradient and saved tensors of inputs and
-# outputs.
+#: Bytes of a float64 evaluation per input element: value, gradient and saved tensors of inputs and
+#: outputs.
 EXACT_BYTES_PER_ELEMENT = 64
-# A float64 evaluation may take one part in so many of the free memory.
+#: A float64 evaluation may take one part in so many of the free memory.
 EXACT_SHARE = 8
-# Keeping data for a comparison must leave so many times the memory of a float64 evaluation.
+#: Keeping data for a comparison must leave so many times the memory of a float64 evaluation.
 ROOM = 2
 
 

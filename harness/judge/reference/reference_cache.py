@@ -20,10 +20,10 @@ from harness.judge.reference.reference import Reference
 from harness.judge.reference.reference_errors import Gauges
 from harness.wire.messages import OutputPart
 
-# Limits of the whole cache: cases, and bytes.
+#: Limits of the whole cache: cases, and bytes.
 MOST_CASES, MOST_BYTES = 64, 256 << 20
-# The most draws kept of one case. That covers all trials, and the audited calls of some candidates,
-# whose seeds depend on how many calls a window has.
+#: The most draws kept of one case. That covers all trials, and the audited calls of some candidates,
+#: whose seeds depend on how many calls a window has.
 MOST_DRAWS = 48
 
 

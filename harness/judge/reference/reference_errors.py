@@ -19,11 +19,11 @@ from harness.judge.reference.reference import Graph, unpermuted
 from harness.wire.structure import paths_of
 
 Parts = list[Slices]
-# Kinds of evaluations beside the exact one: eager ones; exact ones with elements near a kink moved
-# to its other side; and exact ones with the operands of products rounded in each of
-# ``reduced_precision.WAYS`` (none in the class fp32).
+#: Kinds of evaluations beside the exact one: eager ones; exact ones with elements near a kink moved
+#: to its other side; and exact ones with the operands of products rounded in each of
+#: ``reduced_precision.WAYS`` (none in the class fp32).
 KINDS = ("eager", "moved", "rounded")
-# Name of the cotangent that is the output itself.
+#: Name of the cotangent that is the output itself.
 OWN_OUTPUT = "output"
 
 
@@ -67,7 +67,7 @@ class Gauge:
         return sum(one.squares.nbytes + one.maximum.nbytes for one in (*self.scale.values(), *runs))
 
 
-# The gauges of one draw by the cotangent's name, "" for the outputs.
+#: The gauges of one draw by the cotangent's name, "" for the outputs.
 Gauges = dict[str, Gauge]
 
 

@@ -22,17 +22,17 @@ from harness.timing.certificate import LEAST_RESOLUTION_MS, Certificate, certifi
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import DropSlots, Loop, Released
 
-# Duration of a short window in milliseconds, within the bounds on its calls.
+#: Duration of a short window in milliseconds, within the bounds on its calls.
 WINDOW_MS = 8.0
 MOST_CALLS = 64
-# The most tensors in all slots; their descriptions must fit a message.
+#: The most tensors in all slots; their descriptions must fit a message.
 MOST_REGIONS = 16_000
-# The share of the device's free memory for slots and for copies of their results.
+#: The share of the device's free memory for slots and for copies of their results.
 MEMORY_SHARE = 0.9
-# Rounds of the second series, after a claim outside the bound of the first: noise goes away, a lie
-# stays.
+#: Rounds of the second series, after a claim outside the bound of the first: noise goes away, a lie
+#: stays.
 ROUNDS_OF_DOUBT = 7
-# Seconds that drawing the inputs of a short window may take.
+#: Seconds that drawing the inputs of a short window may take.
 DRAWING_S = 0.1
 
 

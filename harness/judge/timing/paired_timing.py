@@ -31,27 +31,27 @@ CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2
 MIN_ROUNDS = 10
 MAX_ROUNDS = 50
-# Ratios known to this precision end a series after so few rounds.
+#: Ratios known to this precision end a series after so few rounds.
 SOON_ROUNDS, SOON_PRECISION = 6, 0.0025
-# Seconds of a series for each side.
+#: Seconds of a series for each side.
 BUDGET_S = 0.4
-# If all sides take longer than the first number, their launches get a head start of so many
-# microseconds. Python and the driver take 0.2 to 0.4 ms to resume work, which varies more than a
-# kernel does.
+#: If all sides take longer than the first number, their launches get a head start of so many
+#: microseconds. Python and the driver take 0.2 to 0.4 ms to resume work, which varies more than a
+#: kernel does.
 LONG_MS, HEAD_START_US = 1.0, 1000
-# A head start longer than any launch, so that a time contains nothing of launching.
+#: A head start longer than any launch, so that a time contains nothing of launching.
 FULL_HEAD_START_US = 2000
-# Tolerance on the time until the device is idle, beyond that after eager's calls: milliseconds, and
-# a share of the call.
+#: Tolerance on the time until the device is idle, beyond that after eager's calls: milliseconds, and
+#: a share of the call.
 WAKING_MS, WAKING_SHARE = 0.05, 0.01
-# Limits on a busy device. The flush before a rival's call may take this multiple of the best flush,
-# and this many milliseconds more. The device may be busy after a rival's call for that many
-# milliseconds longer than after the candidate's. Nobody shares the device, unless the candidate
-# left something running there. The device then serves that for 2 ms at a time, as often as the
-# rival.
+#: Limits on a busy device. The flush before a rival's call may take this multiple of the best flush,
+#: and this many milliseconds more. The device may be busy after a rival's call for that many
+#: milliseconds longer than after the candidate's. Nobody shares the device, unless the candidate
+#: left something running there. The device then serves that for 2 ms at a time, as often as the
+#: rival.
 BUSY_FACTOR, BUSY_MS = 4.0, 1.0
-# A series is long enough when the interval of its median ratio extends by no more than this share
-# either way.
+#: A series is long enough when the interval of its median ratio extends by no more than this share
+#: either way.
 PRECISION = 0.005
 
 ReplyT = TypeVar("ReplyT")

@@ -35,10 +35,10 @@ from harness.wire.messages import (
 )
 
 LIMIT_S = 300.0
-# Seconds for compiling, with every kernel tuned.
+#: Seconds for compiling, with every kernel tuned.
 COMPILE_LIMIT_S = 900.0
 MAX_FAILURE_CHARACTERS = 500
-# Measures the overhead of timing itself; no user's baseline has this name.
+#: Measures the overhead of timing itself; no user's baseline has this name.
 EMPTY = Vary("empty launch", compile_mode="", allows_tf32=False, is_empty=True)
 
 ReplyT = TypeVar("ReplyT")

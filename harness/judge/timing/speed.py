@@ -36,7 +36,7 @@ from harness.timing.certificate import Certificate
 from harness.timing.statistics import Latency
 from harness.wire.messages import DropSlots, Outputs, Released, Traced, Weigh, Weighed
 
-# Calls shorter than this are also measured without launching and waiting, in so many rounds.
+#: Calls shorter than this are also measured without launching and waiting, in so many rounds.
 SHORT_MS, QUICK_ROUNDS = LONG_MS, 10
 
 

@@ -17,10 +17,10 @@ from harness.wire.arena import dtype_named
 from harness.wire.messages import Backward, Construct, Region, input_key
 from harness.wire.structure import paths_of
 
-# Least share of elements near eager's, and the least where rounding may decide branches.
+#: Least share of elements near eager's, and the least where rounding may decide branches.
 AGREEING_SHARE, FLIPPING_SHARE = 0.99, 0.5
-# The median deviation from eager may reach this multiple of the tensor's budget, and the second
-# number in any case.
+#: The median deviation from eager may reach this multiple of the tensor's budget, and the second
+#: number in any case.
 MEDIAN_FACTOR, LEAST_MEDIAN = 16, 1e-5
 
 

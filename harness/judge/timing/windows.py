@@ -35,14 +35,14 @@ from harness.system.text import shortened
 from harness.timing.certificate import Windows
 from harness.wire.messages import Armed, DropSlots, Go, Loop, Looped, Mapped, MapSlots, Released
 
-# Rounds of short and long windows: at least, and at most; after the least rounds the seconds of the
-# budget end them.
+#: Rounds of short and long windows: at least, and at most; after the least rounds the seconds of the
+#: budget end them.
 LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S = 2, 7, 0.25
-# Number of calls of a window whose results the judge samples; all of them in a shorter window.
+#: Number of calls of a window whose results the judge samples; all of them in a shorter window.
 CALLS_LOOKED_AT = 4
-# An element is near eager's if it is within this share of the tensor's root mean square.
+#: An element is near eager's if it is within this share of the tensor's root mean square.
 NEARNESS = 0.1
-# Processor time that a stopped candidate may use: work that was under way when it was stopped.
+#: Processor time that a stopped candidate may use: work that was under way when it was stopped.
 MOST_AWAKE_S = 0.005
 MAX_FAULT_CHARACTERS = 300
 

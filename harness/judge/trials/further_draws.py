@@ -29,20 +29,20 @@ from harness.records.record import REPORT, Finding, FurtherDraw
 from harness.wire.cuda_memory import DeviceMemoryError
 
 ROBUSTNESS = "robustness"
-# The most declared draws that an evaluation on the emulator runs: one costs 6 to 8 % of it. A GPU
-# runs all.
+#: The most declared draws that an evaluation on the emulator runs: one costs 6 to 8 % of it. A GPU
+#: runs all.
 MOST_ON_EMULATOR = 1
-# Number of standard deviations by which ``shifted`` moves the inputs.
+#: Number of standard deviations by which ``shifted`` moves the inputs.
 SHIFT = 100.0
-# Factors of ``scaled``; float16 ends at 65504.
+#: Factors of ``scaled``; float16 ends at 65504.
 SCALE, SCALE_OF_HALF = 2.0**16, 2.0**6
-# Factor of ``small_variance``: values of the order of one keep a variance of 1e-6, below a usual
-# eps of 1e-5.
+#: Factor of ``small_variance``: values of the order of one keep a variance of 1e-6, below a usual
+#: eps of 1e-5.
 SMALL = 2.0**-10
-# The largest factor of ``heavy_tailed``.
+#: The largest factor of ``heavy_tailed``.
 LARGEST_FACTOR = 2.0**12
 
-# What each draw does to the inputs, in words, and a remedy for a kernel that fails under it.
+#: What each draw does to the inputs, in words, and a remedy for a kernel that fails under it.
 _WORDS = {
     FurtherDraw.SHIFTED: (
         f"inputs {SHIFT:g} standard deviations away from zero",

@@ -15,10 +15,10 @@ from harness.judge.trials.trial import THREAD_ORDERS, results_of
 from harness.system.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
 
-# Number of runs, including the first.
+#: Number of runs, including the first.
 RUNS = 4
 MAX_WORDS = 500
-# Number of elements compared at a time, which limits the memory for float64.
+#: Number of elements compared at a time, which limits the memory for float64.
 PIECE = 1 << 24
 
 

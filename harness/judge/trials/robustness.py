@@ -34,13 +34,13 @@ from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.messages import Region, Value
 from harness.wire.structure import paths_of
 
-# A case with more input elements runs only one check, chosen by its secret. One limit is for the
-# emulator, one for a GPU.
+#: A case with more input elements runs only one check, chosen by its secret. One limit is for the
+#: emulator, one for a GPU.
 FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
-# The most characters kept of a candidate's own message.
+#: The most characters kept of a candidate's own message.
 MAX_WORDS = 300
-# Ends after which the same process can go on. On a GPU no end counts as harmless, since it may
-# leave an error.
+#: Ends after which the same process can go on. On a GPU no end counts as harmless, since it may
+#: leave an error.
 _HARMLESS = frozenset({Status.RUNTIME_ERROR, Status.WRONG_OUTPUT, Status.NO_GRADIENT, Status.UNSUPPORTED})
 
 

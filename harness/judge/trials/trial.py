@@ -36,11 +36,11 @@ from harness.wire.messages import (
 )
 from harness.wire.structure import ROOT, difference, paths_of
 
-# The most characters kept of a message about a gradient's form.
+#: The most characters kept of a message about a gradient's form.
 MAX_FAULT_CHARACTERS = 1000
 THREAD_ORDERS = ("forward", "reverse", "random")
-# Names of digests: of everything that a trial gives, and the prefix of a gradient's before the
-# leaf's name.
+#: Names of digests: of everything that a trial gives, and the prefix of a gradient's before the
+#: leaf's name.
 GIVEN, GRADIENT = "given", "gradient of "
 
 

@@ -27,18 +27,18 @@ from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
 
-# Limits on the calls in a row before each of the two results on the candidate's own draws. With few
-# elements a call costs next to nothing, so the judge makes the most. Otherwise it makes as many as
-# take a small share of the evaluation.
+#: Limits on the calls in a row before each of the two results on the candidate's own draws. With few
+#: elements a call costs next to nothing, so the judge makes the most. Otherwise it makes as many as
+#: take a small share of the evaluation.
 LEAST_CALLS, MOST_CALLS = 4, 64
 FEW_ELEMENTS = 1 << 14
 CALLS_SHARE = 1 / 80
-# Calls on other values before the judge reads a result, where tensors have few elements. They
-# overwrite results kept in a ring of so many buffers.
+#: Calls on other values before the judge reads a result, where tensors have few elements. They
+#: overwrite results kept in a ring of so many buffers.
 ASIDE_CALLS = 4
-# A trial calls forward and backward three times each; the two take about the same time.
+#: A trial calls forward and backward three times each; the two take about the same time.
 CALLS_OF_A_TRIAL = 6
-# Above this relative budget a comparison says little about a tensor.
+#: Above this relative budget a comparison says little about a tensor.
 VAGUE_BUDGET = 0.03
 
 

@@ -29,7 +29,7 @@ from harness.wire.cuda_memory import DeviceMemoryError
 logger = logging.getLogger(__name__)
 Reasons = tuple[str, ...]
 LOCK_NAME = "fitness.lock"
-# Seconds that a process waits for another one that checks the same case, and between two attempts.
+#: Seconds that a process waits for another one that checks the same case, and between two attempts.
 TURN_LIMIT_S, TURN_PAUSE_S = 120.0, 0.05
 
 

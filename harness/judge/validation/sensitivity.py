@@ -18,9 +18,9 @@ from harness.judge.validation.checks import CheckFinding
 from harness.judge.validation.wrong_answers import Trials, figures, output_words
 from harness.project.problems import Problem
 
-# Variation below this is none to the tolerance of 1e-2, which benchmarks of kernels commonly use.
+#: Variation below this is none to the tolerance of 1e-2, which benchmarks of kernels commonly use.
 BARELY = 1e-2
-# The most samples in the test of influence, if samples are independent.
+#: The most samples in the test of influence, if samples are independent.
 SAMPLES = 8
 
 

@@ -44,11 +44,11 @@ from harness.system.memory import size_text
 from harness.wire.arena import dtype_name
 from harness.wire.structure import ROOT, TENSOR, paths_of
 
-# The secret of all seeds, fixed so that the same command repeats its result.
+#: The secret of all seeds, fixed so that the same command repeats its result.
 _SECRET = "validate"
-# The checks that tell whether a wrong answer would pass, and those that they need.
+#: The checks that tell whether a wrong answer would pass, and those that they need.
 _FITNESS = frozenset({"body", "model", "inputs", "seeds", "forward", "answers"})
-# A gradient below this share of the largest one is zero but for float64 rounding.
+#: A gradient below this share of the largest one is zero but for float64 rounding.
 _ROUNDING = 1e-12
 
 

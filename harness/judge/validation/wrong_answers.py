@@ -25,12 +25,12 @@ from harness.judge.validation.checks import CheckFinding
 from harness.records.record import PrecisionClass, TensorReport
 
 Outputs = Sequence[torch.Tensor]
-# Range in which float32 holds a gradient times its leaf over the outputs, all as RMS. Beyond it
-# squares overflow.
+#: Range in which float32 holds a gradient times its leaf over the outputs, all as RMS. Beyond it
+#: squares overflow.
 GRADIENT_RANGE = (1e-12, 1e12)
-# From this budget on zeros may pass for a gradient: their own relative L2 error is 1.
+#: From this budget on zeros may pass for a gradient: their own relative L2 error is 1.
 _WIDE = 0.5
-# Float64 runs differ by less with another order of sums, and by more with rounded products.
+#: Float64 runs differ by less with another order of sums, and by more with rounded products.
 _FLOAT64_NOISE = 2.0**-45
 
 
