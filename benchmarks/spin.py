@@ -47,10 +47,11 @@ from benchmarks.common import (
 from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.judge.case_context import forward_command
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.policy import Policy, new_secret
-from harness.judge.process.handle import Clock, WorkerHandle
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.timing.paired_timing import WARM_UP_ROUNDS
 from harness.judge.timing.speed import QUICK_ROUNDS
 from harness.judge.timing.timing_target import TimingTarget

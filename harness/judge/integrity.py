@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from harness.errors import UsageError, suggestion
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.records.record import REPORT, EvaluationRecord, Finding, Status
 from harness.records.rules import ENFORCED, MEANINGS, PROTOCOL, REPORTED, Mode
 from harness.scanning.rules import RULES

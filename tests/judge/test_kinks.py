@@ -10,7 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.inputs.draws import Draw, draw, draw_inputs
 from harness.judge.reference.kink_modes import Bounds, Counter, Mover, Watching
 from harness.judge.reference.kinks import Kinks, Settled

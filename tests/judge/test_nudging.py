@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.variants import honest
 from benchmarks.variants.kind import MIN, write
-from harness.judge.compare.comparison import Comparison, ReceivedGradients
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
 from harness.judge.inputs.draws import draw
 from harness.judge.inputs.nudging import nudged
 from harness.judge.reference.equivalence import MAX_FACTOR, NUDGED_FACTOR
@@ -87,7 +88,7 @@ EXACT = {
 
 @pytest.mark.parametrize("what", EXACT)
 def test_ties_do_not_widen_a_budget(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.judge.compare.comparison.NUDGED_FACTOR", torch.inf)
+    monkeypatch.setattr("harness.judge.compare.budgets.NUDGED_FACTOR", torch.inf)
     found = budgets(tmp_path, *EXACT[what])
     monkeypatch.setattr("harness.judge.reference.reference.nudged", as_it_is)
     for name, before in budgets(tmp_path, *EXACT[what]).items():

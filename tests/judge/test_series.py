@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.timing.paired_timing import (
     CANDIDATE,
     FULL_HEAD_START_US,

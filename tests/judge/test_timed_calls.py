@@ -20,7 +20,8 @@ from harness.executors.tools import tools_for
 from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.exchange.slots import Slots
 from harness.judge.policy import Policy
-from harness.judge.process.handle import CandidateStopped, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.timing import certification as proof
 from harness.judge.timing import speed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.judge.compare.comparison import TrialResult, badness
+from harness.judge.compare.trial_result import TrialResult, badness
 from harness.records.record import TensorReport
 
 

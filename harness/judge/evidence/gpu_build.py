@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness.compilation.nvcc import nvcc_release
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.records.record import ERROR, REPORT, Compilation, CompiledKernel, Finding, Status
 from harness.system.text import MAX_NAME_CHARACTERS, shortened
 from harness.wire.messages import Compile, Compiled

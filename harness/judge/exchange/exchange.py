@@ -10,7 +10,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.integrity import Integrity
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire import cuda_memory

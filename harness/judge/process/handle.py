@@ -15,14 +15,15 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from harness.errors import HarnessError
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock, Waited
 from harness.judge.process.confining import copy_readable, readable_places
 from harness.judge.process.cut_log import CutLog
 from harness.judge.process.disk import DiskWatch
@@ -37,7 +38,7 @@ from harness.judge.process.leftovers import (
 )
 from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
 from harness.judge.process.zygote import Zygote, worker_environment
-from harness.records.record import Finding, Status
+from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.interrupts import shielded
 from harness.system.processes import adopts_orphans, hide_memory
@@ -67,94 +68,10 @@ STOP_LIMIT_S = 0.05
 END_LIMIT_S = 30
 
 
-class CandidateStopped(Exception):
-    """The candidate's run is over, and it did not pass.
-
-    Attributes:
-        status: The status of the end.
-        message: The message for the user.
-        rule: The integrity rule, for ``CHEATED``.
-        findings: Faults with their places.
-        build_log: The compiler's full output.
-    """
-
-    def __init__(
-        self,
-        status: Status,
-        message: str,
-        *,
-        rule: str | None = None,
-        findings: tuple[Finding, ...] = (),
-        build_log: str = "",
-    ):
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.rule = rule
-        self.findings = findings
-        self.build_log = build_log
-
-
-class Limits(NamedTuple):
-    """Seconds that a candidate may run on one case, and that all its builds may take."""
-
-    run_s: float
-    build_s: float
-
-
 def end_adopted() -> None:
     """End the processes that ended workers and lanes left to this process."""
     with Zygote.births:
         sweep(lambda: adopted(Zygote.living))
-
-
-@dataclass
-class Clock:
-    """The seconds that a candidate may still use, for building and running apart.
-
-    Attributes:
-        run_limit_s: Limit of running on one case.
-        build_limit_s: Limit of all builds of the candidate.
-        run_s: Seconds used for running so far.
-        build_s: Seconds used for building so far.
-    """
-
-    run_limit_s: float
-    build_limit_s: float
-    run_s: float = 0.0
-    build_s: float = 0.0
-
-    def left(self, building: bool) -> float:
-        """Return the seconds left for building or running."""
-        return self.build_limit_s - self.build_s if building else self.run_limit_s - self.run_s
-
-    def spend(self, building: bool, seconds: float) -> None:
-        """Book seconds on building or running."""
-        if building:
-            self.build_s += seconds
-        else:
-            self.run_s += seconds
-
-
-class Waited:
-    """Counts the seconds that the main thread waits for workers; used as a context."""
-
-    def __init__(self) -> None:
-        self._passed_s = 0.0
-        self._since: float | None = None
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._since = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._passed_s, self._since = self.seconds(), None
-
-    def seconds(self) -> float:
-        """Return the seconds so far, including a wait that goes on."""
-        since = self._since
-        return self._passed_s + (time.monotonic() - since if since is not None else 0.0)
 
 
 class WorkerHandle:

@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import torch
 
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.slots import Slots, bytes_of_call
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.inputs.memory_fit import free_memory
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.reference.kinks import Settled
 from harness.judge.timing.paired_timing import BaselineError, Refuted, Series, Side, asked
 from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of

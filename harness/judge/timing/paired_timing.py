@@ -18,9 +18,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.project.baselines import BASELINES, EAGER
 from harness.records.record import Status
 from harness.records.rules import CLOCK

@@ -11,8 +11,10 @@ from typing import Any, Self
 import torch
 
 from harness.judge.case_context import forward_command
-from harness.judge.compare.comparison import TrialResult
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.compare.trial_result import TrialResult
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.timing.certification import certified
 from harness.judge.timing.paired_timing import (
     CANDIDATE,

@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.slots import Slots
 from harness.judge.inputs.draws import derive_seed
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.timing.paired_timing import BaselineError, Side, asked
 from harness.records.record import Status
 from harness.system.text import shortened

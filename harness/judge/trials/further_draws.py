@@ -16,10 +16,12 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.case_context import CaseContext
-from harness.judge.compare.comparison import TrialResult, badness
 from harness.judge.compare.explanation import explained
+from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw, draw_inputs
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reduced_precision import cut, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference

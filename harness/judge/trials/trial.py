@@ -15,14 +15,18 @@ from dataclasses import replace
 import torch
 
 from harness.judge.case_context import ORDINARY, CaseContext, backward_command, forward_command
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.digests import Digests
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
 from harness.judge.inputs.situations import CONSTANT, Usage
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.records.record import Status
 from harness.records.rules import PROTOCOL

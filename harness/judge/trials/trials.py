@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 from harness.judge.case_context import CaseContext
-from harness.judge.compare.comparison import TrialResult
 from harness.judge.compare.explanation import explained, summed_kinks, worst_reports
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
 from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
 from harness.judge.inputs.situations import CONSTANT, Usage, bears_scale, usage_of
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference.reference import input_names

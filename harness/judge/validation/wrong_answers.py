@@ -14,7 +14,9 @@ from typing import NamedTuple
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, badness
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import badness
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, cotangents
 from harness.judge.reference.equivalence import deviation, magnitude, relative
