@@ -56,7 +56,7 @@ class CaseContext:
 
 
 def forward_command(
-    context: CaseContext, draw: Draw, seed: int, thread_order: str, differentiate: bool, usage: Usage = ORDINARY
+    context: CaseContext, draw: Draw, seed: int, thread_order: str, *, differentiate: bool, usage: Usage = ORDINARY
 ) -> Forward:
     """Write a draw's inputs and state into the arena; return the command to run forward on them."""
     exchange = context.exchange

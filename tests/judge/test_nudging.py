@@ -69,7 +69,7 @@ def budgets(folder: Path, forward: str, more: str) -> dict[str, TensorReport]:
     drawn = draw(problem, problems.load(problem, {}), [], 7)
     reference = Reference(problem, True, 1 << 40)
     graph = reference.eager(drawn, 0)
-    comparison = Comparison(reference, drawn, 0, ["x"], problem.precision, 0)
+    comparison = Comparison(reference, drawn, 0, ["x"], problem.precision, trial=0)
     cotangent = [torch.randn(graph.outputs[0].shape, generator=torch.Generator().manual_seed(1))]
     gradient = graph.gradients(cotangent)["x"]
     assert gradient is not None

@@ -70,6 +70,7 @@ class Comparison:
         seed: int,
         leaves: Sequence[str],
         precision: PrecisionClass,
+        *,
         trial: int,
         settled: Settled | None = None,
         is_relaxed: bool = False,
@@ -307,7 +308,7 @@ class Comparison:
     def _rounded(self, mode: Rounding, piece: slice | None) -> Graph:
         # Other attention backends hide the products of attention inside one operator.
         with sdpa_kernel(SDPBackend.MATH):
-            return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
+            return self._reference.run(self._draw, self._seed, torch.float64, piece, watch=mode)
 
     def _add(self, tally: TensorTally, piece: slice | None) -> None:
         """Add the candidate's deviations in a piece."""
@@ -338,7 +339,8 @@ class Comparison:
             for (cotangent, name), at in worst.items():
                 if cotangent == tally.name:
                     key, first_row = (cotangent, name), None if piece is None else piece.start
-                    seen = look(*self._compared(tally, name, piece), allowances[key], at, eager.get(key), first_row)
+                    received, exact = self._compared(tally, name, piece)
+                    seen = look(received, exact, allowances[key], at, eager=eager.get(key), first_row=first_row)
                     tally.looks.setdefault(name, []).append(seen)
 
     @staticmethod

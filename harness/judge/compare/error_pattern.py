@@ -98,6 +98,7 @@ def look(
     exact: torch.Tensor,
     allowance: Allowance,
     worst: tuple[int, ...],
+    *,
     eager: float | None = None,
     first_row: int | None = None,
 ) -> ErrorPattern:

@@ -101,6 +101,7 @@ class WorkerHandle:
         self,
         device: str,
         libraries: dict[str, str],
+        *,
         memory_bytes: int | None,
         confined: bool,
         environment: Mapping[str, str],

@@ -104,11 +104,11 @@ class Workers:
         worker = WorkerHandle(
             self.device,
             self._libraries,
-            self._memory_bytes,
-            self._confined,
-            self._environment,
-            self._zygote,
-            self.builds_for,
+            memory_bytes=self._memory_bytes,
+            confined=self._confined,
+            environment=self._environment,
+            zygote=self._zygote,
+            builds_for=self.builds_for,
         )
         self._open.append(worker)
         return worker

@@ -268,7 +268,9 @@ def _max_pool(spatial: int) -> Rule:
         padding, dilation = _each(arguments["padding"], spatial), _each(arguments["dilation"], spatial)
         if not is_real(x):
             return []
-        return [Edge((x, x), x, lambda: _pooled(x, kernel, stride, padding, dilation, bool(arguments["ceil_mode"])))]
+        return [
+            Edge((x, x), x, lambda: _pooled(x, kernel, stride, padding, dilation, ceil=bool(arguments["ceil_mode"])))
+        ]
 
     return rule
 
@@ -281,7 +283,7 @@ def _adaptive_max_pool(spatial: int) -> Rule:
         if not is_real(x) or any(extent % size for extent, size in zip(extents, sizes, strict=True)):
             return []
         kernel = [extent // size for extent, size in zip(extents, sizes, strict=True)]
-        return [Edge((x, x), x, lambda: _pooled(x, kernel, kernel, [0] * spatial, [1] * spatial, False))]
+        return [Edge((x, x), x, lambda: _pooled(x, kernel, kernel, [0] * spatial, [1] * spatial, ceil=False))]
 
     return rule
 
@@ -293,7 +295,7 @@ def _each(value: int | Sequence[int], spatial: int) -> list[int]:
 
 
 def _pooled(
-    x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
+    x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], *, ceil: bool
 ) -> torch.Tensor:
     """Return, for each window's winner, its least lead over the runner-up in any window."""
     spatial = len(kernel)

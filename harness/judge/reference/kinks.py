@@ -168,9 +168,9 @@ class Kinks:
             eager = None
             if learn and not counts:
                 eager = EagerOperands()
-                self._reference.run(draw, seed, None, chosen, Watching(eager), differentiate=False)
+                self._reference.run(draw, seed, None, chosen, watch=Watching(eager), differentiate=False)
             counter = Counter(bounds, part.numel(), eager)
-            self._reference.run(draw, seed, torch.float64, chosen, Watching(counter), differentiate=False)
+            self._reference.run(draw, seed, torch.float64, chosen, watch=Watching(counter), differentiate=False)
             counts.append(counter.by_sample())
             others += counter.of_no_sample()
         return torch.cat(counts), others
@@ -228,7 +228,7 @@ def moved_runs(reference: Reference, settled: Settled, seed: int, piece: slice |
     runs = RUNS_FOR_FEW if settled.remaining <= FEW else RUNS_FOR_MANY
     for run in range(runs):
         mover = Mover(settled.bounds, signs, run, runs)
-        yield reference.run(settled.draw, seed, torch.float64, piece, Watching(mover))
+        yield reference.run(settled.draw, seed, torch.float64, piece, watch=Watching(mover))
 
 
 def explained_by(runs: Sequence[Slices]) -> Slices:

@@ -169,7 +169,7 @@ class Reference:
         Raises:
             ProblemError: The reference does not run.
         """
-        graph = self.run(draw, seed, None, None, watch)
+        graph = self.run(draw, seed, None, None, watch=watch)
         self._notice_forms(graph, batch_of(draw))
         return graph
 
@@ -215,7 +215,7 @@ class Reference:
         """
         if self._recorded is None or self._recorded[0] is not draw or self._recorded[1] != seed:
             recording = Recording()
-            self.run(draw, seed, None, None, recording)
+            self.run(draw, seed, None, None, watch=recording)
             self._recorded = draw, seed, recording.kept
         return self._recorded[2]
 
@@ -302,6 +302,7 @@ class Reference:
         seed: int,
         dtype: torch.dtype | None,
         rows: slice | torch.Tensor | None,
+        *,
         watch: contextlib.AbstractContextManager[Any] | None = None,
         differentiate: bool = True,
         nudge: int | None = None,

@@ -60,7 +60,8 @@ def certified(
             cotangents = exchange.cotangents if direction.backward[0] is not None else ()
             results = tuple(direction.results.values())
             with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, target.device)) as slots:
-                proof, found, fault = _proven(target, direction, (mine, eager), series, slots, calls)
+                sides = mine, eager
+                proof, found, fault = _proven(target, direction, sides, series, slots=slots, calls=calls)
             try:
                 audit = _compared(target, direction, found)
             except Uncertified:
@@ -109,7 +110,7 @@ def _calls(target: TimingTarget, direction: Direction, series: Series) -> int:
 
 
 def _proven(
-    target: TimingTarget, direction: Direction, sides: tuple[Side, Side], series: Series, slots: Slots, calls: int
+    target: TimingTarget, direction: Direction, sides: tuple[Side, Side], series: Series, *, slots: Slots, calls: int
 ) -> tuple[Certificate, WindowTimes, str]:
     """Return what windows prove, and an objection to the claims that longer windows confirm, or ""."""
     commands = [Loop((), leaves, False) for leaves in direction.leaves]
@@ -129,7 +130,8 @@ def _proven(
 
     for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
         secret = f"{target.context.secret}:{direction.name}:{least_rounds}:{series.head_start_us}"
-        loops = Loops(sides, (commands[0], commands[1]), slots, calls, fresh, likeness, secret)
+        pair = commands[0], commands[1]
+        loops = Loops(sides, pair, slots, calls=calls, fresh=fresh, likeness=likeness, secret=secret)
         found = loops.run(least_rounds)
         proof = certificate(found.candidate, found.eager, found.storing)
         if proof.accepts(*claims):
@@ -156,11 +158,11 @@ def _compared(target: TimingTarget, direction: Direction, found: WindowTimes) ->
         seed,
         context.leaves,
         context.precision,
-        target.trial,
-        settled,
-        context.is_relaxed,
-        context.known.gauges(("call", direction.name, seed), draw),
-        context.gauges_at_need,
+        trial=target.trial,
+        settled=settled,
+        is_relaxed=context.is_relaxed,
+        gauges=context.known.gauges(("call", direction.name, seed), draw),
+        gauges_at_need=context.gauges_at_need,
     )
     if direction.backward[0] is None:
         comparison.add(found.results)

@@ -185,6 +185,7 @@ def measure(
     sides: Sequence[tuple[Side, Backward | None]],
     renew: Callable[[int], Callable[[], object]],
     device: torch.device,
+    *,
     choose: random.Random,
     between: Callable[[], object],
     rounds: int = MAX_ROUNDS,

@@ -157,7 +157,7 @@ class SpeedTimer:
         self._stages.enter("baselines")
         torch.cuda.empty_cache()
         draw = replace(target.first, inputs=target.fresh_inputs(target.seed("first")))
-        command = forward_command(context, draw, 0, "forward", bool(context.leaves))
+        command = forward_command(context, draw, 0, "forward", differentiate=bool(context.leaves))
         del draw
         self._scene = Scene(
             target.problem,
@@ -394,7 +394,15 @@ class SpeedTimer:
         backward = {CANDIDATE: mine, EMPTY.name: None}
         differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
         choose = random.Random(target.seed(part))
-        return measure(differentiating, renew, target.device, choose, target.conditions.look, rounds, gives_head_start)
+        return measure(
+            differentiating,
+            renew,
+            target.device,
+            choose=choose,
+            between=target.conditions.look,
+            rounds=rounds,
+            gives_head_start=gives_head_start,
+        )
 
 
 def _kernel_times(

@@ -130,6 +130,7 @@ class Loops:
         sides: tuple[Side, Side],
         commands: tuple[Loop, Loop],
         slots: Slots,
+        *,
         calls: int,
         fresh: Callable[[int, bool], Call],
         likeness: Sequence[Likeness],

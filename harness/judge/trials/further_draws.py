@@ -242,7 +242,7 @@ def further_trials(
     for number, name in enumerate(names, first_trial):
         progress(f"further draw {name}")
         try:
-            why, result = _trial(context, worker, clock, source, name, number)
+            why, result = _trial(context, worker, clock, source, name=name, number=number)
         except (torch.OutOfMemoryError, DeviceMemoryError):
             why, result = "it does not fit the device's memory", None
         except ProblemError as error:
@@ -257,7 +257,7 @@ def further_trials(
 
 
 def _trial(
-    context: CaseContext, worker: WorkerHandle, clock: Clock, source: DrawSource, name: FurtherDraw, number: int
+    context: CaseContext, worker: WorkerHandle, clock: Clock, source: DrawSource, *, name: FurtherDraw, number: int
 ) -> tuple[str, TrialResult | None]:
     """Return a trial's result, or why there is none."""
     seed = derive_seed(context.secret, "further draw", name)
@@ -272,7 +272,7 @@ def _trial(
         )
         context = replace(context, kinks=kinks)
     settled = settle(context, drawn, number)
-    result = run_trial(context, worker, clock, settled, number, "forward", normal_only=True)
+    result = run_trial(context, worker, clock, settled, number, thread_order="forward", normal_only=True)
     # A result that passed has finite gradients, so only a failed one needs the second test.
     judged = settled if isinstance(settled, Draw) else settled.draw
     looks = bool(result.failed)

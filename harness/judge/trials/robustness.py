@@ -250,7 +250,16 @@ def _judged(calls: _Calls, context: CaseContext, drawn: Draw | Settled, name: st
     """
     number = 0 if name is None else -1 - [*_CHECKS].index(name)
     usage = Usage(without_gradients=True)
-    return run_trial(context, calls.worker, calls.clock, drawn, number, "forward", normal_only=True, usage=usage)
+    return run_trial(
+        context,
+        calls.worker,
+        calls.clock,
+        drawn,
+        number,
+        thread_order="forward",
+        normal_only=True,
+        usage=usage,
+    )
 
 
 def _told(result: TrialResult) -> str:

@@ -56,7 +56,8 @@ def received_outputs(context: CaseContext, worker: WorkerHandle, clock: Clock, d
             reference's.
     """
     context = replace(context, leaves=())
-    return _forward(context, worker, clock, draw, forward_seed(context, 0), THREAD_ORDERS[0])[0]
+    seed = forward_seed(context, 0)
+    return _forward(context, worker, clock, draw, seed=seed, thread_order=THREAD_ORDERS[0])[0]
 
 
 def settle(context: CaseContext, draw: Draw, trial: int) -> Draw | Settled:
@@ -74,6 +75,7 @@ def run_trial(
     clock: Clock,
     drawn: Draw | Settled,
     trial: int,
+    *,
     thread_order: str,
     normal_only: bool = False,
     usage: Usage = ORDINARY,
@@ -102,7 +104,7 @@ def run_trial(
     if usage.aside and not _has_room_aside(context, draw):
         usage = replace(usage, aside="")
     try:
-        received, buffers = _forward(context, worker, clock, draw, seed, thread_order, usage)
+        received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=usage)
     except CandidateStopped as stop:
         # The outputs have another form, unless the reference's own form has changed too.
         if stop.status is Status.WRONG_OUTPUT:
@@ -119,11 +121,11 @@ def run_trial(
         seed,
         context.leaves,
         context.precision,
-        trial,
-        settled,
-        context.is_relaxed,
-        context.known.gauges(("trial", trial), draw),
-        context.gauges_at_need,
+        trial=trial,
+        settled=settled,
+        is_relaxed=context.is_relaxed,
+        gauges=context.known.gauges(("trial", trial), draw),
+        gauges_at_need=context.gauges_at_need,
     )
     outputs: list[torch.Tensor] | None = received
     answers: list[ReceivedGradients] = []
@@ -134,7 +136,8 @@ def run_trial(
         # The normal cotangent is the first.
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):
             is_constant = name == CONSTANT
-            gradients = _backward(context, worker, clock, draw, cotangent, usage.scale if is_constant else None)
+            constant = usage.scale if is_constant else None
+            gradients = _backward(context, worker, clock, draw, cotangent, constant=constant)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients))
             # Answers compared together need one evaluation of the reference, so the judge collects
@@ -151,7 +154,7 @@ def run_trial(
 
 
 def results_of(
-    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, trial: int, thread_order: str
+    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, *, trial: int, thread_order: str
 ) -> dict[str, torch.Tensor]:
     """Run forward, and backward under the normal cotangent; return private copies by digest name.
 
@@ -159,7 +162,7 @@ def results_of(
         CandidateStopped: The candidate failed.
     """
     seed = forward_seed(context, trial)
-    received, buffers = _forward(context, worker, clock, draw, seed, thread_order)
+    received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order)
     results = _named(context, received, buffers)
     if context.leaves:
         _, cotangent = next(cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent")))
@@ -191,13 +194,14 @@ def _forward(
     worker: WorkerHandle,
     clock: Clock,
     draw: Draw,
+    *,
     seed: int,
     thread_order: str,
     usage: Usage = ORDINARY,
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Have the candidate run forward; return private copies of its outputs and judged buffers."""
     exchange = context.exchange
-    command = forward_command(context, draw, seed, thread_order, bool(context.leaves), usage)
+    command = forward_command(context, draw, seed, thread_order, differentiate=bool(context.leaves), usage=usage)
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
         raise stop_for(reply, context.faults)
@@ -272,6 +276,7 @@ def _backward(
     clock: Clock,
     draw: Draw,
     cotangent: Sequence[torch.Tensor],
+    *,
     constant: float | None = None,
 ) -> dict[str, torch.Tensor | str]:
     """Have the candidate run backward; return private copies of its gradients.

@@ -118,7 +118,8 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
     for trial in range(last):
         progress(f"trial {trial + 1}/{last + 1}")
         drawn = settle(plan.context, plan.draw(trial), trial)
-        repeated = _Repeated(plan.context, worker, clock, drawn, trial, progress, plan.usage(trial))
+        usage = plan.usage(trial)
+        repeated = _Repeated(plan.context, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
         results.append(repeated.judged())
         if results[-1].failed:
             return results
@@ -128,7 +129,8 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
             continue  # The last trial itself runs without gradients.
         progress(f"trial {last + 1}/{last + 1}")
         drawn = settle(plan.own, plan.draw(trial), trial)
-        results.append(_Repeated(plan.own, worker, clock, drawn, trial, progress, usage).judged())
+        repeated = _Repeated(plan.own, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
+        results.append(repeated.judged())
         if results[-1].failed:
             return results
     if plan.own.leaves:
@@ -174,6 +176,7 @@ class _Repeated:
         worker: WorkerHandle,
         clock: Clock,
         settled: Draw | Settled,
+        *,
         trial: int,
         progress: Callable[[str], None],
         usage: Usage,
@@ -214,9 +217,9 @@ class _Repeated:
             self._clock,
             self._settled,
             self._trial,
-            order or self._order,
-            self._usage.without_gradients,
-            self._usage,
+            thread_order=order or self._order,
+            normal_only=self._usage.without_gradients,
+            usage=self._usage,
         )
 
     def confirm_suspicions(self, wrong: TrialResult) -> None:

@@ -272,7 +272,7 @@ class _Case:
         self._draws.append(self._draw(2))
         kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
         self._trials = Trials(
-            self._reference, self._without_graphs, self._problem.precision, self._draws, self._seed, kinks
+            self._reference, self._without_graphs, self._problem.precision, self._draws, seed=self._seed, kinks=kinks
         )
         for name, output in zip(self._names(), outputs, strict=True):
             broken = output.numel() - int(torch.isfinite(output).sum())

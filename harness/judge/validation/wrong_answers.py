@@ -54,6 +54,7 @@ class Trials:
         forward: Reference,
         precision: PrecisionClass,
         draws: Sequence[Draw],
+        *,
         seed: int,
         kinks: Kinks | None,
     ):
@@ -89,7 +90,7 @@ class Trials:
 
     def comparison(self, draw: Draw, settled: Settled | None = None) -> tuple[Comparison, list[TensorReport]]:
         """Make a comparison for outputs on a draw; also return its reports on eager's outputs."""
-        comparison = Comparison(self.forward, draw, self.seed, [], self.precision, 0, settled)
+        comparison = Comparison(self.forward, draw, self.seed, [], self.precision, trial=0, settled=settled)
         comparison.add(self.outputs(draw))
         return comparison, comparison.result().outputs
 
@@ -302,7 +303,7 @@ def _by_rounded_products(trials: Trials, draw: Draw, bits: int, right: Outputs) 
         exact = trials.forward.run(draw, trials.seed, torch.float64, piece).outputs
         with sdpa_kernel(SDPBackend.MATH):
             mode = Rounding(bits, to_nearest=True)
-            rounded = trials.forward.run(draw, trials.seed, torch.float64, piece, mode).outputs
+            rounded = trials.forward.run(draw, trials.seed, torch.float64, piece, watch=mode).outputs
         changes |= any(
             relative(deviation(one, other), magnitude(other)).l2 > _FLOAT64_NOISE
             for one, other in zip(rounded, exact, strict=True)
@@ -315,10 +316,10 @@ def _by_rounded_products(trials: Trials, draw: Draw, bits: int, right: Outputs) 
 
 
 def _judged_gradients(
-    trials: Trials, draw: Draw, settled: Settled | None, graph: Graph, leaves: Sequence[str], zeros: bool
+    trials: Trials, draw: Draw, settled: Settled | None, graph: Graph, leaves: Sequence[str], *, zeros: bool
 ) -> dict[str, TensorReport]:
     """Judge eager's own gradients, or zeros in their place."""
-    comparison = Comparison(trials.reference, draw, trials.seed, leaves, trials.precision, 0, settled)
+    comparison = Comparison(trials.reference, draw, trials.seed, leaves, trials.precision, trial=0, settled=settled)
     kept: list[ReceivedGradients] = []
     for name, cotangent in cotangents(graph.outputs, trials.seed):
         own = graph.gradients(cotangent)
