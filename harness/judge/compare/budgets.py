@@ -69,7 +69,7 @@ class TensorGauges:
         return _yardstick(self.eager, self.scale)
 
     def effects(self, cotangent: str) -> list[Errors]:
-        """Returns what rounding the operands of products changes; empty in the class fp32."""
+        """Return what rounding the operands of products changes; empty in the class fp32."""
         # A run that overflows counts as no error, as an eager run does: it must not widen the
         # budget.
         gauge = self._gauges.get(cotangent)

@@ -21,9 +21,9 @@ def own_share(reply: Traced, links: Links, largest: int) -> float | None:
 
     Args:
         reply: The worker's report on its calls.
-        links: What the candidate's libraries name of torch. On the emulator each function called
-            past the dispatcher counts as if every forward gave it the largest tensor, since nothing
-            tells how often it runs.
+        links: What the candidate's libraries name of torch. Nothing tells how often a function
+            called past the dispatcher runs. On the emulator each counts as if every forward gave
+            it the largest tensor.
         largest: Number of elements of the case's largest output or gradient.
     """
     if reply.work is not None:

@@ -1,7 +1,7 @@
 """Measures what a lower precision class allows: rounded operands of products, nothing else.
 
-In the classes 10-bit (TF32) and 7-bit (bf16) a candidate may round what it multiplies, to the
-nearest or by cutting bits off, as tensor cores do. The judge measures in float64 what such rounding
+In the classes 10-bit (TF32) and 7-bit (bf16) a candidate may round what it multiplies. It may round
+to the nearest or cut bits off, as tensor cores do. The judge measures in float64 what such rounding
 changes; that is the floor of the budget.
 
 In some trials the judge cuts inputs and parameters to that many bits beforehand. Rounding them

@@ -14,12 +14,12 @@ operations are few and do not count.
 For a dense operator on tensors that exceed the caches, this is a lower bound. An honest call may
 stay below it in these cases:
 
-- The reference computes products on which the result does not depend. Examples are a gradient that
-  is zero but for one element of each row, behind a minimum, and the padding of a convolution, which
-  the counter counts.
+- The reference computes products on which the result does not depend. One example is a gradient
+  behind a minimum, which is zero but for one element of each row. Another is the padding of a
+  convolution, which the counter counts.
 - Another algorithm has the same result (Winograd, Strassen).
-- An input or parameter is read in part (an embedding) or not at all, or a backward needs less than
-  eager saves (the sign, in place of the value).
+- The call reads an input or parameter in part (an embedding) or not at all.
+- A backward needs less than eager saves (the sign, in place of the value).
 - A cache keeps tensors from one kernel to the next, or writing a tensor ends after the call does.
 
 So a claim below the floor gets a flag, and no refusal.
