@@ -42,10 +42,11 @@ from benchmarks.common import (
     written,
 )
 from harness.executors.session import Session
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.policy import Policy, new_secret
-from harness.judge.process.handle import Clock, WorkerHandle
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.timing.paired_timing import PRECISION, Series
 from harness.judge.timing.rivals import BaselineError
 from harness.judge.timing.speed import SpeedTimer, TimingResult

@@ -47,10 +47,11 @@ from benchmarks.common import (
 from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.judge.case_context import forward_command
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.policy import Policy, new_secret
-from harness.judge.process.handle import Clock, WorkerHandle
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.timing.paired_timing import WARM_UP_ROUNDS
 from harness.judge.timing.speed import QUICK_ROUNDS
 from harness.judge.timing.timing_target import TimingTarget
@@ -400,7 +401,7 @@ class AskingJudge(CandidateJudge):
             CandidateStopped: The candidate failed.
         """
         first = replace(target.first, inputs=target.fresh_inputs(target.seed("told")))
-        command = forward_command(target.context, first, 0, "forward", False)
+        command = forward_command(target.context, first, 0, "forward", differentiate=False)
         tells = replace(command.inputs[1], plain=encode_plain(True))
         reply = worker.request(replace(command, inputs=(command.inputs[0], tells)), clock, "telling")
         if not isinstance(reply, Outputs):

@@ -26,7 +26,7 @@ from harness.errors import HarnessError, UsageError
 from harness.executors.plan import TimeLimits
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import switched
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project import baselines as known_baselines
 from harness.project.paths import QUIET, harness_home, import_path, project_root
 from harness.records.record import EvaluationRecord, Status

@@ -23,7 +23,7 @@ from harness.errors import EXIT_USAGE, UsageError
 from harness.executors.plan import CaseChoice, Planner
 from harness.executors.result_cache import ResultCache
 from harness.judge.policy import Policy, new_secret
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project import baselines
 from harness.project.paths import harness_home
 from harness.project.problems import parse_settings

@@ -35,7 +35,7 @@ from harness.executors.plan import CaseChoice, Job, Planner, Plans, TimeLimits, 
 from harness.executors.result_cache import ResultCache
 from harness.judge.integrity import switched
 from harness.judge.policy import Policy, new_secret
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project import baselines
 from harness.project.paths import harness_home, project_root
 from harness.project.problems import parse_settings

@@ -13,7 +13,7 @@ from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_PASSED, DeviceError, UsageError
 from harness.executors.plan import CaseChoice
 from harness.executors.single_run import SingleRunTask, chosen_case, judged_once
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project.paths import harness_home, project_root
 from harness.project.problems import parse_settings
 from harness.project.settings import option

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project.problems import CUSTOM_CASE, Problem, failure
 from harness.project.solutions import Candidate
 

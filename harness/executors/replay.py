@@ -15,7 +15,7 @@ from harness.errors import ProblemError, SolutionError, UsageError
 from harness.executors.result_cache import ResultCache
 from harness.executors.session import opened
 from harness.executors.single_run import faults_told
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project.baselines import EAGER
 from harness.project.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from harness.errors import ProblemError
 from harness.executors.plan import CaseChoice, Planner, fitting
 from harness.executors.session import Session, opened
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project.problems import Problem, fault_of
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord

@@ -1,1 +1,4 @@
-"""Draws, references, comparison and verdict. Never imports a candidate or the worker."""
+"""Draws inputs, evaluates references, compares results and decides verdicts.
+
+This package never imports a candidate or the worker.
+"""

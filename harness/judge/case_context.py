@@ -1,4 +1,4 @@
-"""What the trials of a case share, and the commands that follow from it."""
+"""Holds what the trials of a case share, and makes the commands that follow from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.wire.commands import Backward, Forward
 from harness.wire.replies import OutputPart
 from harness.wire.tensors import input_key
 
-#: A trial that calls the candidate once, and wants all gradients.
+#: A trial that calls the candidate once, and needs all gradients.
 ORDINARY = Usage()
 
 
@@ -29,16 +29,17 @@ class CaseContext:
         exchange: The arena.
         reference: Evaluates the reference.
         names: The reference's parameter and buffer names to the candidate's.
-        leaves: The leaves that the reference differentiates; empty where it differentiates nothing.
-        structure: What the reference's outputs come in.
-        precision: The class under which errors are judged.
-        secret: What seeds derive from.
-        kinks: Settles draws; None where the reference has no kinks.
-        buffers: The reference's buffers that are looked at after a forward.
-        known: What is known of the reference.
+        leaves: The leaves that the reference differentiates; empty if there are none.
+        structure: The containers around the reference's outputs.
+        precision: The precision class whose budgets apply.
+        secret: The secret from which seeds derive.
+        kinks: Settles draws; None if the reference has no kinks.
+        buffers: The reference's buffers that are compared after a forward.
+        known: The cache of the reference's facts.
         is_relaxed: Whether budgets are those of ``--precision relaxed``.
-        faults: What the emulator reports, and what comes of it.
-        gauges_at_need: Whether eager's errors are measured only where the least budgets do not do (``Comparison``).
+        faults: Collects the faults that the emulator reports.
+        gauges_at_need: Whether eager's errors are measured only if an error exceeds the least
+            budget (see ``Comparison``).
     """
 
     exchange: Exchange
@@ -57,9 +58,9 @@ class CaseContext:
 
 
 def forward_command(
-    context: CaseContext, draw: Draw, seed: int, thread_order: str, differentiate: bool, usage: Usage = ORDINARY
+    context: CaseContext, draw: Draw, seed: int, thread_order: str, *, differentiate: bool, usage: Usage = ORDINARY
 ) -> Forward:
-    """Write a draw's inputs and state into the arena; the command that runs forward on them."""
+    """Write a draw's inputs and state into the arena; return the command to run forward on them."""
     exchange = context.exchange
     inputs = exchange.write_inputs(draw.inputs)
     ours = {**dict(draw.model.named_parameters()), **dict(draw.model.named_buffers())}
@@ -79,7 +80,7 @@ def forward_command(
 
 
 def backward_command(context: CaseContext, expanded: bool = False) -> Backward:
-    """The command that differentiates with what lies in the cotangents' regions (see ``Backward``)."""
+    """Return the command to differentiate with the cotangents in the arena (see ``Backward``)."""
     exchange = context.exchange
     positions = {name: position for position, name in exchange.input_names.items()}
     regions = {name: exchange.gradients[name] for name in context.leaves}

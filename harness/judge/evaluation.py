@@ -16,7 +16,7 @@ import torch
 from harness.errors import HarnessError, ProblemError
 from harness.judge.blank_records import TRIALS, blank_record
 from harness.judge.case_context import CaseContext
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.evidence.tracing import traced
 from harness.judge.exchange.exchange import Exchange, TensorForm
@@ -26,8 +26,10 @@ from harness.judge.inputs.memory_fit import shortage, spare_memory
 from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy, Surroundings, new_secret
 from harness.judge.process.builder import IMPORTING, Refused, keep_builds, load_command
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks

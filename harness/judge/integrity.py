@@ -1,4 +1,7 @@
-"""What comes of a broken integrity rule: ``CHEATED``, a finding, or nothing, as the user wants (docs/integrity.md)."""
+"""Decides what a broken integrity rule means: ``CHEATED``, a finding, or nothing.
+
+The user chooses that for each rule; see docs/integrity.md.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from harness.errors import UsageError, suggestion
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.records.record import REPORT, EvaluationRecord, Finding, Status
 from harness.records.rules import ENFORCED, MEANINGS, PROTOCOL, REPORTED, Mode
 from harness.scanning.rules import RULES
 
 
 class IntegrityRule(NamedTuple):
-    """A rule, what it is broken by, and what comes of that where nobody says otherwise."""
+    """An integrity rule: its name, what breaks it, and its default mode."""
 
     name: str
     meaning: str
@@ -22,7 +25,7 @@ class IntegrityRule(NamedTuple):
 
 
 def every_rule() -> dict[str, IntegrityRule]:
-    """All rules by name: those of running candidates, then those of the static scan."""
+    """Return all rules by name: those of running candidates, then those of the static scan."""
     running = [IntegrityRule(name, MEANINGS[name], Mode.ENFORCE) for name in ENFORCED]
     running += [IntegrityRule(name, MEANINGS[name], Mode.REPORT) for name in REPORTED]
     scanned = [IntegrityRule(rule.name, f"in the text: {rule.what}", Mode.REPORT) for rule in RULES.values()]
@@ -30,14 +33,15 @@ def every_rule() -> dict[str, IntegrityRule]:
 
 
 def switched(texts: Iterable[str], refusals: Iterable[str] = ()) -> dict[str, Mode]:
-    """The rules that a user wants to have another mode than by default, in the order of ``every_rule``.
+    """Return the rules whose mode the user changes, in the order of ``every_rule``.
 
     Args:
         texts: ``NAME=MODE``, several separated by commas.
-        refusals: Names of rules to be enforced.
+        refusals: Names of rules to enforce.
 
     Raises:
-        UsageError: There is no such rule or mode, a rule is given two modes, or one that it cannot have.
+        UsageError: There is no such rule or mode, or the user gives a rule two modes, or one that
+            it cannot have.
     """
     known, wanted = every_rule(), dict[str, Mode]()
     given = [(f"--refuse {name!r}", name, Mode.ENFORCE.value) for name in refusals]
@@ -66,31 +70,31 @@ def switched(texts: Iterable[str], refusals: Iterable[str] = ()) -> dict[str, Mo
 
 @dataclass
 class Integrity:
-    """What comes of broken rules in an evaluation.
+    """The modes of rules in an evaluation, and the broken rules that are only reported.
 
     Attributes:
         changed: The rules whose mode is not the default.
-        found: What was broken and is only reported, of the rules that are enforced by default.
+        found: Findings about broken rules that are enforced by default and only reported here.
     """
 
     changed: Mapping[str, Mode] = field(default_factory=dict)
     found: list[Finding] = field(default_factory=list)
 
     def is_off(self, rule: str) -> bool:
-        """Whether nobody wants to know."""
+        """Return whether the user has switched a rule off."""
         return self.changed.get(rule) == Mode.OFF
 
     def broken(self, rule: str, message: str) -> None:
-        """A candidate broke a rule that is enforced by default.
+        """Handle a candidate that broke a rule which is enforced by default.
 
         Raises:
-            CandidateStopped: It is enforced.
+            CandidateStopped: The rule is enforced.
         """
         if not self.tolerates(CandidateStopped(Status.CHEATED, message, rule=rule)):
             raise CandidateStopped(Status.CHEATED, message, rule=rule)
 
     def tolerates(self, stop: CandidateStopped) -> bool:
-        """Whether an end is due to a rule that is not enforced; told among the findings where it is reported."""
+        """Return whether an end comes from a rule that is not enforced; add a finding if reported."""
         mode = self.changed.get(stop.rule or "", Mode.ENFORCE)
         if mode == Mode.ENFORCE:
             return False
@@ -101,9 +105,10 @@ class Integrity:
         return True
 
     def decided(self, record: EvaluationRecord) -> EvaluationRecord:
-        """A record with all its findings, as the rules want it.
+        """Apply the rules to a finished record.
 
-        Findings of rules that are off are left out; who passed and broke one that is enforced has ``CHEATED``.
+        The result lacks the findings of rules that are off. A record that passed becomes
+        ``CHEATED`` if a finding is of a rule that the user enforces.
         """
         findings = tuple(one for one in record.findings if one.level != REPORT or not self.is_off(one.kind))
         record = replace(record, findings=findings)

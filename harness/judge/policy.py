@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.compilation.cache import BuildCache
 from harness.device import environment
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project.baselines import EAGER
 from harness.project.paths import REFERENCES
 from harness.records.rules import Mode

@@ -14,7 +14,7 @@ from harness.executors.plan import Job
 from harness.executors.result_cache import ResultCache
 from harness.judge.blank_records import TRIALS
 from harness.judge.policy import Policy
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate, read_solution
 from harness.records.record import EvaluationRecord

@@ -10,7 +10,7 @@ from harness.executors.own_time import SHARE, OwnTime
 from harness.executors.plan import Job
 from harness.executors.prebuild import PlannedWork
 from harness.judge.policy import Policy
-from harness.judge.process.handle import Limits
+from harness.judge.process.clocks import Limits
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, Solution
 from harness.records.record import PrecisionClass

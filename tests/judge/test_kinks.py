@@ -10,7 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.inputs.draws import Draw, draw, draw_inputs
 from harness.judge.reference.kink_modes import Bounds, Counter, Mover, Watching
 from harness.judge.reference.kinks import Kinks, Settled
@@ -125,7 +127,7 @@ def judged(set_up: Bench, solution: Path, drawn: Draw, settled: Settled | None, 
     x = drawn.inputs[0].clone().requires_grad_()
     leaves = {"x": x, **dict(model.named_parameters())}
     output = model(x)
-    comparison = Comparison(set_up.reference, drawn, 0, list(leaves), set_up.precision, 0, settled)
+    comparison = Comparison(set_up.reference, drawn, 0, list(leaves), set_up.precision, trial=0, settled=settled)
     answers = []
     for name, cotangent in (("normal", torch.randn_like(output)), ("ones", torch.ones_like(output))):
         gradients = torch.autograd.grad(output, list(leaves.values()), cotangent, retain_graph=True)
@@ -419,7 +421,7 @@ def test_a_near_tie_excuses_no_integer_but_its_own(tmp_path: Path, answer: str) 
     settled = set_up.settle(5)
     assert settled.remaining > 0
     (right,) = set_up.reference.eager(settled.draw, 5).outputs
-    comparison = Comparison(set_up.reference, settled.draw, 5, (), set_up.precision, 0, settled)
+    comparison = Comparison(set_up.reference, settled.draw, 5, (), set_up.precision, trial=0, settled=settled)
     comparison.add([eval(answer, {"right": right})])
     (report,) = comparison.result().outputs
     assert not report.ok

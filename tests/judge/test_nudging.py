@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.variants import honest
 from benchmarks.variants.kind import MIN, write
-from harness.judge.compare.comparison import Comparison, ReceivedGradients
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
 from harness.judge.inputs.draws import draw
 from harness.judge.inputs.nudging import nudged
 from harness.judge.reference.equivalence import MAX_FACTOR, NUDGED_FACTOR
@@ -68,7 +69,7 @@ def budgets(folder: Path, forward: str, more: str) -> dict[str, TensorReport]:
     drawn = draw(problem, problems.load(problem, {}), [], 7)
     reference = Reference(problem, True, 1 << 40)
     graph = reference.eager(drawn, 0)
-    comparison = Comparison(reference, drawn, 0, ["x"], problem.precision, 0)
+    comparison = Comparison(reference, drawn, 0, ["x"], problem.precision, trial=0)
     cotangent = [torch.randn(graph.outputs[0].shape, generator=torch.Generator().manual_seed(1))]
     gradient = graph.gradients(cotangent)["x"]
     assert gradient is not None
@@ -87,7 +88,7 @@ EXACT = {
 
 @pytest.mark.parametrize("what", EXACT)
 def test_ties_do_not_widen_a_budget(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.judge.compare.comparison.NUDGED_FACTOR", torch.inf)
+    monkeypatch.setattr("harness.judge.compare.budgets.NUDGED_FACTOR", torch.inf)
     found = budgets(tmp_path, *EXACT[what])
     monkeypatch.setattr("harness.judge.reference.reference.nudged", as_it_is)
     for name, before in budgets(tmp_path, *EXACT[what]).items():

@@ -31,7 +31,7 @@ def seen(received: torch.Tensor, exact: torch.Tensor, pieces: int = 1) -> dict[s
     for mine, theirs in zip(received.tensor_split(pieces), exact.tensor_split(pieces), strict=True):
         allowance = allowed(magnitude(theirs), NO_ERROR, FP32)
         worst = worst_index(mine, theirs, deviation(mine, theirs), allowance.maximum)
-        looks.append(look(mine, theirs, allowance, worst, None, None if pieces == 1 else first))
+        looks.append(look(mine, theirs, allowance, worst, first_row=None if pieces == 1 else first))
         first += theirs.shape[0]
     return summary(looks, tuple(exact.shape))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.timing.paired_timing import (
     CANDIDATE,
     FULL_HEAD_START_US,
@@ -52,7 +52,9 @@ class Scripted:
 def series(mine: Scripted, eager: Scripted, **candidate: Any) -> Series:
     sides = [Side(mine, None, **candidate), Side(eager, None, "eager")]  # type: ignore[arg-type]
     timed = [(side, None) for side in sides]
-    return measure(timed, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=10)
+    return measure(
+        timed, lambda _: lambda: None, torch.device("cpu"), choose=random.Random(0), between=lambda: None, rounds=10
+    )
 
 
 @pytest.mark.parametrize(("mine", "eager", "expected"), [(2.0, 3.0, HEAD_START_US), (0.3, 3.0, 0), (2.0, 0.3, 0)])
@@ -106,13 +108,17 @@ def test_what_repeats_well_needs_fewer_rounds(times: tuple[float, float], rounds
         (Side(worker, None, name), None)
         for worker, name in ((Unsteady((1, 0)), CANDIDATE), (Scripted((2, 0)), "eager"))
     ]
-    found = measure(sides, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=14)
+    found = measure(
+        sides, lambda _: lambda: None, torch.device("cpu"), choose=random.Random(0), between=lambda: None, rounds=14
+    )
     assert len(found.candidate.samples_ms) == rounds
 
 
 def test_a_candidate_alone_hides_nothing() -> None:
     sides = [(Side(Scripted((1.0, 9.0)), None), None)]  # type: ignore[arg-type]
-    found = measure(sides, lambda _: lambda: None, torch.device("cpu"), random.Random(0), lambda: None, rounds=10)
+    found = measure(
+        sides, lambda _: lambda: None, torch.device("cpu"), choose=random.Random(0), between=lambda: None, rounds=10
+    )
     assert (found.hidden_ms, found.latencies[CANDIDATE].median_ms) == (0.0, 1.0)
 
 

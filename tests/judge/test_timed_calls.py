@@ -20,7 +20,8 @@ from harness.executors.tools import tools_for
 from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.exchange.slots import Slots
 from harness.judge.policy import Policy
-from harness.judge.process.handle import CandidateStopped, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.timing import certification as proof
 from harness.judge.timing import speed
@@ -309,7 +310,7 @@ def series_of(sides: Any, claim_ms: float, rival_ms: float) -> Series:
 def test_timed_calls(
     one: Trial, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def events(sides: Any, *_: Any) -> Series:
+    def events(sides: Any, *_: Any, **__: Any) -> Series:
         return series_of(sides, one.claim_ms, one.eager_ms)
 
     monkeypatch.setattr(speed, "measure", events)
@@ -356,7 +357,7 @@ WAKES_ITS_PARENT = f"subprocess.Popen([sys.executable, '-S', '-c', {HELPER!r}], 
 @pytest.fixture
 def slow_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that say 200 ms of a candidate, since it has a thread that keeps it from its work."""
-    monkeypatch.setattr(speed, "measure", lambda sides, *_: series_of(sides, 200.0, 0.5))
+    monkeypatch.setattr(speed, "measure", lambda sides, *_, **__: series_of(sides, 200.0, 0.5))
 
 
 @pytest.mark.usefixtures("slow_events")
@@ -394,10 +395,10 @@ def test_what_a_head_start_hides_is_timed_again_without(
 ) -> None:
     taken = []
 
-    def measured(sides: Any, *others: Any) -> Series:
-        taken.append(others[-1])
-        series = series_of(sides, 1.0 if others[-1] else without_ms, 120.0)
-        return replace(series, head_start_us=HEAD_START_US if others[-1] else 0)
+    def measured(sides: Any, *_: Any, gives_head_start: bool, **__: Any) -> Series:
+        taken.append(gives_head_start)
+        series = series_of(sides, 1.0 if gives_head_start else without_ms, 120.0)
+        return replace(series, head_start_us=HEAD_START_US if gives_head_start else 0)
 
     monkeypatch.setattr(speed, "measure", measured)
     record = _judged(Trial("launches_slowly", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
@@ -411,7 +412,7 @@ def test_what_a_head_start_hides_is_timed_again_without(
 def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
     is_refuted_by: str, is_shared: bool, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(sides: Any, *_: Any) -> Series:
+    def measured(sides: Any, *_: Any, **__: Any) -> Series:
         if is_refuted_by == "series":
             raise Refuted("the device was at work", series_of(sides, 110.0, 120.0))
         return series_of(sides, 1.0, 120.0)
@@ -433,7 +434,7 @@ def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
 def test_a_refuted_time_is_not_counted_where_the_clock_is_only_reported(
     tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "measure", lambda sides, *_: series_of(sides, 1.0, 120.0))
+    monkeypatch.setattr(speed, "measure", lambda sides, *_, **__: series_of(sides, 1.0, 120.0))
     monkeypatch.setattr(in_process, "Policy", functools.partial(Policy, rules={"clock": Mode.REPORT}))
     record = _judged(Trial("takes_longer", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
     assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None), record.message
@@ -453,7 +454,7 @@ def test_calls_that_are_too_short_for_the_clock_are_not_counted_and_still_compar
     body: str, status: str, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof, "LEAST_RESOLUTION_MS", 1e9)
-    monkeypatch.setattr(speed, "measure", lambda sides, *_: series_of(sides, 1e-6, 120.0))
+    monkeypatch.setattr(speed, "measure", lambda sides, *_, **__: series_of(sides, 1e-6, 120.0))
     record = _judged(Trial("short", body), tmp_path, home, baseline)
     assert (record.status, record.speedup) == (status, None), record.message
     words = "calls are too short for the judge's clock" if status == "PASSED" else "in a timed call"
@@ -464,7 +465,7 @@ def test_calls_that_are_too_short_for_the_clock_are_not_counted_and_still_compar
 def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
     is_refuted_by: str, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(sides: Any, *_: Any) -> Series:
+    def measured(sides: Any, *_: Any, **__: Any) -> Series:
         if is_refuted_by == "series":
             raise Refuted("the device was at work", series_of(sides, 110.0, 120.0))
         return series_of(sides, 1.0, 120.0)

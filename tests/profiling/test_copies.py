@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.judge.evidence.tracing import traced
-from harness.judge.process.handle import Clock
+from harness.judge.process.clocks import Clock
 from harness.records.record import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
 from harness.report.profile import rows_of
 from harness.wire.encoding import decode, encode

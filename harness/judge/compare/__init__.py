@@ -1,1 +1,1 @@
-"""Compares what a candidate returned with what was expected, and explains a failure in words."""
+"""Compares a candidate's results with the expected ones and explains failures in words."""

@@ -1,215 +1,66 @@
-"""What a candidate returned in one trial, against the reference: deviations first, then reports.
+"""Compares what a candidate returned in one trial with the reference and writes the reports.
 
-The exact evaluation comes in pieces where memory is short; deviations are sums over slices of dimension 0, so that
-pieces join without loss. What the budgets follow (``gauges``) is measured once for each draw; the candidates of a
-batch, which get the same draws, share it.
+Where memory is short, the exact evaluation comes in pieces of the batch. Deviations are sums over
+slices of dimension 0, so the sums of the pieces join without loss.
+
+Budgets depend on gauges: the errors of other evaluations of the reference, such as eager's. The
+judge measures them once for each draw. The candidates of a batch get the same draws and share the
+gauges.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.errors import ProblemError
-from harness.judge.compare.error_pattern import ErrorPattern, look, summary, worst_index
+from harness.judge.compare.budgets import Budgets, TensorGauges, finite_only, is_floating, unexplained
+from harness.judge.compare.error_pattern import look, summary, worst_index
+from harness.judge.compare.lower_class import (
+    GROSS,
+    RoundingEffects,
+    classes_below,
+    explaining_classes,
+    rounding_effects,
+)
+from harness.judge.compare.received import ReceivedGradients, ReceivedTensor, TensorTally, inequality, scale_in_piece
+from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw
-from harness.judge.inputs.situations import Usage
-from harness.judge.reference.equivalence import (
-    FLOORS,
-    MAX_FACTOR,
-    NO_ERROR,
-    NUDGED_FACTOR,
-    RELAXED,
-    Allowance,
-    Errors,
-    LeastBudget,
-    Slices,
-    allowed,
-    beyond,
-    deviation,
-    joined,
-    judge,
-    relative,
-)
-from harness.judge.reference.kinks import Settled, explained_by, moved_runs
-from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits, operands_floors
+from harness.judge.reference.equivalence import Allowance, Errors, Slices, deviation, joined, relative
+from harness.judge.reference.kinks import Settled, moved_runs
+from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference, input_names
-from harness.judge.reference.reference_errors import OWN_OUTPUT, Deviations, Gauge, Gauges, Parts, real, rows_of
+from harness.judge.reference.reference_errors import OWN_OUTPUT, Deviations, Gauge, Gauges, real, rows_of
 from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
 
-#: Of a form that depends on values.
+#: Message for a reference whose outputs' form depends on their values.
 FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
-#: A piece is looked at from this share of its budget on: the whole tensor's may be a little tighter.
-WORTH_A_LOOK = 0.5
-#: An L2 error from which on nobody asks whether it is the rounding of a lower class.
-GROSS = 2.0**-4
-
-
-@dataclass
-class TrialResult:
-    """What one trial found.
-
-    Attributes:
-        pieces: In how many pieces of the batch the reference was evaluated.
-        kinks: Samples ``redrawn`` and elements ``remaining``, empty where the reference has no kinks.
-        outputs: A report per output.
-        gradients: A report per leaf that the reference differentiates.
-        lower_class: For a failing tensor, the lower precision class that accounts for its error.
-        usage: How the candidate was called.
-        is_unsteady: Whether it failed, and passed when it ran again, whatever the order of threads.
-        digests: Digests of what the candidate was given and returned, by name (see ``judge.digests``).
-    """
-
-    pieces: int = 1
-    kinks: dict[str, int] = field(default_factory=dict)
-    outputs: list[TensorReport] = field(default_factory=list)
-    gradients: list[TensorReport] = field(default_factory=list)
-    lower_class: dict[str, PrecisionClass] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
-    is_unsteady: bool = False
-    digests: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> list[TensorReport]:
-        """The reports that are not ok, outputs first."""
-        return [report for report in (*self.outputs, *self.gradients) if not report.ok]
-
-
-@dataclass(frozen=True)
-class ReceivedGradients:
-    """A candidate's gradients under one cotangent.
-
-    Attributes:
-        name: The cotangent's name, for reports.
-        cotangent: One tensor per output.
-        gradients: The candidate's gradients (private copies) by leaf, or a word for what is wrong with one.
-    """
-
-    name: str
-    cotangent: Sequence[torch.Tensor]
-    gradients: Mapping[str, torch.Tensor | str]
-
-    @property
-    def bytes(self) -> int:
-        """What another answer like this one takes."""
-        tensors = (*self.cotangent, *(one for one in self.gradients.values() if isinstance(one, torch.Tensor)))
-        return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors)
-
-
-@dataclass
-class _Judged:
-    """One tensor while its deviations come in.
-
-    Attributes:
-        shape: Shape of the reference's tensor.
-        dtype: Its dtype.
-        scale: Largest magnitude of the exact tensor over the cotangents so far.
-        received: The candidate's deviation and looks at what may be wrong in it, by cotangent ("" for an output).
-        note: What is wrong with the tensor's form, and under which cotangent.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    scale: Slices | None = None
-    received: dict[str, tuple[Slices, list[ErrorPattern]]] = field(default_factory=dict)
-    note: tuple[str, str] | None = None
-
-
-@dataclass
-class _Tally:
-    """The outputs, or the gradients under one cotangent, while the pieces come in.
-
-    Attributes:
-        name: The cotangent's name; "" for the outputs.
-        mine: The candidate's tensors by name.
-        judged: Where the sums are booked.
-        reference: The exact evaluation under the candidate's cotangent.
-        gauged: The evaluations that the gauge of this name is made of; None where that is known.
-        received: The candidate's deviations by tensor, a list over the pieces each.
-        looks: Looks at pieces beyond budget, by tensor.
-    """
-
-    name: str
-    mine: Mapping[str, torch.Tensor]
-    judged: dict[str, _Judged]
-    reference: Deviations
-    gauged: Deviations | None
-    received: dict[str, Parts] = field(default_factory=dict)
-    looks: dict[str, list[ErrorPattern]] = field(default_factory=dict)
-
-    @property
-    def gauging(self) -> list[Deviations]:
-        """What the exact evaluation of a piece is to be taken into."""
-        return [self.reference] if self.gauged in (None, self.reference) else [self.reference, self.gauged]
-
-
-class _Measured:
-    """What is known of the reference's other evaluations of one tensor.
-
-    Args:
-        gauges: By the cotangent's name, "" for an output.
-        name: The tensor's.
-
-    Attributes:
-        scale: The exact tensor's magnitude, the largest over the cotangents.
-        explained: What flips at kinks change, by cotangent; empty where there are no kinks.
-        eager: Deviations of the eager runs by cotangent, without what flips change: they must not widen the budget
-            eightfold.
-    """
-
-    def __init__(self, gauges: Mapping[str, Gauge], name: str):
-        self._gauges = {cotangent: gauge for cotangent, gauge in gauges.items() if name in gauge.scale}
-        self._name = name
-        first, *others = (gauge.scale[name] for gauge in self._gauges.values())
-        self.scale = first
-        for other in others:
-            self.scale = self.scale.larger(other)
-        moved = {cotangent: gauge.of("moved", name) for cotangent, gauge in self._gauges.items()}
-        self.explained = {cotangent: explained_by(runs) for cotangent, runs in moved.items() if runs}
-        self.eager = [
-            [_unexplained(run, self.explained.get(cotangent)) for run in runs]
-            for cotangent, gauge in self._gauges.items()
-            if (runs := gauge.of("eager", name))
-        ]
-
-    @functools.cached_property
-    def yardstick(self) -> Errors:
-        """Eager's errors, which the budget is a multiple of."""
-        return _yardstick(self.eager, self.scale)
-
-    def effects(self, cotangent: str) -> list[Errors]:
-        """What rounding the operands of products changes; none in the class fp32."""
-        # Rounding that overflows somewhere allows of nothing, like an eager run that does.
-        gauge = self._gauges.get(cotangent)
-        runs = [] if gauge is None else gauge.of("rounded", self._name)
-        return [_finite(relative(run, self.scale)) for run in runs]
 
 
 class Comparison:
-    """Compares one trial.
+    """Compares a candidate's results with the reference in one trial.
 
     Args:
         reference: Evaluates the reference.
         draw: The trial's draw.
-        seed: Seed of whatever a forward draws.
+        seed: Seed of the random numbers that a forward draws.
         leaves: The leaves whose gradients are judged.
-        precision: The class under which errors are judged.
+        precision: The precision class whose budgets apply.
         trial: The trial's number, for reports.
-        settled: How the draw was kept from kinks, None where the reference has none.
-        is_relaxed: Whether no budget is below that of ``--precision relaxed``.
-        gauges: What is known of the reference's other evaluations of this draw; what is measured here is added.
-        gauges_at_need: Whether they are measured only where the least budgets, which are the same for every draw, do
-            not do. No budget is below those, so verdicts are the same. In the lower classes they are always measured.
+        settled: How the draw was moved away from kinks. None where the reference has none.
+        is_relaxed: Whether ``--precision relaxed`` applies: no budget is below its tolerances.
+        gauges: Known gauges of this draw. The comparison adds those that it measures.
+        gauges_at_need: Measure gauges only where an error exceeds the least budget of the class. No
+            budget is below that one, so the verdicts are the same. The lower classes always measure
+            gauges.
     """
 
     def __init__(
@@ -219,6 +70,7 @@ class Comparison:
         seed: int,
         leaves: Sequence[str],
         precision: PrecisionClass,
+        *,
         trial: int,
         settled: Settled | None = None,
         is_relaxed: bool = False,
@@ -226,7 +78,7 @@ class Comparison:
         gauges_at_need: bool = False,
     ):
         self._gauges: Gauges = {} if gauges is None else gauges
-        #: Magnitudes under the cotangents that the least budgets did for.
+        #: Magnitudes under the cotangents for which the least budgets sufficed.
         self._scales: Gauges = {}
         self._reference = reference
         self._draw = draw
@@ -234,13 +86,13 @@ class Comparison:
         self._leaves = leaves
         self._precision = precision
         self._trial = trial
-        self._is_relaxed = is_relaxed
+        self._budgets = Budgets(precision, is_relaxed)
         self._exact = reference.exact(draw, seed)
         self._bits = mantissa_bits(precision)
         self._gauges_at_need = gauges_at_need and self._bits is None
         self._inputs = set(input_names(draw).values())
-        self._outputs: dict[str, _Judged] = {}
-        self._gradients: dict[str, _Judged] = {}
+        self._outputs: dict[str, ReceivedTensor] = {}
+        self._gradients: dict[str, ReceivedTensor] = {}
         self._settled = settled
         self._wrong: dict[tuple[str, str], Errors] = {}
         self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
@@ -251,12 +103,14 @@ class Comparison:
         answers: Sequence[ReceivedGradients] = (),
         buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
     ) -> None:
-        """Compare what the candidate returned, all of it by the same evaluations of the reference.
+        """Compare the candidate's results, all of them with the same evaluations of the reference.
 
         Args:
-            outputs: Its outputs (private copies); None where they are not judged here.
-            answers: Its gradients, under one cotangent each.
-            buffers: Those of its buffers that are judged, by the reference's names; they belong to the outputs.
+            outputs: The candidate's outputs (private copies). None where outputs are not judged
+                here.
+            answers: The candidate's gradients, one entry for each cotangent.
+            buffers: The candidate's buffers that are judged, by the reference's names. They count
+                as outputs.
 
         Raises:
             ProblemError: The reference does not run.
@@ -267,8 +121,8 @@ class Comparison:
                 del self._scales[tally.name]
             self._added(outputs, answers, buffers, True)
 
-    def _are_fine(self, tallies: Sequence[_Tally]) -> bool:
-        """Whether all that was booked of these is within its budget."""
+    def _are_fine(self, tallies: Sequence[TensorTally]) -> bool:
+        """Return whether every tensor in these tallies is within its budget."""
         judged = {id(tally.judged): tally.judged for tally in tallies}
         reports = (
             self._report(name, one)
@@ -284,8 +138,11 @@ class Comparison:
         answers: Sequence[ReceivedGradients],
         buffers: Mapping[str, torch.Tensor],
         with_gauges: bool,
-    ) -> list[_Tally]:
-        """Compare and book what ``add`` was given; ``with_gauges`` measures the reference's other evaluations."""
+    ) -> list[TensorTally]:
+        """Compare and book the arguments of ``add``.
+
+        With ``with_gauges`` it also measures the reference's other evaluations.
+        """
         tallies = [self._tally_of_gradients(answer, with_gauges) for answer in answers]
         for place, piece in enumerate(self._exact.pieces):
             graph = self._exact.graph(piece)
@@ -322,10 +179,10 @@ class Comparison:
         return tallies
 
     def _gauge(self, unknown: Sequence[Deviations], piece: slice | None, forms: Sequence[torch.Size]) -> None:
-        """Take the other evaluations of a piece in.
+        """Add the other evaluations of a piece to the gauges.
 
         Raises:
-            ProblemError: One has another form than the exact one.
+            ProblemError: One of them has another form than the exact evaluation.
         """
         for kind, number, other, order, mode in self._others(piece):
             if [output.shape for output in other.outputs] != forms:
@@ -342,19 +199,19 @@ class Comparison:
         outputs: Sequence[torch.Tensor],
         buffers: Mapping[str, torch.Tensor],
         with_gauges: bool,
-    ) -> _Tally:
+    ) -> TensorTally:
         received = dict(zip(names, outputs, strict=True)) | {PREFIX + name: one for name, one in buffers.items()}
         for name, tensor in received.items():
-            self._outputs[name] = _Judged(tuple(tensor.shape), dtype_name(tensor.dtype))
+            self._outputs[name] = ReceivedTensor(tuple(tensor.shape), dtype_name(tensor.dtype))
         known = self._gauges.get("")
         reference = Deviations(received, frozenset(received), known=known)
-        return _Tally("", received, self._outputs, reference, reference if known is None and with_gauges else None)
+        return TensorTally("", received, self._outputs, reference, reference if known is None and with_gauges else None)
 
-    def _tally_of_gradients(self, answer: ReceivedGradients, with_gauges: bool) -> _Tally:
+    def _tally_of_gradients(self, answer: ReceivedGradients, with_gauges: bool) -> TensorTally:
         for name in self._leaves:
             value = answer.gradients[name]
             shape, dtype = ((), "") if isinstance(value, str) else (tuple(value.shape), dtype_name(value.dtype))
-            judged = self._gradients.setdefault(name, _Judged(shape, dtype))
+            judged = self._gradients.setdefault(name, ReceivedTensor(shape, dtype))
             if isinstance(value, str) and judged.note is None:
                 judged.note = (value, answer.name)
         tensors = {name: value for name, value in answer.gradients.items() if isinstance(value, torch.Tensor)}
@@ -366,14 +223,15 @@ class Comparison:
         if known is None and with_gauges:
             dtypes = [one.dtype for one in answer.cotangent]
             gauged = Deviations(self._leaves, inputs, own_output=dtypes) if is_own else reference
-        return _Tally(answer.name, tensors, self._gradients, reference, gauged)
+        return TensorTally(answer.name, tensors, self._gradients, reference, gauged)
 
     def result(self, answers: Sequence[ReceivedGradients] | None = None) -> TrialResult:
-        """The reports of everything that was added.
+        """Return the reports on everything that was added.
 
         Args:
-            answers: Those that are still at hand, so that the lower class of what failed may be told by what rounding
-                operands to it changes; None to tell it by the size of the error alone.
+            answers: The candidate's gradients, where still in memory. With them the judge names the
+                lower class of a failing tensor by what rounding operands to that class changes.
+                With None it only has the size of the error.
 
         Raises:
             ProblemError: The reference does not run.
@@ -386,70 +244,38 @@ class Comparison:
         return self._result
 
     def _lower_classes(self, answers: Sequence[ReceivedGradients] | None) -> dict[str, PrecisionClass]:
-        """The lower class of each failing tensor whose error it accounts for, by the tensor's name."""
+        """Return the lower precision class that accounts for each failing tensor's error, by name."""
         keys = ((report.name, report.cotangent or "") for report in self._result.failed)
         wrong = {key: self._wrong[key] for key in keys if key in self._wrong and self._wrong[key].l2 < GROSS}
-        if not wrong or self._draw.bits is not None:  # of cut operands a lower class would show less than it is
+        # Rounding cut operands again would change less than the lower class really does.
+        if not wrong or self._draw.bits is not None:
             return {}
-        lower = [other for other in PrecisionClass if FLOORS[other].l2 > FLOORS[self._precision].l2]
-        effects = {} if answers is None else self._effects(lower, answers)
-        classes = {}
-        for (name, cotangent), errors in wrong.items():
-            measured = [(other, effects.get((other, name, cotangent), [])) for other in lower]
-            by_effect = [
-                other
-                for other, changes in measured
-                if any(map(any, changes)) and judge(errors, NO_ERROR, *operands_floors(changes)).ok
-            ]
-            by_size = [other for other in lower if judge(errors, NO_ERROR, FLOORS[other]).ok]
-            if by_effect or by_size:
-                classes[name] = (by_effect or by_size)[0]
-        return classes
+        lower = classes_below(self._precision)
+        return explaining_classes(wrong, lower, {} if answers is None else self._effects(lower, answers))
 
-    def _effects(
-        self, lower: Sequence[PrecisionClass], answers: Sequence[ReceivedGradients]
-    ) -> dict[tuple[PrecisionClass, str, str], list[Errors]]:
-        """What rounding the operands of products to lower classes changes, by class, tensor and cotangent."""
-        ways = [(other, bits, way) for other in lower if (bits := mantissa_bits(other)) for way, _ in WAYS]
+    def _effects(self, lower: Sequence[PrecisionClass], answers: Sequence[ReceivedGradients]) -> RoundingEffects:
+        """Measure what rounding operands to lower classes changes."""
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
         sought = {"": Deviations(self._outputs, frozenset(self._outputs))}
         sought |= {answer.name: Deviations(self._leaves, inputs, answer.cotangent) for answer in answers}
-        for piece in self._exact.pieces:
-            graph = self._exact.graph(piece)
-            for deviations in sought.values():
-                deviations.begin(graph, piece)
-            del graph
-            for number, (_, bits, to_nearest) in enumerate(ways):
-                mode = Rounding(bits, to_nearest)
-                graph = self._rounded(mode, piece)
-                for deviations in sought.values():
-                    with mode:
-                        found = deviations.found("rounded", number, graph)
-                    deviations.book("rounded", number, found)
-                del graph
-        effects: dict[tuple[PrecisionClass, str, str], list[Errors]] = {}
-        for cotangent, deviations in sought.items():
-            deviations.begin_totals()
-            deviations.add_totals()
-            for name, runs in deviations.whole.runs["rounded"].items():
-                scale = (self._gradients if cotangent else self._outputs)[name].scale
-                for (other, _, _), run in zip(ways, runs, strict=True):
-                    if scale is not None:
-                        effects.setdefault((other, name, cotangent), []).append(_finite(relative(run, scale)))
-        return effects
+
+        def scale_of(cotangent: str, name: str) -> Slices | None:
+            return (self._gradients if cotangent else self._outputs)[name].scale
+
+        return rounding_effects(self._exact, lower, sought, self._rounded, scale_of)
 
     def of_other_outputs(self, outputs: Sequence[torch.Tensor]) -> list[TensorReport]:
-        """The reports that other outputs would have had; of the evaluations only the exact one is made again.
+        """Judge other outputs with the same gauges; only the exact evaluation runs again.
 
         Args:
-            outputs: Of the form of those that were added before.
+            outputs: Outputs of the same form as those added before.
 
         Raises:
             ProblemError: The reference does not run.
         """
         judged = {name: replace(one, received={}) for name, one in self._outputs.items()}
         reference = Deviations(judged, frozenset(judged))
-        tally = _Tally("", dict(zip(judged, outputs, strict=True)), judged, reference, None)
+        tally = TensorTally("", dict(zip(judged, outputs, strict=True)), judged, reference, None)
         for piece in self._exact.pieces:
             reference.begin(self._exact.graph(piece), piece)
             self._add(tally, piece)
@@ -459,15 +285,17 @@ class Comparison:
     def _others(
         self, piece: slice | None
     ) -> Iterator[tuple[str, int, Graph, torch.Tensor | None, contextlib.AbstractContextManager[object]]]:
-        """The other evaluations of a piece: kind, number, graph, order of its samples, and what its backward needs.
+        """Yield the other evaluations of a piece: kind, number, graph, sample order, backward mode.
 
-        Eager ones; where elements lie near kinks, exact ones that have them on the other side; and in the lower
-        classes exact ones but for rounded operands.
+        There are three kinds. ``eager`` runs come first. Where elements lie near kinks, ``moved``
+        runs are exact evaluations with those elements on the other side. In the lower classes
+        ``rounded`` runs are exact but for the rounded operands of products. Their backward must run
+        within the mode.
         """
         plain = contextlib.nullcontext()
         for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
             yield "eager", number, graph, order, plain
-            del graph  # before the next one is made
+            del graph  # Release it before the next run.
         if self._settled is not None and self._settled.remaining:
             for number, graph in enumerate(moved_runs(self._reference, self._settled, self._seed, piece)):
                 yield "moved", number, graph, None, plain
@@ -478,20 +306,24 @@ class Comparison:
                 yield "rounded", number, self._rounded(mode, piece), None, mode
 
     def _rounded(self, mode: Rounding, piece: slice | None) -> Graph:
-        with sdpa_kernel(SDPBackend.MATH):  # elsewhere the products of attention are inside one operator
-            return self._reference.run(self._draw, self._seed, torch.float64, piece, mode)
+        # Other attention backends hide the products of attention inside one operator.
+        with sdpa_kernel(SDPBackend.MATH):
+            return self._reference.run(self._draw, self._seed, torch.float64, piece, watch=mode)
 
-    def _add(self, tally: _Tally, piece: slice | None) -> None:
-        """Add the candidate's deviations from a piece."""
+    def _add(self, tally: TensorTally, piece: slice | None) -> None:
+        """Add the candidate's deviations in a piece."""
         for name, expected in tally.reference.exact.items():
             if name in tally.mine:
                 mine = rows_of(tally.mine[name], piece)
                 is_floating = expected.is_floating_point()
-                part = deviation(real(mine), expected.to(torch.float64)) if is_floating else _inequality(mine, expected)
+                part = deviation(real(mine), expected.to(torch.float64)) if is_floating else inequality(mine, expected)
                 tally.received.setdefault(name, []).append(part)
 
-    def _examine(self, tallies: Sequence[_Tally], piece: slice | None) -> None:
-        """Look at what is beyond its budget, now that the other evaluations of the piece are in."""
+    def _examine(self, tallies: Sequence[TensorTally], piece: slice | None) -> None:
+        """Describe the tensors that are beyond their budget in a piece.
+
+        It runs after the other evaluations of the piece, which decide the budgets.
+        """
         worst: dict[tuple[str, str], tuple[int, ...]] = {}
         allowances: dict[tuple[str, str], Allowance] = {}
         for tally in tallies:
@@ -507,18 +339,19 @@ class Comparison:
             for (cotangent, name), at in worst.items():
                 if cotangent == tally.name:
                     key, first_row = (cotangent, name), None if piece is None else piece.start
-                    seen = look(*self._compared(tally, name, piece), allowances[key], at, eager.get(key), first_row)
+                    received, exact = self._compared(tally, name, piece)
+                    seen = look(received, exact, allowances[key], at, eager=eager.get(key), first_row=first_row)
                     tally.looks.setdefault(name, []).append(seen)
 
     @staticmethod
-    def _compared(tally: _Tally, name: str, piece: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the candidate returned, floating, and the exact tensor in float64."""
+    def _compared(tally: TensorTally, name: str, piece: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the candidate's tensor, as floating numbers, and the exact one in float64."""
         return real(rows_of(tally.mine[name], piece)), tally.reference.exact[name].to(torch.float64)
 
     def _eager_at(
-        self, tallies: Sequence[_Tally], worst: Mapping[tuple[str, str], tuple[int, ...]], piece: slice | None
+        self, tallies: Sequence[TensorTally], worst: Mapping[tuple[str, str], tuple[int, ...]], piece: slice | None
     ) -> dict[tuple[str, str], float]:
-        """Eager's values at the worst elements of tensors, by cotangent and name: one more evaluation."""
+        """Return eager's values at the worst elements, by cotangent and name; runs eager once more."""
         if not worst:
             return {}
         found: dict[tuple[str, str], float] = {}
@@ -535,54 +368,33 @@ class Comparison:
             found[key] = float(tensor[worst[key]])
         return found
 
-    def _allowance(self, tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | None) -> Allowance | None:
-        """What the budgets leave an element of the piece at hand; None where the piece is well within them."""
+    def _allowance(
+        self, tally: TensorTally, tallies: Sequence[TensorTally], name: str, piece: slice | None
+    ) -> Allowance | None:
+        """Return what the budgets allow each element of a piece; None where it is well within them."""
         judged = tally.judged[name]
-        error, scale = tally.received[name][-1], _scale(tally, tallies, name, piece)
-        if not _is_floating(judged.dtype):
-            equal = torch.zeros_like(error.maximum)
-            return Allowance(equal, equal) if bool((error.maximum > 0).any()) else None
-        least = self._floors("float32", [])
-        if judge(relative(error, scale), NO_ERROR, *least).ok:
-            return None
-        of_piece = {
-            other.name: self._gauges[other.name].rows(piece, [name]) if other.gauged is None else other.gauged.last
-            for other in tallies
-            if other.judged is tally.judged
-        }
-        before = {
-            cotangent: self._gauge_of(cotangent).rows(piece, [name])
-            for cotangent in judged.received
-            if cotangent not in of_piece
-        }
-        measured = _Measured(of_piece | before, name)
-        flips = measured.explained.get(tally.name)
-        if scale.rms == 0 and tally.name:
-            bound = torch.full_like(error.maximum, self._bound_of_zero(measured.eager))
-            return Allowance(bound, bound) if float(error.maximum.max()) > float(bound[0]) else None
-        floors = self._floors(judged.dtype, measured.effects(tally.name))
-        yardstick = measured.yardstick
-        if judge(relative(_unexplained(error, flips), scale), yardstick, *floors).share <= WORTH_A_LOOK:
-            return None
-        allowance = allowed(scale, yardstick, *floors)
-        if flips is None:
-            return allowance
-        return Allowance(allowance.maximum + _known(flips.maximum), allowance.l2 + _known(flips.slice_rms))
 
-    def _bound_of_zero(self, eager: Sequence[Parts]) -> float:
-        """What an element of a gradient that is zero for every cotangent may be off."""
-        # Nothing to be relative to. Cotangents are of the order of one, and so is what the budget's floor bounds.
-        straight = max((_largest(first) for first, *_ in eager), default=0.0)
-        nudged = max((_largest(part) for _, *others in eager for part in others), default=0.0)
-        theirs = max(straight, min(nudged, NUDGED_FACTOR * straight))
-        least = (RELAXED if self._is_relaxed else FLOORS)[self._precision].maximum
-        return max(MAX_FACTOR * theirs, least)
+        def gauges() -> TensorGauges:
+            of_piece = {
+                other.name: self._gauges[other.name].rows(piece, [name]) if other.gauged is None else other.gauged.last
+                for other in tallies
+                if other.judged is tally.judged
+            }
+            before = {
+                cotangent: self._gauge_of(cotangent).rows(piece, [name])
+                for cotangent in judged.received
+                if cotangent not in of_piece
+            }
+            return TensorGauges(of_piece | before, name)
+
+        error, scale = tally.received[name][-1], scale_in_piece(tally, tallies, name, piece)
+        return self._budgets.allowance(judged.dtype, tally.name, error, scale, gauges)
 
     def _gauge_of(self, cotangent: str) -> Gauge:
-        """What is known of the outputs ("") or of the gradients under a cotangent: at least magnitudes."""
+        """Return the gauge of the outputs ("") or of a cotangent; it holds at least magnitudes."""
         return self._gauges.get(cotangent) or self._scales[cotangent]
 
-    def _book(self, tally: _Tally, with_gauges: bool) -> None:
+    def _book(self, tally: TensorTally, with_gauges: bool) -> None:
         """Join the pieces and book them on their tensors."""
         judged = tally.judged
         if tally.gauged is not None:
@@ -595,26 +407,8 @@ class Comparison:
             before = judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
 
-    def _floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[LeastBudget, LeastBudget]:
-        """The least budgets of a tensor and of its slices: of its class, or from what its class may round."""
-        whole, by_slice = self._strict_floors(dtype, effects)
-        if self._is_relaxed:
-            accepted = RELAXED[self._precision]
-            return LeastBudget(*map(max, whole, accepted)), LeastBudget(*map(max, by_slice, accepted))
-        return whole, by_slice
-
-    def _strict_floors(self, dtype: str, effects: Sequence[Errors]) -> tuple[LeastBudget, LeastBudget]:
-        of_class = FLOORS[self._precision]
-        if self._bits is None:
-            return of_class, of_class
-        whole, by_slice = operands_floors(effects)
-        if dtype in ("float32", "float64"):
-            return whole, by_slice
-        # A tensor of few bits is rounded once more when it is stored.
-        return LeastBudget(*map(max, of_class, whole)), LeastBudget(*map(max, of_class, by_slice))
-
-    def _report(self, name: str, judged: _Judged) -> TensorReport:
-        """The report of a tensor: its worst cotangent, a failing one before all others."""
+    def _report(self, name: str, judged: ReceivedTensor) -> TensorReport:
+        """Report on a tensor under its worst cotangent; failing cotangents come first."""
         blank = TensorReport(name, judged.shape, judged.dtype, False, trial=self._trial)
         if judged.note is not None:
             note, cotangent = judged.note
@@ -625,126 +419,42 @@ class Comparison:
             raise ProblemError(
                 f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
             )
-        measured = _Measured({cotangent: self._gauge_of(cotangent) for cotangent in judged.received}, name)
+        measured = TensorGauges({cotangent: self._gauge_of(cotangent) for cotangent in judged.received}, name)
         worst: TensorReport | None = None
         for cotangent, (error, looks) in judged.received.items():
             flips = measured.explained.get(cotangent)
             form = replace(
                 blank,
                 cotangent=cotangent or None,
-                sensitivity=None if flips is None else _finite(relative(flips, measured.scale)).l2,
+                sensitivity=None if flips is None else finite_only(relative(flips, measured.scale)).l2,
             )
             effects = measured.effects(cotangent)
             if effects:
                 form = replace(form, rounding=max(effect.l2 for effect in effects))
-            # Integers and truth values must be equal: a flip explains one element of them, never its neighbours.
-            left = _unexplained(error, flips) if _is_floating(judged.dtype) else error
-            report = self._judge(form, judged, left, measured, self._floors(judged.dtype, effects))
+            # Integers and truth values must be equal. A flip explains one of their elements, never
+            # its neighbours.
+            left = unexplained(error, flips) if is_floating(judged.dtype) else error
+            report = self._budgets.judged(form, left, judged.scale, measured)
+            if not report.ok and report.share is not None:
+                self._wrong[name, cotangent] = relative(left, judged.scale)
             if worst is None or badness(report) > badness(worst):
                 worst = report if report.ok else replace(report, **summary(looks, judged.shape))
         assert worst is not None
         return worst
 
     @staticmethod
-    def _proves_nothing(name: str, judged: _Judged) -> bool:
-        """Whether a tensor is an output, and zero everywhere; a buffer may well be set to zero."""
+    def _proves_nothing(name: str, judged: ReceivedTensor) -> bool:
+        """Return whether a floating output is zero everywhere; a buffer may well be zero."""
         assert judged.scale is not None
         is_output = "" in judged.received and not name.startswith(PREFIX)
-        return is_output and judged.scale.rms == 0 and bool(judged.scale.elements) and _is_floating(judged.dtype)
-
-    def _judge(
-        self,
-        blank: TensorReport,
-        judged: _Judged,
-        error: Slices,
-        measured: _Measured,
-        floors: tuple[LeastBudget, LeastBudget],
-    ) -> TensorReport:
-        assert judged.scale is not None
-        errors = relative(error, judged.scale)
-        largest = float(error.maximum.max())
-        if judged.scale.rms == 0 and blank.cotangent:
-            note = "the reference's gradient is zero for every cotangent: it says little"
-            return replace(blank, ok=largest <= self._bound_of_zero(measured.eager), note=note)
-        if not _is_floating(judged.dtype):
-            return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
-        verdict = judge(errors, measured.yardstick, *floors)
-        if not verdict.ok:
-            self._wrong[blank.name, blank.cotangent or ""] = errors
-        return replace(
-            blank,
-            ok=verdict.ok,
-            l2_error=verdict.l2_error,
-            l2_budget=verdict.l2_budget,
-            max_error=verdict.max_error,
-            max_budget=verdict.max_budget,
-            share=math.inf if math.isnan(verdict.share) else verdict.share,
-        )
+        return is_output and judged.scale.rms == 0 and bool(judged.scale.elements) and is_floating(judged.dtype)
 
 
 def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
-    """Verify that an evaluation of the reference has the form that the others have.
+    """Check that the reference's outputs have the shapes of the candidate's.
 
     Raises:
-        ProblemError: It does not: the form depends on values.
+        ProblemError: They do not, so the form depends on values.
     """
     if [output.shape for output in outputs] != [tensor.shape for tensor in expected]:
         raise ProblemError(FORMS_CHANGE)
-
-
-def _scale(tally: _Tally, tallies: Sequence[_Tally], name: str, piece: slice | None) -> Slices:
-    """A tensor's magnitude in the piece at hand: of a gradient the largest over the cotangents so far."""
-    scale = tally.reference.last_scale(name)
-    for other in tallies:
-        if other.judged is tally.judged and name in other.reference.exact:
-            scale = scale.larger(other.reference.last_scale(name))
-    before = tally.judged[name].scale
-    if before is not None and before.elements == scale.elements:
-        scale = scale.larger(before.rows(0 if piece is None else piece.start, scale.squares.numel()))
-    return scale
-
-
-def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
-    """Eager's errors: the largest over the cotangents, and over the runs of each, the first of which is not nudged."""
-    straight = nudged = NO_ERROR
-    for first, *others in eager:
-        straight = straight.worst(_finite(relative(first, scale)))
-        for part in others:
-            nudged = nudged.worst(_finite(relative(part, scale)))
-    return straight.worst(nudged.at_most(NUDGED_FACTOR, straight))
-
-
-def _largest(error: Slices) -> float:
-    """The largest deviation of all; 0 where that is not finite, which never widens a budget."""
-    largest = float(error.maximum.max())
-    return largest if math.isfinite(largest) else 0.0
-
-
-def _known(sums: torch.Tensor) -> torch.Tensor:
-    return torch.where(sums.isfinite(), sums, 0.0)
-
-
-def _unexplained(error: Slices, flips: Slices | None) -> Slices:
-    """What is left of an error without what flips at kinks may change."""
-    return error if flips is None else beyond(error, flips)
-
-
-def _is_floating(dtype: str) -> bool:
-    return bool(getattr(torch, dtype).is_floating_point)
-
-
-def _inequality(received: torch.Tensor, expected: torch.Tensor) -> Slices:
-    """The deviation of integers or truth values, at least one where they differ: float64 does not hold all integers."""
-    apart = (received.to(torch.float64) - expected.to(torch.float64)).abs().clamp(min=1)
-    difference = torch.where(received == expected, 0.0, apart)
-    return deviation(difference, torch.zeros_like(difference))
-
-
-def badness(report: TensorReport) -> tuple[bool, float]:
-    """What the worst report of a tensor has most of: failing before passing, then the share of its budget."""
-    return not report.ok, report.share or 0.0
-
-
-def _finite(errors: Errors) -> Errors:
-    """Eager may itself overflow somewhere; that never widens a budget."""
-    return Errors(*(value if math.isfinite(value) else 0.0 for value in errors))

@@ -1,6 +1,7 @@
-"""What wrong elements hold, in words: nothing, a constant, a multiple of what is expected, what belongs elsewhere.
+"""Says what wrong elements hold: a constant, a multiple of the expected value, a shifted tensor.
 
-All but counts is tried on a sample of the wrong elements, and told where nearly all of it agree.
+It tries each explanation on a sample of the wrong elements. It reports one only where nearly all of
+the sample agree.
 """
 
 from __future__ import annotations
@@ -12,32 +13,32 @@ from typing import NamedTuple
 
 import torch
 
-#: The part of a sample that must agree.
+#: The part of a sample that must agree with an explanation.
 AGREEING = 0.98
-#: What an explanation may leave of an error for it to count as explained.
+#: An explanation counts if at most this part of the error is left.
 LEFT = 0.2
-#: The fewest elements that a number is fitted to, and that a movement is seen in.
+#: The fewest elements for fitting a number, and for seeing a movement.
 FEWEST_FOR_A_NUMBER, FEWEST_FOR_A_MOVEMENT = 8, 24
-#: How far elements are taken to have moved along a dimension, or in the flattened tensor.
+#: The shifts to try, along a dimension and in the flattened tensor.
 SHIFTS = (1, -1, 2, -2, 4, -4)
-#: Of a dimension whose indices are compared: how many of them, and how many elements of each.
+#: How many indices of a dimension are compared, and how many elements of each.
 INDICES, COMPARED = 16, 64
-#: The longest dimension whose indices may be found mixed up.
+#: The longest dimension that is searched for mixed-up indices.
 LONGEST_PERMUTED = 4096
-#: A factor is taken as 1, and an offset as 0, where it is off by no more than this part.
+#: A factor counts as 1, and an offset as 0, if it is off by no more than this part.
 SAME = 1e-4
 
 
 class Sample(NamedTuple):
-    """Some of the wrong elements.
+    """Some of the wrong elements of a tensor.
 
     Attributes:
-        received: All of the tensor, or of a piece of it.
+        received: The whole tensor, or a piece of it.
         exact: The float64 reference of the same shape.
         flat: Positions of wrong elements in the flattened tensor, shape (m,).
-        allowed: What each of these may be off, shape (m,).
-        is_whole: Whether the tensor is no piece of a larger one.
-        first_row: Index along dimension 0 that it begins at.
+        allowed: The error that each of these may have, shape (m,).
+        is_whole: Whether ``received`` is the whole tensor.
+        first_row: Index along dimension 0 at which the piece begins.
     """
 
     received: torch.Tensor
@@ -54,7 +55,7 @@ class Sample(NamedTuple):
 
 
 def resemblance(sample: Sample) -> str:
-    """What the wrong elements hold; empty where no words fit."""
+    """Describe what the wrong elements hold; empty where no description fits."""
     index = sample.at
     mine, theirs = sample.received[index].to(torch.float64), sample.exact[index]
     if float((mine.isfinite() & theirs.isfinite()).double().mean()) < AGREEING or mine.numel() < FEWEST_FOR_A_NUMBER:
@@ -63,8 +64,8 @@ def resemblance(sample: Sample) -> str:
 
 
 def _number(mine: torch.Tensor, theirs: torch.Tensor) -> str:
-    """A constant, a factor or an offset that explains the elements."""
-    constant = float(mine.median()) + 0.0  # of minus zero nothing is told
+    """Describe the elements by a constant, a factor or an offset."""
+    constant = float(mine.median()) + 0.0  # Adding 0.0 turns minus zero into zero.
     if _agrees(mine == constant):
         return f"received is {constant:.6g} at all of them"
     error = (mine - theirs).abs()
@@ -88,7 +89,7 @@ def _number(mine: torch.Tensor, theirs: torch.Tensor) -> str:
 
 
 def _line(mine: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Factor and offset of the least squares along the last dimension, which is kept with extent 1."""
+    """Fit a factor and an offset by least squares along the last dimension, kept with extent 1."""
     mean, expected = mine.mean(dim=-1, keepdim=True), theirs.mean(dim=-1, keepdim=True)
     spread = (theirs - expected).square().sum(dim=-1, keepdim=True)
     factor = ((mine - mean) * (theirs - expected)).sum(dim=-1, keepdim=True) / spread
@@ -96,7 +97,7 @@ def _line(mine: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 def _movement(sample: Sample, mine: torch.Tensor, theirs: torch.Tensor) -> str:
-    """A shift, a swap or a transposition that explains the elements: the one with which most agree."""
+    """Describe the elements by the shift, swap or transposition with which most of them agree."""
     best, words = 0, ""
     tolerance = torch.minimum(2 * sample.allowed, LEFT * (mine - theirs).abs())
     for name, origin, inside in _origins(sample):
@@ -109,7 +110,7 @@ def _movement(sample: Sample, mine: torch.Tensor, theirs: torch.Tensor) -> str:
 
 
 def _origins(sample: Sample) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Words for a movement, where it takes each element from (a flat position), and whether that is inside."""
+    """Yield each movement in words, the flat positions it takes elements from, which lie inside."""
     shape, index, flat = sample.exact.shape, sample.at, sample.flat
     everywhere = torch.ones_like(flat, dtype=torch.bool)
     strides = [math.prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
@@ -135,7 +136,8 @@ def _origins(sample: Sample) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]
             source = rest + (at + extent // 2) % extent * strides[dimension]
             yield f"received is expected with the halves of dimension {dimension} swapped", source, everywhere
     for order, words in _layouts(movable):
-        # The expected tensor with its dimensions in this order, its elements then read as if they had their own.
+        # The expected tensor with its dimensions in this order, its elements then read in their own
+        # order.
         laid = torch.unravel_index(flat, tuple(shape[dimension] for dimension in order))
         source = torch.zeros_like(flat)
         for dimension, at in zip(order, laid, strict=True):
@@ -144,7 +146,7 @@ def _origins(sample: Sample) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]
 
 
 def _layouts(movable: range) -> Iterator[tuple[list[int], str]]:
-    """Other orders of the dimensions, with words for them."""
+    """Yield other orders of the dimensions, with words for them."""
     every = range(movable.stop)
     for first, second in itertools.combinations(movable, 2):
         order = list(every)
@@ -157,7 +159,7 @@ def _layouts(movable: range) -> Iterator[tuple[list[int], str]]:
 
 
 def _by_index(sample: Sample) -> str:
-    """Whether a dimension's indices are mixed up, or each has a factor or an offset of its own."""
+    """Describe mixed-up indices of a dimension, or a factor or offset that each index has."""
     for dimension, extent in enumerate(sample.exact.shape):
         wrong = sorted(set(sample.at[dimension].tolist()))
         if len(wrong) < 2 or sample.exact.numel() < COMPARED * extent:
@@ -180,14 +182,14 @@ def _by_index(sample: Sample) -> str:
 def _mixed_up(
     mine: torch.Tensor, exact: torch.Tensor, chosen: torch.Tensor, tolerance: torch.Tensor, first: int
 ) -> str:
-    """Which indices hold what belongs at which others.
+    """Describe which indices hold values that belong at other indices.
 
     Args:
-        mine: Received at the chosen indices, shape (k, m).
-        exact: Expected at all indices, shape (n, m).
+        mine: Received values at the chosen indices, shape (k, m).
+        exact: Expected values at all indices, shape (n, m).
         chosen: The chosen indices, shape (k,).
-        tolerance: How far equal elements may be apart.
-        first: The dimension's index that is counted as 0 here.
+        tolerance: The largest difference between values that count as equal.
+        first: Index of the whole tensor's dimension that is 0 here.
     """
     same = (mine[:, None] - exact[None]).abs() <= tolerance
     share = same.double().mean(dim=2)
@@ -200,7 +202,10 @@ def _mixed_up(
 
 
 def _lines(mine: torch.Tensor, theirs: torch.Tensor, tolerance: torch.Tensor) -> str:
-    """Whether received is a factor times expected plus an offset, at each index others; both of shape (k, m)."""
+    """Describe received as a factor times expected plus an offset, fitted for each index.
+
+    Both tensors have shape (k, m).
+    """
     factor, offset = _line(mine, theirs)
     error, left = (mine - theirs).abs(), (mine - factor * theirs - offset).abs()
     is_wrong = error > tolerance
@@ -215,7 +220,7 @@ def _lines(mine: torch.Tensor, theirs: torch.Tensor, tolerance: torch.Tensor) ->
 
 
 def _spots(shape: torch.Size, dimension: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Some places in the other dimensions, the same ones each time."""
+    """Choose places in the other dimensions, the same ones each time."""
     generator = torch.Generator().manual_seed(dimension)
     others = [extent for other, extent in enumerate(shape) if other != dimension]
     return tuple(torch.randint(extent, (COMPARED,), generator=generator).to(device) for extent in others)

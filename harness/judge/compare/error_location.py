@@ -1,7 +1,8 @@
-"""Where a tensor's wrong elements lie, in words: an index of a dimension, a tail, every k-th element.
+"""Says where wrong elements lie: at an index of a dimension, in a tail, at every k-th element.
 
-A place is told only if it is hardly chance: of all choices of so many elements, how few fit one so described. What is
-kept of a tensor are reductions of its mask of wrong elements, so that the places in pieces of it join to the whole's.
+It names a place only if chance hardly explains it. The measure is how few of all choices of so many
+elements fit a place described alike. An ``ErrorLocation`` keeps reductions of the mask of wrong
+elements, so the locations in pieces join to that of the whole tensor.
 """
 
 from __future__ import annotations
@@ -13,33 +14,37 @@ from typing import NamedTuple
 
 import torch
 
-#: The part of a place's elements that must be wrong for the place to be told as what is wrong, not as where it is.
+#: If at least this part of a place is wrong, the place is what is wrong. Below that it only limits
+#: where wrong elements are.
 DENSE = 0.9
-#: Natural logarithm of how unlikely a place must be by chance, in the dense and in the sparse case.
+#: Natural logarithm of the improbability that a place needs, in the dense and in the sparse case.
 UNLIKELY, VERY_UNLIKELY = math.log(1e3), math.log(1e6)
-#: Elements that are looked at in one step.
+#: Number of elements examined in one step.
 CHUNK = 1 << 24
-#: Wrong elements that a step between them is guessed from.
+#: Number of wrong elements from which the step between them is guessed.
 STEP_SAMPLES = 4096
-#: Dimensions longer than this are not looked at index by index.
+#: Longer dimensions are not examined index by index.
 LONGEST = 1 << 22
-#: The most indices that are listed.
+#: The most indices that a message lists.
 LISTED = 6
 
 
 @dataclass(frozen=True)
 class ErrorLocation:
-    """Reductions of a mask of wrong elements, of a tensor or of a piece of it along dimension 0.
+    """Reductions of a mask of wrong elements, of a tensor or of a piece along dimension 0.
 
     Attributes:
         shape: Shape of the piece, at least one dimension.
-        first_row: Index along dimension 0 that the piece begins at.
-        count: Wrong elements, at least one.
-        touched: For each dimension which of its indices have wrong elements, bool on the CPU; None for a long one.
-        first: Position in the flattened tensor of the first wrong element.
-        last: Of the last one.
-        inner: The same within blocks of the last dimensions: of all but the first, of all but the first two, ...
-        step: Elements are wrong only ``step`` apart from each other in the flattened tensor; 0 where that is unknown.
+        first_row: Index along dimension 0 at which the piece begins.
+        count: Number of wrong elements, at least one.
+        touched: For each dimension, which of its indices have wrong elements (bool, on the CPU).
+            None for a long dimension.
+        first: Position of the first wrong element in the flattened tensor.
+        last: Position of the last one.
+        inner: First and last position within blocks of the trailing dimensions: of all but the
+            first dimension, of all but the first two, and so on.
+        step: Distances between wrong elements in the flattened tensor are multiples of this; 0
+            where unknown.
     """
 
     shape: tuple[int, ...]
@@ -53,15 +58,15 @@ class ErrorLocation:
 
 
 def place_of(mask: torch.Tensor, first_row: int = 0) -> tuple[ErrorLocation, torch.Tensor] | None:
-    """The reductions of a mask, and the positions of some of its elements.
+    """Reduce a mask to a location, and sample positions of wrong elements.
 
     Args:
-        mask: True where an element is wrong, contiguous, bool, at least one dimension.
-        first_row: Index along dimension 0 that it begins at.
+        mask: True where an element is wrong. Contiguous, bool, at least one dimension.
+        first_row: Index along dimension 0 at which the mask begins.
 
     Returns:
-        The place, and positions in the flattened mask of up to ``STEP_SAMPLES`` wrong elements, the same ones each
-        time; None where none is wrong.
+        The location, and the positions in the flattened mask of up to ``STEP_SAMPLES`` wrong
+        elements, the same ones each time. None where no element is wrong.
     """
     flat = mask.reshape(-1)
     count = int(flat.sum(dtype=torch.int64))
@@ -109,10 +114,10 @@ def _touched(mask: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
 
 
 def joined_place(places: Sequence[ErrorLocation], rows: int) -> ErrorLocation:
-    """The place in a tensor from those in its pieces along dimension 0.
+    """Join the locations in pieces along dimension 0 to that of the whole tensor.
 
     Args:
-        places: Of the pieces that have wrong elements, at least one, in order.
+        places: Locations in the pieces that have wrong elements, at least one, in order.
         rows: The whole tensor's extent along dimension 0.
     """
     whole = places[0]
@@ -145,13 +150,13 @@ def joined_place(places: Sequence[ErrorLocation], rows: int) -> ErrorLocation:
 
 
 class _Region(NamedTuple):
-    """A part of a tensor.
+    """A part of a tensor, and how many parts could be described alike.
 
     Attributes:
-        words: ``the elements at index 3 in dimension 1``.
-        size: Its elements.
+        words: For example ``the elements at index 3 in dimension 1``.
+        size: Number of elements.
         log_choices: Natural logarithm of how many parts of this size could be described alike.
-        log_sizes: The same of how many sizes there could be.
+        log_sizes: Natural logarithm of how many sizes such a part could have.
     """
 
     words: str
@@ -161,13 +166,14 @@ class _Region(NamedTuple):
 
 
 def told(place: ErrorLocation) -> str:
-    """Where the wrong elements are; empty where no words fit, or where chance may have put them there."""
+    """Describe where the wrong elements are; empty where no words fit or chance may explain it."""
     total = math.prod(place.shape)
     limits = [_limit(dimension, touched) for dimension, touched in enumerate(place.touched)]
     given = [limit for limit in limits if limit is not None]
     box = _box(place, given)
     flat = _flat(place)
-    # A head or tail that ends within a row, or takes many words as a box, is told as what it is.
+    # Name a head or tail as such if it ends within a row, or if describing it as a box takes many
+    # words.
     reaches_an_end = place.first == 0 or place.last == total - 1
     is_cut = len(given) > 1 and (len(given) > 2 or given[-1].dimension == len(place.shape) - 1)
     for region in (*(flat if reaches_an_end and is_cut else ()), box, *_inner(place), *flat, *_steps(place)):
@@ -177,7 +183,7 @@ def told(place: ErrorLocation) -> str:
             return f"exactly {region.words}"
         if place.count >= DENSE * region.size:
             return f"nearly all of {region.words}, and no others"
-    # Not all of a part, but nothing outside of it.
+    # Only some of the part's elements are wrong, but none outside of it.
     telling = [
         limit
         for limit in given
@@ -191,7 +197,10 @@ def told(place: ErrorLocation) -> str:
 
 
 def _surprise(count: int, size: int, total: int) -> float:
-    """Logarithm of one over the chance that ``count`` of ``total`` elements all lie in a given part of ``size``."""
+    """Return the negative log of the chance that all ``count`` wrong elements lie in a given part.
+
+    The part has ``size`` of the tensor's ``total`` elements.
+    """
     return _log_choose(total, count) - _log_choose(size, count)
 
 
@@ -274,7 +283,7 @@ def _steps(place: ErrorLocation) -> list[_Region]:
 
 
 def _interval(first: int, last: int, extent: int) -> tuple[str, int, float]:
-    """Words for elements in a row, how many, and the logarithm of how many such rows there are."""
+    """Describe a run of elements; return words, size and the log of how many such runs exist."""
     size = last - first + 1
     if last == extent - 1:
         return ("the last element" if size == 1 else f"the last {size} elements"), size, 0.0

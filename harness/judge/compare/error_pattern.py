@@ -1,8 +1,8 @@
-"""A look at a tensor that fails: its worst element, how many are wrong, and the pattern that they make.
+"""Examines a failing tensor: its worst element, the number of wrong ones, and their pattern.
 
-An element is wrong where its error is beyond what the maximum norm's budget leaves one element. Where no element is,
-and the tensor fails by its L2 norm, the pattern is that of the elements beyond the L2 budget. It is told for the
-person who has to find the bug, and decides nothing.
+An element is wrong if its error exceeds what the maximum norm's budget leaves one element. If a
+tensor fails only by its L2 norm, the pattern describes the elements beyond the L2 budget. The
+description helps to find the bug and decides nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from harness.judge.reference.equivalence import Allowance, Slices
 
 @dataclass(frozen=True)
 class Element:
-    """One element.
+    """One element of a tensor, as received and as expected.
 
     Attributes:
-        index: Where it is in the whole tensor.
-        received: What the candidate returned.
-        expected: The float64 reference.
-        eager: What eager PyTorch returned; None where that was not kept.
-        allowed: How far it may be off.
+        index: Its index in the whole tensor.
+        received: The candidate's value.
+        expected: The value of the float64 reference.
+        eager: The value of eager PyTorch; None where it was not kept.
+        allowed: The largest error that it may have.
     """
 
     index: tuple[int, ...]
@@ -39,7 +39,7 @@ class Element:
 
     @property
     def share(self) -> float:
-        """Its error over what it may be off; infinite where that says nothing."""
+        """Its error over the allowed error; infinite where the ratio is not defined."""
         error = abs(self.received - self.expected)
         if not math.isfinite(error):
             return math.inf
@@ -48,15 +48,15 @@ class Element:
 
 @dataclass(frozen=True)
 class ErrorPattern:
-    """What was seen of a failing tensor, or of a piece of it along dimension 0.
+    """The errors seen in a failing tensor, or in a piece of it along dimension 0.
 
     Attributes:
-        worst: The element with the largest error over what it may be off.
-        wrong: Wrong elements.
-        place: Where they are, or where those beyond the L2 budget are; None where there are none.
+        worst: The element with the largest error over its allowed error.
+        wrong: Number of wrong elements.
+        place: Where they are, or where those beyond the L2 budget are. None where there are none.
         unset: How many of them are NaN.
-        infinite: How many are infinite.
-        holds: What they hold, in words, or empty.
+        infinite: How many of them are infinite.
+        holds: What they hold, in words; may be empty.
     """
 
     worst: Element
@@ -68,12 +68,12 @@ class ErrorPattern:
 
 
 def worst_index(received: torch.Tensor, exact: torch.Tensor, error: Slices, unit: torch.Tensor) -> tuple[int, ...]:
-    """Where the largest error is, in units that differ from slice to slice.
+    """Return the index of the largest error, in units that differ from slice to slice.
 
     Args:
         received: The tensor, or a piece of it.
-        exact: The float64 reference of the same shape, at least one element.
-        error: What ``equivalence.deviation`` gave for them.
+        exact: The float64 reference of the same shape, with at least one element.
+        error: The result of ``equivalence.deviation`` for the two.
         unit: The unit of each slice's errors, shape (n,).
     """
     row: tuple[int, ...] = ()
@@ -98,18 +98,22 @@ def look(
     exact: torch.Tensor,
     allowance: Allowance,
     worst: tuple[int, ...],
+    *,
     eager: float | None = None,
     first_row: int | None = None,
 ) -> ErrorPattern:
-    """Look at a tensor, or a piece of it. Beside the two it takes a byte an element, and half the tensor for a while.
+    """Describe the errors in a tensor, or in a piece of it.
+
+    Beside the two tensors this needs one byte per element, and for a while half the tensor's
+    memory.
 
     Args:
         received: The tensor, floating.
         exact: The float64 reference of the same shape.
-        allowance: What an element may be off, by slice of dimension 0.
+        allowance: The error that an element may have, by slice of dimension 0.
         worst: Index of the worst element.
         eager: Eager's value there.
-        first_row: Index along dimension 0 that the piece begins at; None where it is the whole tensor.
+        first_row: Index along dimension 0 at which the piece begins. None for the whole tensor.
     """
     first = first_row or 0
     allowance = Allowance(*(limit.to(exact.device) for limit in allowance))
@@ -133,7 +137,8 @@ def look(
         return ErrorPattern(element, 0, None, 0, 0, "")
     place, flat = found
     unset, infinite = _not_finite(received, exact)
-    if wrong < FEWEST_FOR_A_NUMBER and limit is not allowance.l2:  # more may be wrong in the same way, but less so
+    # More elements may be wrong in the same way, but by less.
+    if wrong < FEWEST_FOR_A_NUMBER and limit is not allowance.l2:
         limit = allowance.l2
         found = place_of(_beyond(received, exact, limit), first)
         flat = flat if found is None else found[1]
@@ -144,10 +149,10 @@ def look(
 
 
 def summary(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> dict[str, Any]:
-    """The fields of a ``records.TensorReport`` that looks at a tensor's pieces, in order, fill.
+    """Return fields of ``records.TensorReport`` from the patterns of a tensor's pieces, in order.
 
     Args:
-        looks: At the pieces that may be wrong; none is no summary.
+        looks: Patterns of the pieces that may be wrong. Without any the summary is empty.
         shape: Shape of the whole tensor.
     """
     if not looks:
@@ -166,14 +171,14 @@ def summary(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> dict[str, 
 
 
 def _pattern(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> str:
-    """The pattern of pieces that are counted alike, in words."""
+    """Describe the common pattern of pieces whose wrong elements are counted in the same way."""
     seen = [(one, one.place) for one in looks if one.place is not None]
     if not seen:
         return ""
     place = joined_place([place for _, place in seen], shape[0] if shape else 1)
     holds = {one.holds for one, _ in seen}
     is_told = len(holds) == 1 and "" not in holds
-    # What nearly all elements hold matters, and not which few of them are right by chance.
+    # What nearly all elements hold matters more than which few of them are right by chance.
     words = [] if is_told and place.count >= DENSE * math.prod(place.shape) else [told(place)]
     if not any(one.wrong for one, _ in seen):
         words.insert(0, f"small errors in {place.count} of them")
@@ -189,7 +194,7 @@ def _pattern(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> str:
 
 
 def _beyond(received: torch.Tensor, exact: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
-    """True where an element is off by more than its slice's limit, or is not finite as the reference is."""
+    """Mark elements that exceed their slice's limit or that are not finite where they should be."""
     mask = torch.empty(exact.shape, dtype=torch.bool, device=exact.device)
     for rows, mine, theirs in _parts(received, exact):
         most = limit.view(-1, *[1] * (theirs.dim() - 1))
@@ -201,7 +206,7 @@ def _beyond(received: torch.Tensor, exact: torch.Tensor, limit: torch.Tensor) ->
 
 
 def _not_finite(received: torch.Tensor, exact: torch.Tensor) -> tuple[int, int]:
-    """How many elements are NaN, and how many infinite, where the reference is not."""
+    """Count the elements that are NaN, and the infinite ones, where the reference is not."""
     unset = infinite = 0
     for _, mine, theirs in _parts(received, exact):
         unset += int((mine.isnan() & ~theirs.isnan()).sum(dtype=torch.int64))
@@ -210,7 +215,7 @@ def _not_finite(received: torch.Tensor, exact: torch.Tensor) -> tuple[int, int]:
 
 
 def _parts(received: torch.Tensor, exact: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """Rows of both, few enough that what is computed of them takes little memory."""
+    """Yield groups of rows of both tensors, small enough to compute on in little memory."""
     received, exact = _without_leading_ones(received), _without_leading_ones(exact)
     count = exact.shape[0]
     step = max(1, CHUNK * count // max(exact.numel(), 1))

@@ -1,15 +1,15 @@
-"""From trials to what a record says: the worst report of each tensor, its line in the message, sums over trials."""
+"""Summarises trials for the record: each tensor's worst report, its message lines, kink counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.judge.compare.comparison import TrialResult, badness
+from harness.judge.compare.trial_result import TrialResult, badness
 from harness.records.record import TensorReport
 
 
 def summed_kinks(results: Sequence[TrialResult]) -> dict[str, int]:
-    """Sums over the trials; empty where the reference has no kinks."""
+    """Sum the kink counts over the trials; empty where the reference has no kinks."""
     total: dict[str, int] = {}
     for result in results:
         for name, count in result.kinks.items():
@@ -18,7 +18,7 @@ def summed_kinks(results: Sequence[TrialResult]) -> dict[str, int]:
 
 
 def worst_reports(reports: Iterable[TensorReport]) -> tuple[TensorReport, ...]:
-    """For each tensor the report with the largest share of its budget, a failing one before all others."""
+    """Return each tensor's report with the largest share of its budget; failing reports come first."""
     by_name: dict[str, list[TensorReport]] = {}
     for report in reports:
         by_name.setdefault(report.name, []).append(report)
@@ -26,7 +26,7 @@ def worst_reports(reports: Iterable[TensorReport]) -> tuple[TensorReport, ...]:
 
 
 def explained(report: TensorReport, result: TrialResult) -> str:
-    """A failing tensor's lines of the message."""
+    """Write the lines of the message about a failing tensor."""
     where = f" under the {report.cotangent!r} cotangent" if report.cotangent else ""
     kind = "gradient of " if report.cotangent else ""
     lower = result.lower_class.get(report.name)
@@ -49,7 +49,7 @@ def explained(report: TensorReport, result: TrialResult) -> str:
 
 
 def _found(report: TensorReport) -> Iterator[str]:
-    """Lines about the worst element and the wrong ones, where they were looked at."""
+    """Yield lines about the worst element and the wrong ones, if the report has them."""
     if report.received is None or report.expected is None:
         return
     at = f" at {list(report.worst_index)}" if report.worst_index else ""

@@ -1,1 +1,1 @@
-"""What a candidate ran: its kernels, the operators of torch that it called, whose work its result is."""
+"""Collects evidence of what a candidate ran: its kernels, torch's operators, its share of work."""

@@ -1,6 +1,7 @@
-"""Whether a candidate that ran on the emulator would build for a GPU. Its process's word: evidence, and no proof.
+"""Checks whether a candidate that ran on the emulator would build for a GPU.
 
-An error of the compiler's own at the candidate's lines counts all the same: a process that makes one up has lost.
+The candidate's process reports the result, so it is evidence and no proof. A compiler error at the
+candidate's lines counts all the same: a process that invents one only loses.
 """
 
 from __future__ import annotations
@@ -8,29 +9,31 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness.compilation.nvcc import nvcc_release
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.records.record import ERROR, REPORT, Compilation, CompiledKernel, Finding, Status
 from harness.system.text import MAX_NAME_CHARACTERS, shortened
 from harness.wire.commands import Compile
 from harness.wire.replies import Compiled
 
 KIND = "build"
-#: An honest worker tells of no more, and says no more.
+#: Limits on what an honest worker reports: kernels, characters of an error, characters of a log.
 MAX_KERNELS, MAX_ERROR_CHARACTERS, MAX_LOG_CHARACTERS = 1000, 4000, 500_000
-#: No GPU has more of anything; what is larger, or negative, no compiler said.
+#: No GPU has more of anything. No compiler reports a larger or negative number.
 MAX_FIGURE = 1 << 40
 
 
 @dataclass(frozen=True)
 class GpuBuild:
-    """What came of compiling a candidate's sources for a GPU.
+    """The result of compiling a candidate's sources for a GPU.
 
     Attributes:
-        compilation: For the record.
-        finding: What is to be told beside the verdict, or against it.
-        log: All that the compiler printed about what failed.
-        is_over: Whether the worker is of no use any more.
+        compilation: The entry for the record.
+        finding: A finding beside the verdict, or against it.
+        log: All that the compiler printed about a failure.
+        is_over: Whether the worker is of no further use.
     """
 
     compilation: Compilation
@@ -40,11 +43,11 @@ class GpuBuild:
 
 
 def compiled_for_gpu(worker: WorkerHandle, arch: str, clock: Clock) -> GpuBuild:
-    """Have the worker compile what it was given, confined as it is.
+    """Have the worker compile its sources for a GPU, confined as it is.
 
     Args:
-        worker: It has run the candidate.
-        arch: For which architecture.
+        worker: The worker, which has run the candidate.
+        arch: The architecture to compile for.
         clock: The seconds that compilers have.
 
     Raises:
@@ -70,7 +73,7 @@ def compiled_for_gpu(worker: WorkerHandle, arch: str, clock: Clock) -> GpuBuild:
 
 
 def _told(reply: Compiled, blank: Compilation) -> GpuBuild:
-    """What the worker says; it may say anything."""
+    """Convert the worker's reply, which may contain anything."""
     error = shortened(reply.error, MAX_ERROR_CHARACTERS)
     kernels = tuple(kernel for kernel in map(_bounded, reply.kernels[:MAX_KERNELS]) if kernel is not None)
     compilation = replace(blank, kernels=kernels, error=error, seconds=min(max(0.0, reply.seconds), 1e6))

@@ -1,7 +1,8 @@
-"""What a candidate's libraries take from torch, as their symbol tables say; the judge reads its own copies.
+"""Reads the symbol tables of a candidate's libraries, to find what they use of torch.
 
-Operators that torch's dispatcher calls are counted when they run. A library can call the functions behind them
-directly, and then nothing counts them; but it has to name them, or the functions that look names up.
+The harness counts operators that torch's dispatcher calls when they run. A library can call the
+functions behind them directly, uncounted. But then it has to name them, or the functions that look
+names up. The judge reads its own copies of the libraries.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _DIRECT = (
     ("at", "compositeexplicitautogradnonfunctional"),
     ("at", "compositeimplicitautograd"),
 )
-#: Namespaces and functions that find operators or functions by name, or keep operators from being counted.
+#: Namespaces and functions that find operators or functions by name, or that keep operators from
+#: being counted.
 _HIDDEN = (
     ("dlsym",),
     ("dlvsym",),
@@ -45,12 +47,14 @@ _DIGITS = re.compile(r"\d{1,6}")
 
 @dataclass(frozen=True)
 class Links:
-    """What of torch a candidate's libraries name.
+    """What a candidate's libraries name of torch.
 
     Attributes:
-        direct: Functions behind operators that compute something, as ``at::native::native_group_norm``.
-        heavy: Heavy operators called through the dispatcher, as ``native_group_norm``.
-        hidden: Functions that look others up or keep operators from being counted, and libraries that say nothing.
+        direct: Functions behind operators that compute something, such as
+            ``at::native::native_group_norm``.
+        heavy: Heavy operators called through the dispatcher, such as ``native_group_norm``.
+        hidden: Functions that look others up or keep operators from being counted, and libraries
+            that say nothing.
     """
 
     direct: tuple[str, ...] = ()
@@ -59,10 +63,10 @@ class Links:
 
 
 def links(libraries: Iterable[Path]) -> Links:
-    """What some libraries name of torch.
+    """Find what some libraries name of torch.
 
     Args:
-        libraries: The files; one that cannot be read is told under ``hidden``.
+        libraries: The files. One that cannot be read appears under ``hidden``.
     """
     direct, heavy, hidden = set[str](), set[str](), set[str]()
     for library in libraries:
@@ -86,7 +90,7 @@ def links(libraries: Iterable[Path]) -> Links:
 
 
 def _path(symbol: str) -> tuple[str, ...]:
-    """A symbol's namespaces and name: ``_ZN2at6native5gluttERKNS_6TensorE`` as ``("at", "native", "glutt")``."""
+    """Split a symbol: ``_ZN2at6native5gluttERKNS_6TensorE`` gives ``("at", "native", "glutt")``."""
     if not symbol.startswith("_Z"):
         return (symbol,)
     position = 2

@@ -1,4 +1,4 @@
-"""Whose work a candidate's calls are: the share of its own kernels, from what ran and from what its libraries name."""
+"""Computes the share of the work that a candidate's own kernels do."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from collections.abc import Iterable, Mapping
 from harness.judge.evidence.links import Links
 from harness.wire.replies import Launched, Traced
 
-#: Below this share a candidate is told to have no kernel of its own that counts.
+#: Below this share the report says that a candidate has no kernel of its own that counts.
 LOW_SHARE = 0.05
-#: Calls shorter than this wait for launches, so that the time of their kernels says little of their latency.
+#: Shorter calls wait for launches, so the time of their kernels says little of their latency.
 SHORTEST_MS = 0.5
-#: A trace agrees with timed calls where its kernels and copies take this share of their latency.
+#: A trace agrees with timed calls if its kernels and copies take this share of their latency.
 AGREES = (0.5, 1.5)
 
 
 def own_share(reply: Traced, links: Links, largest: int) -> float | None:
-    """The share of the work that the candidate's own kernels do, from 0 to 1; None where nothing was seen.
+    """Return the candidate's own kernels' share of the work, from 0 to 1; None if nothing was seen.
 
     Args:
-        reply: What the worker says of its calls.
-        links: What the candidate's libraries name of torch. On the emulator each function that is called past the
-            dispatcher counts as if every forward gave it the largest tensor: nothing tells how often it runs.
-        largest: Elements of the case's largest output or gradient.
+        reply: The worker's report on its calls.
+        links: What the candidate's libraries name of torch. Nothing tells how often a function
+            called past the dispatcher runs. On the emulator each counts as if every forward gave
+            it the largest tensor.
+        largest: Number of elements of the case's largest output or gradient.
     """
     if reply.work is not None:
         own = max(0, reply.work.threads)
@@ -36,12 +37,12 @@ def own_share(reply: Traced, links: Links, largest: int) -> float | None:
 
 
 def disagreement(reply: Traced, latencies: Mapping[str, float | None]) -> str:
-    """What keeps the traced calls from standing for the timed ones, in a sentence; empty where nothing does.
+    """Describe why the traced calls do not represent the timed ones; empty if they do.
 
     Args:
-        reply: What the worker says of its calls.
-        latencies: Median latency in milliseconds by direction (``forward``, ``forward_backward``); None or missing
-            where it was not measured.
+        reply: The worker's report on its calls.
+        latencies: Median latency in milliseconds by direction (``forward``, ``forward_backward``).
+            None or missing if it was not measured.
     """
     if not reply.seen:
         return ""
@@ -59,7 +60,7 @@ def disagreement(reply: Traced, latencies: Mapping[str, float | None]) -> str:
 
 
 def _milliseconds(launched: Iterable[Launched]) -> float:
-    """The time that kernels and copies took in all; a worker may say anything, and nonsense counts as none."""
+    """Sum the time of kernels and copies; a worker may report nonsense, which counts as none."""
     times = (one.device_ms for one in launched)
     return sum(time for time in times if time is not None and math.isfinite(time) and time > 0)
 

@@ -1,7 +1,8 @@
-"""What a candidate that passed does: which kernels it launches, what it leaves in its process. Evidence, and no proof.
+"""Traces a candidate that passed: which kernels it launches, what it leaves in its process.
 
-What no honest kernel does is an integrity rule all the same (docs/integrity.md); a candidate that knows how it is
-looked at can hide it, and is left with what the judge measures by itself.
+This is evidence and no proof. Still, what no honest kernel does breaks an integrity rule
+(docs/integrity.md). A candidate that knows the checks can hide from them. Against it there is only
+what the judge measures by itself.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from typing import Any
 from harness.judge.case_context import CaseContext, backward_command
 from harness.judge.evidence.links import Links, links
 from harness.judge.evidence.ownership import LOW_SHARE, disagreement, own_share
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import stop_for
-from harness.judge.process.handle import Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.records.record import REPORT, CopyUse, Finding, KernelUse, own_share_text
 from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
 from harness.system.text import shortened
 from harness.wire.commands import Inspect, Trace
 from harness.wire.replies import Inspected, Launched, Traced
 
-#: An honest worker tells of no more, and of no longer names.
+#: Limits on what an honest worker reports: kernels, and characters of a name.
 MAX_KERNELS, MAX_NAME_CHARACTERS = 1000, 200
-#: How many names a sentence has.
+#: Number of names in a sentence.
 TOLD = 3
-#: A line of a compiler's that is passed on.
+#: Characters kept of a line from a compiler.
 MAX_LINE_CHARACTERS = 300
 _TORCHS_WORK = "what they compute is torch's work, and no kernel's of the solution"
 
@@ -39,17 +41,18 @@ def traced(
     libraries: Iterable[Path] = (),
     latencies: Mapping[str, float | None] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Have the candidate run once more, and look at its process; the record's fields that this fills.
+    """Run the candidate once more and inspect its process; return the record fields of both.
 
     Args:
         context: The case's context.
-        worker: The candidate's.
-        clock: The seconds that it may use for this.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may use for this.
         libraries: The judge's copies of what the candidate built.
         latencies: Median latency in milliseconds by direction, of what was timed.
 
     Raises:
-        CandidateStopped: It did not run this time, or has replaced what no kernel replaces.
+        CandidateStopped: The candidate failed this time, or has replaced functions that no kernel
+            replaces.
     """
     backward = backward_command(context) if context.leaves else None
     reply = worker.request(Trace(backward), clock, "running under the profiler")
@@ -80,10 +83,10 @@ def traced(
 
 
 def launches_own_kernels(context: CaseContext, worker: WorkerHandle, clock: Clock) -> bool:
-    """Whether a kernel of the candidate's own runs in forward or backward; so too where none can be seen.
+    """Return whether a kernel of the candidate's own runs; true also if none can be seen.
 
     Raises:
-        CandidateStopped: It did not run this time.
+        CandidateStopped: The candidate failed this time.
     """
     reply = worker.request(Trace(backward_command(context) if context.leaves else None), clock, "running once more")
     if not isinstance(reply, Traced):
@@ -92,10 +95,10 @@ def launches_own_kernels(context: CaseContext, worker: WorkerHandle, clock: Cloc
 
 
 def _inspected(context: CaseContext, worker: WorkerHandle, clock: Clock) -> list[Finding]:
-    """What the candidate has left in its process.
+    """Report what the candidate has left in its process.
 
     Raises:
-        CandidateStopped: It has replaced what no kernel replaces.
+        CandidateStopped: It has replaced functions that no kernel replaces.
     """
     reply = worker.request(Inspect(), clock, "being inspected")
     if not isinstance(reply, Inspected):
@@ -116,7 +119,7 @@ def _inspected(context: CaseContext, worker: WorkerHandle, clock: Clock) -> list
 
 
 def _uses(launched: tuple[Launched, ...]) -> tuple[KernelUse, ...]:
-    """What the worker says of its kernels; it may say anything."""
+    """Convert the worker's report on kernels, which may contain anything."""
     return tuple(
         KernelUse(shortened(one.name, MAX_NAME_CHARACTERS), max(0, one.calls), one.own, one.device_ms)
         for one in [one for one in launched if not one.is_copy][:MAX_KERNELS]
@@ -124,7 +127,7 @@ def _uses(launched: tuple[Launched, ...]) -> tuple[KernelUse, ...]:
 
 
 def _copies(launched: tuple[Launched, ...]) -> tuple[CopyUse, ...]:
-    """What the worker says of copies and fills; it may say anything."""
+    """Convert the worker's report on copies and fills, which may contain anything."""
     return tuple(
         CopyUse(
             shortened(one.name, MAX_NAME_CHARACTERS),
@@ -137,7 +140,7 @@ def _copies(launched: tuple[Launched, ...]) -> tuple[CopyUse, ...]:
 
 
 def _operators(reply: Traced, directions: Sequence[str]) -> dict[str, dict[str, int]]:
-    """What the worker says of torch's operators; it may say anything."""
+    """Convert the worker's report on torch's operators, which may contain anything."""
     return {
         direction: {
             shortened(name, MAX_NAME_CHARACTERS): max(0, count) for name, count in list(counts.items())[:MAX_KERNELS]
@@ -162,13 +165,13 @@ def _on_other_streams(told: dict[str, tuple[Launched, ...]]) -> list[Finding]:
 
 
 def _largest(context: CaseContext) -> int:
-    """Elements of the largest output or gradient."""
+    """Return the number of elements of the largest output or gradient."""
     regions = (*context.exchange.outputs, *(context.exchange.gradients[name] for name in context.leaves))
     return max((math.prod(region.shape) for region in regions), default=0)
 
 
 def _unseen(named: Links, operators: dict[str, dict[str, int]]) -> list[Finding]:
-    """What the candidate's libraries name of torch, where nothing counts or nothing counted it."""
+    """Report functions of torch that the libraries name but that nothing counted."""
     ran = {name for counts in operators.values() for name in counts}
     idle = [name for name in named.heavy if name not in ran]
     told = (
@@ -184,7 +187,7 @@ def _unseen(named: Links, operators: dict[str, dict[str, int]]) -> list[Finding]
 
 
 def _refused(reply: Traced) -> str:
-    """What compilers said of the candidate's failed builds, which it may have swallowed: the first of it."""
+    """Quote the start of a compiler's refusal, which the candidate may have swallowed."""
     return f"; its build failed: {shortened(reply.refused[0], MAX_LINE_CHARACTERS)}" if reply.refused else ""
 
 

@@ -1,1 +1,1 @@
-"""The shared memory between judge and worker: where tensors lie, and whether the worker left them alone."""
+"""Shares memory between judge and worker: places tensors, and checks that the worker obeys."""

@@ -1,14 +1,18 @@
-"""Digests of what crossed: two evaluations whose digests are equal have had, and returned, the same bits.
+"""Computes digests of tensors: evaluations with equal digests exchanged the same bits.
 
-A tensor's words, the last filled up with zeros, stand in rows of ``COLUMNS``, in row-major order. Rows and columns are
-added up, modulo 2^64, each sum is mixed with its place, and what comes of that is added up, once for the rows and once
-for the columns; the words of the last, shorter row are mixed and added up as they are. The digest is the beginning of a
-sha256 of dtype, shape and these three numbers. Integer sums are the same in whatever order they are taken, so a device
-can add as it likes, and a large tensor is read twice. The number of columns is odd, so that a change which is the same
-everywhere does not vanish modulo 2^64. What differs and has the same sum in every row and column stays unseen: negating
-elements whose sign is a word's highest bit in the four corners of a rectangle, say, which takes more than one row.
-A digest tells what happens by itself, and stops nobody who wants his results to collide, for which there is nothing to
-gain, since it decides no verdict.
+The words of a tensor, in row-major order and padded with zeros, stand in rows of ``COLUMNS``. The
+digest adds up rows and columns modulo 2^64. It mixes each sum with its place and adds up the
+results, once for the rows and once for the columns. The words of the last, shorter row are mixed
+and added up directly. The digest is the start of a sha256 of dtype, shape and these three numbers.
+
+Integer sums do not depend on their order, so a device can add as it likes, and reads a large tensor
+twice. The number of columns is odd, so that a change which is the same everywhere does not vanish
+modulo 2^64.
+
+A change that keeps the sum of every row and column stays unseen. An example is to negate elements
+in the four corners of a rectangle, if the sign is a word's highest bit; that takes more than one
+row. Digests show accidental differences. They stop nobody who wants results to collide, which
+brings no gain, since a digest decides no verdict.
 """
 
 from __future__ import annotations
@@ -26,26 +30,26 @@ _LOW_BITS = {30: (1 << 34) - 1, 27: (1 << 37) - 1, 31: (1 << 33) - 1}
 
 
 class Digests:
-    """Digests by name, in one synchronisation with the device.
+    """Computes digests by name, with one synchronisation of the device.
 
-    What is added under a name that is there already goes into the same digest, in its order.
+    Values added under the same name go into one digest, in their order.
     """
 
     def __init__(self) -> None:
         self._parts: dict[str, list[tuple[str, torch.Tensor]]] = {}
 
     def add(self, name: str, value: torch.Tensor | str) -> None:
-        """Add a tensor, or a word in place of one; on a GPU its sums are only queued."""
+        """Add a tensor, or a string in place of one; on a GPU its sums are only queued."""
         told, sums = (value, torch.empty(0, dtype=torch.int64)) if isinstance(value, str) else _sums(value.detach())
         self._parts.setdefault(name, []).append((told, sums))
 
     def add_all(self, named: Mapping[str, torch.Tensor | str], prefix: str = "") -> None:
-        """Add several."""
+        """Add several values, with a prefix to their names."""
         for name, value in named.items():
             self.add(prefix + name, value)
 
     def finished(self) -> dict[str, str]:
-        """The digests by name, ``DIGITS`` hex digits each."""
+        """Return the digests by name, ``DIGITS`` hex digits each."""
         sums = [one for parts in self._parts.values() for _, one in parts if len(one)]
         numbers = iter(torch.cat(sums).tolist() if sums else [])
         found = {}
@@ -60,10 +64,10 @@ class Digests:
 
 
 def _sums(tensor: torch.Tensor) -> tuple[str, torch.Tensor]:
-    """A tensor's form in words, and its sums."""
+    """Return a tensor's form in words, and its sums."""
     every = as_bytes(tensor)
-    # A device adds 64-bit words as fast as it reads them. Of an element of 64 bits the highest ones would have no room
-    # in a sum: it makes two words of 32.
+    # A device adds 64-bit words as fast as it reads them. The highest bits of a 64-bit element
+    # would be lost in a sum, so such an element becomes two words of 32 bits.
     word = torch.int64 if tensor.element_size() < 8 else torch.int32
     if spare := every.numel() % word.itemsize:
         every = torch.nn.functional.pad(every, (0, word.itemsize - spare))
@@ -77,9 +81,10 @@ def _sums(tensor: torch.Tensor) -> tuple[str, torch.Tensor]:
 
 
 def _mixed(sums: torch.Tensor) -> torch.Tensor:
-    """One number of many, each mixed with its place.
+    """Combine many numbers to one, each mixed with its place.
 
-    Mixed as in splitmix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014.
+    The mixing is that of splitmix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom
+    number generators", 2014.
     """
     places = torch.arange(1, len(sums) + 1, dtype=torch.int64, device=sums.device)
     state = sums + places * _signed(0x9E3779B97F4A7C15)
@@ -89,5 +94,5 @@ def _mixed(sums: torch.Tensor) -> torch.Tensor:
 
 
 def _signed(number: int) -> int:
-    """A 64-bit number as torch's integers have it."""
+    """Convert a 64-bit number to torch's signed integers."""
     return number - (1 << 64) if number >> 63 else number

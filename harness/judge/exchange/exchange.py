@@ -1,4 +1,4 @@
-"""The judge's side of the arena: what lies where, what was written, and whether it was left alone."""
+"""Manages the judge's side of the arena: places, writes and copies tensors, checks for damage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.integrity import Integrity
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire import cuda_memory
@@ -27,18 +27,18 @@ class TensorForm(NamedTuple):
 
 
 class SharedArena:
-    """An arena of the judge's own making, on a device, with a descriptor for a worker.
+    """An arena that the judge makes on a device, with a descriptor for a worker.
 
     Args:
-        total_bytes: How much is needed.
-        device: Where it is to lie.
+        total_bytes: Size that is needed.
+        device: The device of the arena.
 
     Attributes:
-        descriptor: What a worker maps it by.
-        total_bytes: How much there is.
+        descriptor: The descriptor by which a worker maps the arena.
+        total_bytes: Size of the arena.
 
     Raises:
-        DeviceMemoryError: The device has not as much left.
+        DeviceMemoryError: The device has too little memory left.
     """
 
     def __init__(self, total_bytes: int, device: torch.device):
@@ -59,7 +59,7 @@ class SharedArena:
             torch.cuda.synchronize(self._device)
 
     def close(self) -> None:
-        """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
+        """Close the descriptor and free device memory; a CPU mapping goes with the object."""
         os.close(self.descriptor)
         if self._memory is not None:
             del self.arena
@@ -67,7 +67,7 @@ class SharedArena:
 
 
 def out_of_bounds(place: str) -> CandidateStopped:
-    """The end of a candidate that wrote beside its tensors."""
+    """Return the end of a candidate that wrote beside its tensors."""
     message = f"a kernel wrote outside its tensors, {place}"
     remedy = "check the index of every store against the tensor's size"
     finding = Finding("out-of-bounds", None, None, (), remedy, message)
@@ -75,21 +75,21 @@ def out_of_bounds(place: str) -> CandidateStopped:
 
 
 class Exchange:
-    """Regions for everything that crosses in one case, in one arena.
+    """Regions in one arena for everything that crosses between judge and worker in a case.
 
     Args:
         args: The constructor's arguments.
-        inputs: A draw of the inputs; later draws must have the same shapes and dtypes.
+        inputs: A draw of the inputs. Later draws must have the same shapes and dtypes.
         state: The reference's state.
-        outputs: The outputs' shapes and dtypes.
-        leaves: Differentiable leaves of the reference by name; their gradients cross.
+        outputs: Shapes and dtypes of the outputs.
+        leaves: Differentiable leaves of the reference by name, whose gradients cross.
         input_names: Names of the differentiable inputs by position.
-        device: Where the arena is to lie.
-        integrity: What comes of broken rules; None where all are enforced.
+        device: The device of the arena.
+        integrity: What happens if a rule is broken. None enforces all rules.
 
     Raises:
         ProblemError: An argument cannot cross.
-        DeviceMemoryError: The device has not enough memory left for the arena.
+        DeviceMemoryError: The device has too little memory left for the arena.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Exchange:
             for tensor in state
             if not tensor.is_parameter
         }
-        # A cotangent replaces the output it belongs to, of which the judge has its copy by then.
+        # A cotangent replaces its output, which the judge has copied by then.
         self.cotangents = self.outputs
         self.gradients = {
             name: self._name(layout.add(leaf.shape, leaf.dtype), f"the gradient of {name}")
@@ -147,7 +147,7 @@ class Exchange:
 
     @property
     def arena(self) -> Arena:
-        """The judge's mapping."""
+        """The judge's mapping of the arena."""
         return self._arena
 
     @property
@@ -156,7 +156,7 @@ class Exchange:
         return tuple((position, value.region) for position, value in enumerate(self.inputs) if value.region is not None)
 
     def close(self) -> None:
-        """Close the descriptor and give device memory back; a CPU mapping goes with the object."""
+        """Close the descriptor and free device memory; a CPU mapping goes with the object."""
         del self._arena
         self._shared.close()
 
@@ -190,14 +190,14 @@ class Exchange:
         self._arena.tensor(region).copy_(tensor.detach())
 
     def write_first(self, region: Region, tensor: torch.Tensor, factor: float) -> None:
-        """Write the first element of a tensor, times a factor, into its region, and NaN everywhere else."""
+        """Write a tensor's first element, times a factor, into its region, and NaN everywhere else."""
         self.poison([region])
         if tensor.numel():
             first = (0,) * tensor.dim()
             self._arena.tensor(region)[first] = tensor[first] * factor
 
     def holds(self, region: Region, tensor: torch.Tensor, factor: float | None) -> bool:
-        """Whether a region still holds what ``write``, or with a factor ``write_first``, wrote."""
+        """Return whether a region still holds what ``write`` (with a factor ``write_first``) wrote."""
         held = self._arena.tensor(region)
         if factor is None or not tensor.numel():
             return same_bytes(held, tensor)
@@ -210,14 +210,15 @@ class Exchange:
             self._arena.fill(region.offset, region.offset + region_bytes(region.shape, region.dtype))
 
     def take(self, region: Region) -> torch.Tensor:
-        """A private copy of what lies in a region, made once; only the copy is ever judged."""
+        """Copy a region to private memory, once; the judge only ever compares the copy."""
         return self._arena.tensor(region).clone()
 
     def check_untouched(self, inputs: Sequence[Any]) -> None:
-        """Verify guard bands and inputs.
+        """Check guard bands and inputs.
 
         Raises:
-            CandidateStopped: A guard band was written (``UNSAFE``), or an input (``CHEATED``, where that is enforced).
+            CandidateStopped: The candidate wrote to a guard band (``UNSAFE``) or to an input
+                (``CHEATED``, if that rule is enforced).
         """
         self.check_guards()
         if self.integrity.is_off(INPUT_MUTATION):
@@ -228,10 +229,10 @@ class Exchange:
                 self.integrity.broken(INPUT_MUTATION, message)
 
     def check_guards(self) -> None:
-        """Verify the bands between the tensors.
+        """Check the guard bands between the tensors.
 
         Raises:
-            CandidateStopped: One was written (``UNSAFE``).
+            CandidateStopped: The candidate wrote to one (``UNSAFE``).
         """
         for start, end in self._guards:
             damaged = self._arena.first_damage(start, end)
@@ -246,7 +247,7 @@ class Exchange:
 
     def _value(self, layout: Layout, value: Any, name: str) -> Value:
         if isinstance(value, torch.Tensor):
-            # What no order tells (gaps, an expanded tensor) arrives row-major.
+            # A layout that no order describes (gaps, an expanded tensor) becomes row-major.
             return Value(self._name(layout.add(value.shape, value.dtype, order_of(value) or ()), name), None)
         return Value(None, encode_plain(value))
 
@@ -256,15 +257,15 @@ class Exchange:
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's elements as a vector of bytes that begins at a multiple of eight."""
+    """View a tensor's elements as bytes that begin at a multiple of eight; copies if necessary."""
     if not tensor.is_contiguous() or tensor.storage_offset() * tensor.element_size() % 8:
         tensor = tensor.clone(memory_format=torch.contiguous_format)
     return tensor.view(-1).view(torch.uint8)
 
 
 def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Bit for bit, so that NaN equals itself and -0 differs from 0."""
+    """Compare bit for bit, so that NaN equals itself and -0 differs from 0."""
     mine, theirs = (as_bytes(tensor.detach()) for tensor in (first, second))
-    whole = mine.numel() // 8 * 8  # compared as words: an eighth of the elements
+    whole = mine.numel() // 8 * 8  # Comparing words means an eighth of the elements.
     words = torch.equal(mine[:whole].view(torch.int64), theirs[:whole].view(torch.int64))
     return words and torch.equal(mine[whole:], theirs[whole:])

@@ -1,6 +1,6 @@
-"""Inputs, cotangents and results of many calls in a row: the judge's side of a ``Loop``.
+"""Places inputs, cotangents and results of many calls in a row: the judge's side of a ``Loop``.
 
-The first call has the places that the trials used, all others lie in an arena of their own.
+The first call uses the regions of the trials. All others lie in an arena of their own.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from harness.wire.arena import Arena, Layout, dtype_named, region_bytes
 from harness.wire.commands import Slot
 from harness.wire.tensors import Region
 
-#: Elements of a tensor that are looked at where looking at all would take too long.
+#: Number of elements to sample where checking a whole tensor would take too long.
 SAMPLED_ELEMENTS = 1 << 14
 
 
 class Slots:
-    """Places for a number of calls.
+    """Places for the tensors of a number of calls.
 
     Args:
         exchange: The arena of the trials.
         results: The regions of a call's results there.
-        cotangents: The regions of a call's cotangents there; none where a call is a forward.
-        count: For how many calls, two at least.
-        device: Where they are to lie.
+        cotangents: The regions of a call's cotangents there; empty if a call is a forward.
+        count: The number of calls, at least two.
+        device: The device of the places.
 
     Attributes:
-        places: Every call's arguments, cotangents and results; seeds are for the taker to set.
+        places: Every call's arguments, cotangents and results. The caller sets the seeds.
 
     Raises:
-        DeviceMemoryError: The device has not enough memory left.
+        DeviceMemoryError: The device has too little memory left.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Slots:
             self._shared.arena.fill(start, end)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._shared.close()
 
     def settle(self) -> None:
@@ -92,18 +92,18 @@ class Slots:
             arena.tensor(region).copy_(cotangent)
 
     def poison(self, count: int) -> None:
-        """Fill the results of the first calls with NaN, so that what is left unwritten cannot pass."""
+        """Fill the results of the first calls with NaN, so that unwritten ones cannot pass."""
         for number, place in enumerate(self.places[:count]):
             for region in place.results:
                 end = region.offset + region_bytes(region.shape, region.dtype)
                 self._arena(number).fill(region.offset, end)
 
     def result_places(self, seed: int) -> list[torch.Tensor | None]:
-        """For each result of a call, which of its elements are looked at; None for all of a small one."""
+        """Choose which elements of each result to sample; None for all of a small one."""
         return [_places(self._arena(0).tensor(region), seed) for region in self.places[0].results]
 
     def sampled_results(self, number: int, places: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-        """Private copies of some elements of a call's results; on a GPU they are only queued."""
+        """Copy sampled elements of a call's results; on a GPU the copies are only queued."""
         arena = self._arena(number)
         return [
             _taken(arena.tensor(region), chosen)
@@ -113,12 +113,12 @@ class Slots:
     def results(
         self, number: int, places: Sequence[torch.Tensor | None], before: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Private copies of a call's results, which must not have changed since some of their elements were looked at.
+        """Copy a call's results, and check that they have not changed since they were sampled.
 
         Args:
             number: The call.
-            places: Which elements those were.
-            before: What they were.
+            places: Places of the sampled elements.
+            before: Values of the sampled elements.
 
         Raises:
             CandidateStopped: They have changed (``CHEATED``).
@@ -131,14 +131,14 @@ class Slots:
         return results
 
     def sampled_given(self, number: int, seed: int) -> list[torch.Tensor]:
-        """Some elements of what a call was given; which ones follows from the seed."""
+        """Sample elements of a call's inputs and cotangents, at places that follow from the seed."""
         return [_taken(tensor, _places(tensor, seed)) for _, tensor in self._given(number)]
 
     def check_given(self, number: int, seed: int, before: Sequence[torch.Tensor]) -> None:
-        """Verify that what a call was given is what ``sampled_given`` saw under the same seed.
+        """Check that a call's inputs are what ``sampled_given`` saw under the same seed.
 
         Raises:
-            CandidateStopped: It is not (``CHEATED``).
+            CandidateStopped: They are not (``CHEATED``).
         """
         names = [name for name, _ in self._given(number)]
         for name, now, then in zip(names, self.sampled_given(number, seed), before, strict=True):
@@ -147,10 +147,10 @@ class Slots:
                 self._exchange.integrity.broken(INPUT_MUTATION, message)
 
     def check_guards(self) -> None:
-        """Verify the bands between the tensors.
+        """Check the guard bands between the tensors.
 
         Raises:
-            CandidateStopped: One was written (``UNSAFE``).
+            CandidateStopped: The candidate wrote to one (``UNSAFE``).
         """
         self._exchange.check_guards()
         for start, end in self._guards:
@@ -161,7 +161,7 @@ class Slots:
         return self._exchange.arena if number == 0 else self._shared.arena
 
     def _given(self, number: int) -> Iterator[tuple[str, torch.Tensor]]:
-        """A call's inputs and cotangents, with words for them."""
+        """Yield a call's inputs and cotangents, with words for them."""
         place, arena = self.places[number], self._arena(number)
         for position, region in place.inputs:
             yield f"input {position}", arena.tensor(region)
@@ -170,17 +170,17 @@ class Slots:
 
 
 def bytes_of_call(regions: Sequence[Region]) -> int:
-    """Bytes of a call's tensors."""
+    """Return the bytes of a call's tensors."""
     return sum(region_bytes(one.shape, one.dtype) for one in regions)
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two dense tensors of one form hold the same bits: NaN equals itself, -0 differs from 0."""
+    """Compare two dense tensors of one form bit for bit: NaN equals itself, -0 differs from 0."""
     return torch.equal(first.view(torch.uint8), second.view(torch.uint8))
 
 
 def _places(tensor: torch.Tensor, seed: int) -> torch.Tensor | None:
-    """Indices into a flattened tensor that follow from a seed; None for all of a small one."""
+    """Choose indices into a flattened tensor by a seed; None for all of a small one."""
     if tensor.numel() <= SAMPLED_ELEMENTS:
         return None
     generator = torch.Generator(tensor.device).manual_seed(seed)

@@ -1,1 +1,1 @@
-"""What a trial is made of: seeds, models, inputs, cotangents and the situations that a candidate is called in."""
+"""Makes what trials need: seeds, models, inputs, cotangents and ways to call a candidate."""

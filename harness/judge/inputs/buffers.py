@@ -1,7 +1,8 @@
-"""Buffers: which a forward of the reference changes, and states that only training leads to.
+"""Tracks the buffers that a reference's forward changes, and brings them to trained states.
 
-A constructor fills running statistics with zeros and ones, where a candidate that ignores them gets away with it. So in
-all trials but the first the buffers begin where a forward in training has left them.
+A constructor fills running statistics with zeros and ones, which would hide a candidate that
+ignores them. So in all trials but the first the buffers begin as a forward in training has left
+them.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, seeded
 
-#: What reports call a buffer, its name behind it.
+#: Prefix of a buffer's name in reports.
 PREFIX = "buffer "
 
 
 def buffers_of(draw: Draw, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The persistent buffers of a model by name; those that are not are no part of the state, and not passed on."""
+    """Return a model's persistent buffers by name; others are no part of the state."""
     kept = {tensor.name for tensor in draw.state if not tensor.is_parameter}
     return {name: buffer for name, buffer in model.named_buffers() if name in kept}
 
 
 def changed_buffers(draw: Draw, after: Mapping[str, torch.Tensor]) -> frozenset[str]:
-    """Names of the buffers that are not what they were in the draw.
+    """Return the names of the buffers that differ from those of the draw.
 
     Args:
-        draw: The draw, as it was.
-        after: Its buffers after a forward.
+        draw: The draw, unchanged.
+        after: The buffers after a forward.
     """
     before = buffers_of(draw, draw.model)
     return frozenset(
@@ -41,19 +42,19 @@ def changed_buffers(draw: Draw, after: Mapping[str, torch.Tensor]) -> frozenset[
 
 
 def same_form(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors agree in shape and dtype."""
+    """Return whether two tensors agree in shape and dtype."""
     return first.shape == second.shape and first.dtype == second.dtype
 
 
 def warm(draw: Draw, inputs: Sequence[Any], seed: int) -> None:
-    """Take a draw's buffers, in place, to where one forward in training leads them.
+    """Set a draw's buffers, in place, to their values after one forward in training mode.
 
-    Where the reference cannot run in training mode they stay as they are.
+    They stay as they are if the reference cannot run in training mode.
 
     Args:
         draw: The draw.
         inputs: Other inputs than the draw's own.
-        seed: Seed of whatever the forward draws.
+        seed: Seed of the random numbers that the forward draws.
     """
     before = buffers_of(draw, draw.model)
     if not before:
@@ -64,7 +65,8 @@ def warm(draw: Draw, inputs: Sequence[Any], seed: int) -> None:
             model(*inputs)
         except torch.OutOfMemoryError:
             raise
-        except Exception:  # the problem's code; that it runs in its own mode is tried elsewhere
+        # The problem's code may raise; other checks test that it runs in its own mode.
+        except Exception:
             return
         after = buffers_of(draw, model)
         for name, buffer in before.items():

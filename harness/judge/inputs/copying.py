@@ -1,8 +1,8 @@
 """Copies models so that nothing in a copy refers to the original.
 
-``copy.deepcopy`` shares functions between a model and its copy. A function that closes over a module of the model
-(``self.mlp = lambda x: linear(x)``) would go on computing with the original's parameters. Here such a function gets a
-copy of its own, whose closure and defaults hold the copies.
+``copy.deepcopy`` shares functions between a model and its copy. A function that closes over a
+module of the model (``self.mlp = lambda x: linear(x)``) would still compute with the original's
+parameters. This module gives the copy its own function, whose closure and defaults hold the copies.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import torch
 
 
 def copied(model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn.Module:
-    """Copies a model with everything that it owns, functions included.
+    """Copy a model with everything that it owns, functions included.
 
-    Modules and tensors that only a closure or a container holds are copied and converted as well. What several places
-    share in the model, its copy shares too.
+    This also copies and converts modules and tensors that only a closure or a container holds. What
+    several places share in the model, its copy shares too.
 
     Args:
-        model: The model; left as it is.
-        dtype: The dtype of the copy's floating tensors, complex ones in proportion; None for the model's own.
+        model: The model; it does not change.
+        dtype: The dtype of the copy's floating tensors, complex ones in proportion. None for the
+            model's own.
     """
     copies = _Copies()
     result = copies.of(model)
@@ -34,7 +35,8 @@ def copied(model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn
     copies.rebind_functions()
     if dtype is not None:
         for tensor in copies.tensors():
-            tensor.data = _converted(tensor.data, dtype)  # in place: closures and lists may hold it, too
+            # In place, since closures and lists may hold the tensor, too.
+            tensor.data = _converted(tensor.data, dtype)
         # Recurrent layers keep their weights in one block of memory, which this makes anew.
         result._apply(lambda tensor: _converted(tensor, dtype))  # type: ignore[no-untyped-call]
     return result
@@ -46,10 +48,11 @@ class _Copies:
     def __init__(self) -> None:
         self._memo: dict[int, Any] = {}
         self._functions: dict[int, types.FunctionType] = {}
-        self._originals: list[types.FunctionType] = []  # an identity stands for an object only while that lives
+        # An id stands for an object only while the object lives.
+        self._originals: list[types.FunctionType] = []
 
     def of(self, value: Any) -> Any:
-        """The copy of an object; what is copied already is not copied again."""
+        """Return the copy of an object, made only once."""
         if isinstance(value, types.FunctionType):
             return self._function(value)
         if isinstance(value, types.MethodType):
@@ -64,20 +67,21 @@ class _Copies:
         return value if isinstance(value, types.ModuleType) else copy.deepcopy(value, self._memo)
 
     def rebind_functions(self) -> None:
-        """Replaces functions in all copied objects that refer to originals."""
+        """Replace functions in all copied objects that refer to originals."""
         done: set[int] = set()
         while fresh := {key: value for key, value in self._found() if key not in done}:
             done |= fresh.keys()
-            for value in fresh.values():  # a closure in it may hold further objects, which are copied meanwhile
+            # A closure in it may hold further objects, which the loop copies meanwhile.
+            for value in fresh.values():
                 self._rebind_in(value)
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """All tensors that were copied, each once."""
+        """Iterate over all copied tensors, each once."""
         found = {id(value): value for _, value in self._found() if isinstance(value, torch.Tensor)}
         return iter(found.values())
 
     def _found(self) -> list[tuple[int, Any]]:
-        """All copies so far; ``deepcopy`` keeps the originals alive in an entry of its own."""
+        """List all copies so far, without the entry in which ``deepcopy`` keeps originals alive."""
         return [(key, value) for key, value in self._memo.items() if key != id(self._memo)]
 
     def _rebind_in(self, value: Any) -> None:
@@ -92,7 +96,7 @@ class _Copies:
             _replace(attributes, self._rebound)
 
     def _rebound(self, value: Any) -> Any:
-        """A part of a copied object: a function in it may still be the original's."""
+        """Replace the functions in a part of a copied object, which may still be the original's."""
         if isinstance(value, tuple):
             items = [self._rebound(item) for item in value]
             same = all(item is before for item, before in zip(items, value, strict=True))
@@ -103,7 +107,7 @@ class _Copies:
         return self._function(value) if isinstance(value, types.FunctionType) else value
 
     def _function(self, function: types.FunctionType) -> types.FunctionType:
-        """The function with copies in its closure and defaults; the function itself where none is needed."""
+        """Copy a function with its closure and defaults; return it as it is if none changed."""
         if id(function) in self._functions:
             return self._functions[id(function)]
         cells = function.__closure__ or ()
@@ -111,12 +115,13 @@ class _Copies:
             function.__code__, function.__globals__, function.__name__, None, tuple(types.CellType() for _ in cells)
         )
         self._originals.append(function)
-        self._functions[id(function)] = own  # before its closure is copied: that may hold the function itself
+        # Register it before copying its closure, which may hold the function itself.
+        self._functions[id(function)] = own
         self._functions[id(own)] = own
         self._originals.append(own)
         changes = False
         for before, after in zip(cells, own.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # an empty cell
+            with contextlib.suppress(ValueError):  # The cell is empty.
                 after.cell_contents = self._captured(before.cell_contents)
                 changes |= after.cell_contents is not before.cell_contents and after.cell_contents is not own
         for name in ("__defaults__", "__kwdefaults__"):
@@ -132,7 +137,7 @@ class _Copies:
         return own
 
     def _captured(self, value: Any) -> Any:
-        """The copy of what a function captures; the object itself where it cannot be copied (a lock, a file)."""
+        """Copy what a function captures; return the object itself if it cannot be copied (a lock)."""
         known = set(self._memo)
         try:
             return self.of(value)
@@ -150,7 +155,7 @@ def _replace(values: dict[Any, Any], rebound: Any) -> None:
 
 
 def _alike(first: Any, second: Any) -> bool:
-    """Whether two functions' defaults hold the same objects."""
+    """Return whether two functions' defaults hold the same objects."""
     if isinstance(first, dict) and isinstance(second, dict):
         return all(first[name] is second[name] for name in second)
     return first is second

@@ -1,6 +1,7 @@
-"""What a trial is made of: seeds from a secret, a model with parameters that matter, and inputs.
+"""Draws what a trial needs: seeds from a secret, a model with parameters that matter, inputs.
 
-Seeds derive from a secret drawn per batch and recorded with the result: a run can be repeated, not anticipated.
+Seeds derive from a secret that is drawn for each batch and recorded with the result. So a run can
+be repeated, but not anticipated.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ from harness.wire.tensors import StateTensor
 
 AFFINE_SPREAD = 0.5
 CPU = torch.device("cpu")
-#: Of each tensor so many elements tell a draw from another: get_inputs draws others everywhere or nowhere.
+#: Number of elements of each tensor in a draw's mark. ``get_inputs`` draws others everywhere or
+#: nowhere.
 MARKED_ELEMENTS = 1 << 8
 
 
 def derive_seed(secret: str, *parts: object) -> int:
-    """A 63-bit seed for a purpose: sha256 of the secret and the parts that name the purpose."""
+    """Derive a 63-bit seed: sha256 of the secret and the parts that name the purpose."""
     text = "\0".join([secret, *(str(part) for part in parts)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One trial's material, in the problem's own dtypes.
+    """One trial's model and inputs, in the problem's own dtypes.
 
     Attributes:
-        model: The reference, its constant parameters re-drawn.
-        inputs: The arguments of ``forward``; tensors and plain values.
-        state: The model's parameters and buffers as constructed, before the re-draw.
-        bits: Mantissa bits that inputs and parameters were cut to; None where they are as drawn.
+        model: The reference, with its constant parameters redrawn.
+        inputs: The arguments of ``forward``: tensors and plain values.
+        state: The model's parameters and buffers as constructed, before the redraw.
+        bits: Mantissa bits to which inputs and parameters were cut; None if they are as drawn.
     """
 
     model: torch.nn.Module
@@ -50,7 +52,7 @@ class Draw:
     bits: int | None = None
 
     def differentiable_inputs(self) -> list[int]:
-        """Positions of the floating tensors among the inputs."""
+        """Return the positions of the floating tensors among the inputs."""
         return [
             position
             for position, value in enumerate(self.inputs)
@@ -58,7 +60,7 @@ class Draw:
         ]
 
     def mark(self) -> bytes:
-        """A digest that two draws share only where they are one: of some elements of every tensor, and all else."""
+        """Digest some elements of every tensor and all other values; different draws differ in it."""
         digest = hashlib.sha256()
         for value in (*self.inputs, *self.model.parameters(), *self.model.buffers()):
             if isinstance(value, torch.Tensor):
@@ -73,7 +75,7 @@ class Draw:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run a block under this seed of torch's and Python's generators, and put their states back."""
+    """Run a block under this seed of torch's and Python's generators, and restore their states."""
     python_state = random.getstate()
     used = generators()
     states = [generator.get_state() for generator in used]
@@ -89,9 +91,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def generators() -> list[torch.Generator]:
-    """The default generators of the CPU and, where one is in use, of the GPU.
+    """Return the default generators of the CPU and of a GPU in use.
 
-    ``torch.manual_seed`` would also queue a call for every backend that is not there, at a millisecond each.
+    ``torch.manual_seed`` would also queue a call for every missing backend, at a millisecond each.
     """
     found = [torch.default_generator]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -100,10 +102,10 @@ def generators() -> list[torch.Generator]:
 
 
 def init_args(problem: Problem, module: ProblemModule, seed: int) -> list[Any]:
-    """The constructor's arguments, as ``get_init_inputs`` gives them.
+    """Return the constructor's arguments from ``get_init_inputs``.
 
     Raises:
-        ProblemError: It raised, or returned something else than a list or tuple.
+        ProblemError: The function raised, or returned something else than a list or tuple.
     """
     with seeded(seed):
         try:
@@ -120,10 +122,10 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
 
     Args:
         problem: The problem, for messages.
-        module: Its body, run under the case.
+        module: The problem's body, run under the case.
         args: The constructor's arguments.
         seed: The trial's seed.
-        device: Where the model and the inputs are to lie; inputs are drawn there.
+        device: The device of the model and the inputs; inputs are drawn there.
 
     Raises:
         ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
@@ -144,7 +146,7 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
 
 
 def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torch.device = CPU) -> list[Any]:
-    """The inputs of one call, drawn on the device they are for.
+    """Draw the inputs of one call on their device.
 
     Raises:
         ProblemError: ``get_inputs`` raised, or returned something else than a list or tuple.
@@ -166,18 +168,18 @@ NEAR_ONE, MOST_EXPONENT = 3, 120
 
 
 def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """The cotangents that gradients are judged under: standard normal, ones, and the outputs where they are finite.
+    """Yield the cotangents of a trial: standard normal, ones, and the outputs if they are finite.
 
     An output that is far from 1 in size is multiplied by a power of two, which rounds nothing. A gradient's error is
     seen against its largest size under any cotangent: a large output would hide errors under the other two, and one of
     several outputs those of the others.
 
     Args:
-        outputs: The outputs that backward begins at.
+        outputs: The outputs at which backward begins.
         seed: Seed of the normal ones.
 
     Yields:
-        Name and one tensor per output, in its shape, dtype and place.
+        Name, and one tensor per output with its shape, dtype and device.
     """
     generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in outputs}}
     yield (
@@ -201,18 +203,18 @@ def _near_one(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all elements are; in one pass, and without a tensor of its size."""
+    """Return whether all elements are finite, in one pass and without a tensor of that size."""
     if not tensor.is_floating_point() or not tensor.numel():
         return True
     return bool(torch.linalg.vector_norm(tensor, ord=math.inf).isfinite())
 
 
 def redraw_constant_parameters(model: torch.nn.Module) -> None:
-    """Replace, in place, every floating parameter whose elements are all equal (an affine's ones and zeros).
+    """Redraw in place every floating parameter whose elements are all equal (an affine's ones).
 
-    A candidate that ignores such a parameter, or indexes it wrongly, would otherwise pass. The new values are the
-    old one plus a normal draw of spread 0.5; a single number (a temperature, a slope) keeps its sign instead and
-    changes by up to a half.
+    Otherwise a candidate that ignores such a parameter, or indexes it wrongly, would pass. The new
+    values are the old one plus a normal draw of spread 0.5. A single number (a temperature, a
+    slope) keeps its sign instead and changes by up to a half.
     """
     with torch.no_grad():
         for parameter in model.parameters():

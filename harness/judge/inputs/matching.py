@@ -1,7 +1,8 @@
-"""Which tensor of the candidate's state stands for which of the reference's.
+"""Matches the tensors of a candidate's state to those of the reference.
 
-By equal names, else by the solution's own ``PARAMETER_MAP`` (candidate's name to reference's name), else by shape:
-in order, where each shape occurs equally often on both sides.
+It matches by equal names, else by the solution's own ``PARAMETER_MAP`` (candidate's name to
+reference's name), else by shape. By shape it matches in order, if each shape occurs equally often
+on both sides.
 """
 
 from __future__ import annotations
@@ -12,22 +13,23 @@ from harness.errors import suggestion
 from harness.system.text import shortened
 from harness.wire.tensors import StateTensor
 
-#: Of a parameter's or buffer's name: every command for a trial has it.
+#: The longest name of a parameter or buffer: every command for a trial contains it.
 MAX_NAME_CHARACTERS = 1000
 
 
 class MatchError(Exception):
-    """The candidate's state cannot be matched; the message names what is missing and what is there."""
+    """The candidate's state cannot be matched. The message names what is missing and what is there."""
 
 
 def match_state(
     reference: Sequence[StateTensor], candidate: Sequence[StateTensor], declared: Mapping[str, str]
 ) -> dict[str, str]:
-    """Reference's names to candidate's names, for every parameter of the reference and the buffers that match.
+    """Map the reference's names to the candidate's: every parameter, and the buffers that match.
 
     Args:
-        reference: The reference's state before its parameters are re-drawn.
-        candidate: The candidate's state as the worker reports it. It may hold more than the reference does.
+        reference: The reference's state before its parameters are redrawn.
+        candidate: The candidate's state as the worker reports it. It may hold more than the
+            reference does.
         declared: The solution's ``PARAMETER_MAP``, candidate's name to reference's name.
 
     Raises:
@@ -81,7 +83,7 @@ def _check_shapes(reference: StateTensor, candidate: StateTensor) -> None:
 
 
 def _pair_up(wanted: Sequence[StateTensor], offered: Sequence[StateTensor]) -> dict[str, str]:
-    """Pairs of equally many tensors of one shape: by their initial fill where that tells them apart, else in order."""
+    """Pair equally many tensors of one shape by distinct initial fills, or else in order."""
     fills = {tensor.fill: tensor.name for tensor in offered}
     if len(fills) == len(offered) and {tensor.fill for tensor in wanted} == set(fills):
         return {tensor.name: fills[tensor.fill] for tensor in wanted}

@@ -1,4 +1,4 @@
-"""Which cases fit a machine without a GPU: sizes are read off a run on torch's meta device, which allocates nothing."""
+"""Estimates which cases fit a machine, by a run on torch's meta device that allocates nothing."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from harness.wire.structure import tensors_of
 
 #: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
 MAX_ELEMENTS = 1 << 22
-#: Bytes a judged element costs at the peak: float64 and float32 references, gradients, and the arena (8 + 4 bytes
-#: each for value, gradient, cotangent and saved tensors, with the candidate's copies beside them).
+#: Peak bytes per judged element: float64 and float32 references, gradients, and the arena. That is 8
+#: + 4 bytes each for value, gradient, cotangent and saved tensors, with the candidate's copies
+#: beside them.
 PEAK_BYTES_PER_ELEMENT = 160
-#: Seconds that judging takes on the emulator for each million elements, for kernels with few operations an element, as
-#: group norm's. A product or convolution takes up to fifty times as long.
+#: Seconds of judging on the emulator per million elements, for kernels with few operations per
+#: element, such as group norm. A product or convolution takes up to fifty times as long.
 SECONDS_PER_MILLION = 3.0
-#: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate and baseline.
+#: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate
+#: and baseline.
 DEVICE_BYTES_PER_ELEMENT = 26
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a case needs.
+    """The size of a case, and the memory that it needs.
 
     Attributes:
-        elements: Elements of inputs, outputs and parameters.
+        elements: Number of elements of inputs, outputs and parameters.
     """
 
     elements: int
@@ -50,7 +52,7 @@ class Size:
 
 @kept_state()
 def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
-    """Size of a case without allocating it; None where the reference does not run on the meta device.
+    """Measure a case without allocating it; None if the reference does not run on the meta device.
 
     Raises:
         ProblemError: The problem's body raised.
@@ -63,7 +65,8 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
                 return None  # an iterator may have no end
             model = module.model(*arguments)
             result = model(*inputs)
-    except Exception:  # a problem may do what meta tensors cannot; then its size is unknown, not an error
+    # A problem may do what meta tensors cannot; then its size is unknown, which is no error.
+    except Exception:
         return None
     tensors = [*(value for value in inputs if isinstance(value, torch.Tensor)), *tensors_of(result)]
     count = sum(tensor.numel() for tensor in tensors)
@@ -71,12 +74,12 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes of memory that are free for use where a device's tensors lie."""
+    """Return the bytes of free memory where a device's tensors lie."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
 
 
 def spare_memory(device: torch.device) -> int:
-    """Bytes that this process may still allocate by torch: free memory, and what torch keeps of tensors given back."""
+    """Return the bytes that torch can still allocate here: free memory and torch's own cache."""
     kept = 0
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -84,7 +87,7 @@ def spare_memory(device: torch.device) -> int:
 
 
 def why_not(size: Size | None, available: int) -> str | None:
-    """Why a case is left out by default on the CPU, None where it is not."""
+    """Return why a case is left out by default on the CPU; None if it is not."""
     if size is None:
         return None
     if size.elements > MAX_ELEMENTS:
@@ -95,7 +98,7 @@ def why_not(size: Size | None, available: int) -> str | None:
 
 
 def check_room(problem: Problem, case: str, constants: dict[str, Any]) -> str | None:
-    """Estimates what judging a case on the CPU takes, before anything of its size is allocated.
+    """Check whether the CPU has room to judge a case, before anything of its size is allocated.
 
     Args:
         problem: The problem.
@@ -103,8 +106,8 @@ def check_room(problem: Problem, case: str, constants: dict[str, Any]) -> str | 
         constants: The constants that it replaces.
 
     Returns:
-        A warning for a case beyond what the emulator handles in seconds, or beyond half of the free memory; None for
-        other cases, and for one whose size is unknown.
+        A warning for a case beyond what the emulator handles in seconds, or beyond half of the free
+        memory. None for other cases, and for one of unknown size.
 
     Raises:
         ProblemError: There is no room for the case, or the problem's body raised.
@@ -114,7 +117,8 @@ def check_room(problem: Problem, case: str, constants: dict[str, Any]) -> str | 
         return None
     words = f"{problem.name}: case {case!r} has {size.elements:,} elements; judging one candidate needs about"
     free = f"of which {size_text(available)} are free"
-    if size.device_bytes > available:  # what remains where the reference is evaluated in small pieces
+    # This much remains if the reference is evaluated in small pieces.
+    if size.device_bytes > available:
         raise ProblemError(
             f"{words} {size_text(size.peak_bytes)} of memory, {free}, and at least {size_text(size.device_bytes)}: set "
             "smaller constants with --set, or judge on a GPU with --device cuda"
@@ -128,7 +132,7 @@ def check_room(problem: Problem, case: str, constants: dict[str, Any]) -> str | 
 
 
 def shortage(problem: Problem, case: str, constants: dict[str, Any], device: torch.device, error: Exception) -> str:
-    """What a case would have needed of a GPU's memory, and what there is."""
+    """Describe how much GPU memory a case would have needed, and how much there is."""
     size = size_of(problem, constants)
     free, total = torch.cuda.mem_get_info(device)
     needed = f"about {size.device_bytes / 2**30:.0f} GiB" if size is not None else "more than there is"

@@ -1,33 +1,34 @@
-"""Inputs moved by one rounding: what that changes downstream is what rounding may change there.
+"""Moves inputs by one rounding, to measure what rounding may change downstream.
 
-Three eager runs may round alike to the bit, and be lucky together: permuting the batch changes nothing in a sample
-whose sums are short. Runs that begin one rounding away do not, and what is ill-conditioned (the variance of nearly
-equal values) shows by how much. See docs/numerics.md.
+Three eager runs may round alike to the bit, and be lucky together: permuting the batch changes
+nothing in a sample whose sums are short. Runs that begin one rounding away differ. They show how
+ill-conditioned a computation is, such as the variance of nearly equal values. See docs/numerics.md.
 """
 
 from __future__ import annotations
 
 import torch
 
-#: Numbers of so many bits of the mantissa stay: integers, masks, halves. Models compare them with constants, and
-#: compute with them exactly (``1 - mask``), so that nobody rounds them.
+#: Numbers with at most so many mantissa bits stay: integers, masks, halves. Models compare them with
+#: constants and compute with them exactly (``1 - mask``), so nothing rounds them.
 PLAIN_BITS = 11
 _MANTISSA_BITS = 23
-#: Of Knuth's multiplicative hash: 2^32 over the golden ratio, as a signed number.
+#: Knuth's multiplicative hash: 2^32 over the golden ratio, as a signed number.
 _MULTIPLIER = 0x9E3779B1 - 2**32
 
 
 def nudged(values: torch.Tensor, seed: int) -> torch.Tensor:
-    """Every float32 value replaced by the next one up or down.
+    """Replace every float32 value by the next one up or down.
 
-    Which of the two depends on the value and the seed alone: equal values stay equal, and ties between them ties.
+    The choice depends on the value and the seed alone: equal values stay equal, and ties between
+    them stay ties.
 
     Args:
-        values: A tensor. What is not float32, zeros, non-finite values, and those of ``PLAIN_BITS`` bits stay.
-        seed: Any; its lower 31 bits count.
+        values: A tensor. Zeros, values that are not finite, and those of ``PLAIN_BITS`` bits stay.
+        seed: Any integer; its lower 31 bits count.
 
     Returns:
-        A tensor of the same shape; the same one where its dtype is not float32.
+        A tensor of the same shape; the same tensor if its dtype is not float32.
     """
     if values.dtype is not torch.float32:
         return values

@@ -1,8 +1,9 @@
-"""Random numbers in a reference's forward: whether anything depends on them, and the same ones in float64.
+"""Detects random numbers in a reference's forward, and replays them in float64.
 
-A candidate cannot draw the numbers that the reference draws, unless the problem says that it is to: then both run under
-the same state of torch's generator. A dropout in float64 draws another mask than one in float32, though. So what the
-eager forward draws is kept, and given again, cast, where the exact one draws.
+A candidate cannot draw the reference's random numbers, unless the problem says that it must. Then
+both run under the same state of torch's generator. A dropout in float64 draws another mask than one
+in float32, though. So the judge records what the eager forward draws, and replays it, cast, in the
+exact one.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from harness.aten.dispatching import DispatchMode
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import generators
 
-#: So many times what two runs under one seed differ by is no longer the order of sums.
+#: A difference of so many times that of two runs under one seed is no longer the order of sums.
 BEYOND_ROUNDING = 8
-#: Operators whose results are drawn and nothing else: no gradient goes through them, and they may be cast.
+#: Operators whose results are only drawn. No gradient goes through them, and the judge may cast
+#: them.
 _DRAWS = frozenset(
     (
         *("bernoulli", "binomial", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal"),
@@ -35,7 +37,7 @@ REMEDY = (
 
 
 class States(NamedTuple):
-    """The states of all generators that a forward may draw from."""
+    """The states of all generators from which a forward may draw."""
 
     torch: list[torch.Tensor]
     python: object
@@ -49,12 +51,12 @@ class Drawn(NamedTuple):
 
 
 def states() -> States:
-    """The states as they are now."""
+    """Return the current states."""
     return States([generator.get_state() for generator in generators()], random.getstate())
 
 
 def drawn_since(before: States) -> frozenset[str]:
-    """From which generators something was drawn: ``torch``, Python's ``random``."""
+    """Return the generators that have been used since: ``torch``, Python's ``random``."""
     now = states()
     found = set()
     if len(before.torch) != len(now.torch) or not all(map(torch.equal, before.torch, now.torch)):
@@ -65,7 +67,7 @@ def drawn_since(before: States) -> frozenset[str]:
 
 
 def distance(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
-    """The largest difference of elements of two runs' tensors; infinite where their shapes differ."""
+    """Return the largest difference between two runs' elements; infinite if shapes differ."""
     largest = 0.0
     for one, other in zip(first, second, strict=True):
         if one.shape != other.shape:
@@ -78,10 +80,10 @@ def distance(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> f
 
 
 class Recording(DispatchMode):  # type: ignore[no-untyped-call]
-    """A block whose random numbers are kept.
+    """Records the random numbers drawn within a ``with`` block.
 
     Attributes:
-        kept: Them, in order.
+        kept: The random numbers, in order.
     """
 
     def __init__(self) -> None:
@@ -105,10 +107,10 @@ class Recording(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Replaying(DispatchMode):  # type: ignore[no-untyped-call]
-    """A block that gets random numbers that were kept; floating ones in another dtype.
+    """Replays recorded random numbers within a ``with`` block, floating ones in another dtype.
 
     Args:
-        kept: What ``Recording`` kept of the same forward.
+        kept: The record of ``Recording`` from the same forward.
         dtype: The dtype.
     """
 
@@ -136,7 +138,7 @@ class Replaying(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _random_operator(func: Any) -> str:
-    """The name of an operator that draws from a generator, empty for all others."""
+    """Return the name of an operator that draws from a generator; empty for all others."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return ""
     name: str = func._schema.name.partition("::")[2]

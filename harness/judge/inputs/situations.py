@@ -1,7 +1,7 @@
-"""Ways in which the trials call a candidate: the situations that a training loop or a server puts a module into.
+"""Defines the situations in which trials call a candidate, as training loops and servers do.
 
-Each is a use that the problem's own model supports, so a candidate that is wrong in one of them fails the trial. They
-cost no trial of their own. What lies outside the problem's own inputs is looked at in ``judge.robustness``.
+The problem's own model supports each of them, so a candidate that is wrong in one fails the trial.
+They cost no trial of their own. ``trials.robustness`` tests calls beyond the problem's own inputs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import torch
 from harness.judge.inputs.draws import derive_seed
 from harness.wire.commands import ANOTHER_INSTANCE, SAME_INSTANCE
 
-#: Half of what GradScaler of ``torch.amp`` begins with: half precision, to which some classes of precision allow
-#: operands to be rounded, holds 65504 at most. A power of two changes no rounding.
+#: Half of the initial factor of ``torch.amp``'s GradScaler. Half precision, to which some precision
+#: classes allow operands to be rounded, holds 65504 at most. A power of two changes no rounding.
 LOSS_SCALE = 2.0**15
-#: Dtypes of outputs that bear the factor and its inverse: those of float32's exponent range or more.
+#: Output dtypes that tolerate the factor and its inverse: those of float32's exponent range or more.
 _WIDE = (torch.float32, torch.float64, torch.bfloat16)
-#: RMS of a gradient that bears them, with room for what is computed on the way to it.
+#: RMS of a gradient that tolerates them, with a margin for intermediate values.
 _SIZES = (2.0**-80, 2.0**80)
-#: The cotangent whose elements are all the same; ``out.sum().backward()`` gives it expanded, with stride 0.
+#: The cotangent whose elements are all the same. ``out.sum().backward()`` gives it expanded, with
+#: stride 0.
 CONSTANT = "ones"
 
 
@@ -31,11 +32,13 @@ class Usage:
     """How one trial calls the candidate.
 
     Attributes:
-        frozen: Leaves of the reference that need no gradient, by name.
-        scale: Factor of the constant cotangent. What comes back is divided by it before it is compared.
-        aside: Which instance is called on other values before the result is read (see ``Forward.aside``).
-        aside_calls: How many times.
-        calls: How many times the candidate is called before a result is read.
+        frozen: Names of the reference's leaves that need no gradient.
+        scale: Factor of the constant cotangent. The judge divides the gradients by it before it
+            compares them.
+        aside: Which instance runs on other values before the judge reads the result (see
+            ``Forward.aside``).
+        aside_calls: Number of such calls.
+        calls: Number of calls before the judge reads a result.
         without_gradients: Whether the calls run under ``torch.no_grad()``.
     """
 
@@ -72,7 +75,7 @@ class Usage:
         return tuple(told)
 
     def notes_on(self, cotangents: Collection[str]) -> tuple[str, ...]:
-        """``notes``, and sentences on the cotangents under which gradients are wrong."""
+        """Return ``notes``, and sentences on the cotangents under which gradients are wrong."""
         if CONSTANT not in cotangents:
             return self.notes
         factor = "" if self.scale == 1 else f", times {self.scale:g} as loss scaling makes it"
@@ -84,14 +87,14 @@ class Usage:
 
 
 def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears_scale: bool, secret: str) -> Usage:
-    """How an ordinary trial calls the candidate.
+    """Return how an ordinary trial calls the candidate.
 
     Args:
         trial: The trial's number.
-        inputs: The inputs that the reference differentiates, by name.
-        parameters: The parameters that it differentiates.
+        inputs: Names of the inputs that the reference differentiates.
+        parameters: Names of the parameters that it differentiates.
         bears_scale: Whether the constant cotangent may be scaled (see ``bears_scale``).
-        secret: What the choice of frozen leaves derives from.
+        secret: Secret for the choice of frozen leaves.
     """
     match trial:
         case 1:
@@ -107,7 +110,7 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears
 
 
 def bears_scale(dtypes: Collection[torch.dtype], sizes: Collection[float]) -> bool:
-    """Whether a cotangent may be multiplied by ``LOSS_SCALE`` and its inverse without a loss of digits.
+    """Return whether a cotangent times ``LOSS_SCALE`` or its inverse loses no digits.
 
     Args:
         dtypes: The outputs' dtypes.
@@ -122,6 +125,6 @@ def _more(count: int) -> str:
 
 
 def _some(names: Sequence[str], secret: str) -> tuple[str, ...]:
-    """Half of the names, rounded down, at random."""
+    """Choose half of the names, rounded down, at random."""
     chosen = set(random.Random(derive_seed(secret, "frozen", *names)).sample(list(names), len(names) // 2))
     return tuple(name for name in names if name in chosen)

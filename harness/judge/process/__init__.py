@@ -1,1 +1,1 @@
-"""Starts, limits and ends the processes that run untrusted code; the judge talks to them through a ``WorkerHandle``."""
+"""Starts, limits and ends processes of untrusted code; the judge uses ``WorkerHandle``."""

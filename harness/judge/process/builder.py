@@ -1,8 +1,8 @@
-"""What importing a solution builds: asked for in the worker that is judged, or ahead of that in one that runs nothing.
+"""Builds a solution by importing it, in the judged worker or ahead of time in a builder.
 
-Building ahead changes no verdict. Libraries go to the cache under the solution's own digest, as they do from the worker
-that is judged; a compiler's refusal is told to that worker, which answers as if it had asked the compiler itself; and
-a builder that hangs, crashes or lies is as if it had never been.
+Building ahead changes no verdict. Libraries go to the cache under the solution's own digest, as
+from the judged worker. The judged worker hears of a compiler's refusal, and answers as if it had
+asked the compiler itself. A builder that hangs, crashes or lies has no effect.
 """
 
 from __future__ import annotations
@@ -17,54 +17,57 @@ from types import MappingProxyType
 
 from harness.compilation.cache import MAX_LIBRARIES, BuildCache
 from harness.judge.policy import Policy
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.project.solutions import Solution
 from harness.system.text import one_line
 from harness.wire.commands import Load
 from harness.wire.replies import Failed
 
-#: What a candidate is doing that imports its solution.
+#: The stage of a candidate that imports its solution.
 IMPORTING = "importing the solution"
-#: Message and log of what a compiler has refused, by build key.
+#: Message and log of each refusal by a compiler, by build key.
 Refused = Mapping[str, tuple[str, str]]
-#: An honest worker's fits; what does not is not remembered.
+#: An honest worker's refusals fit in this; longer ones are not remembered.
 MAX_REFUSED_CHARACTERS = 2 << 20
 logger = logging.getLogger(__name__)
 
 
 def load_command(solution: Solution, cache: BuildCache, check: str, refused: Refused = MappingProxyType({})) -> Load:
-    """The command that has a worker import a solution, with what is known of its builds.
+    """Make the command to import a solution, with what is known of its builds.
 
     Args:
         solution: The solution.
         cache: Libraries of earlier builds.
-        check: The architecture where every access is to be checked; empty for no checks.
-        refused: What a compiler has refused of it before.
+        check: The architecture whose checks apply to every access; empty for no checks.
+        refused: What a compiler has refused of the solution before.
     """
     cached = {key: str(path) for key, path in cache.libraries(solution.digest).items()}
     return Load(str(solution.path), cached, check, dict(refused))
 
 
 def build_ahead(worker: WorkerHandle, solution: Solution, cache: BuildCache, policy: Policy) -> Refused:
-    """Have a solution imported, for what that builds; the caller closes the worker.
+    """Import a solution so that it builds; the caller closes the worker.
 
     Args:
-        worker: A confined one, which sees no GPU.
+        worker: A confined worker, which sees no GPU.
         solution: The solution.
-        cache: Where libraries are kept.
-        policy: How it will be judged.
+        cache: The cache that keeps libraries.
+        policy: How the solution will be judged.
 
     Returns:
         What a compiler refused, if it did.
 
     Raises:
-        HarnessError: The worker does not start, or is not confined as it must be, or what it needs cannot be copied.
+        HarnessError: The worker does not start, or lacks a required confinement, or its files
+            cannot be copied.
     """
     worker.start()
     if policy.require_confinement:
         worker.check_confined()
     reply = None
-    with contextlib.suppress(CandidateStopped):  # the worker that is judged will find out by itself
+    with contextlib.suppress(CandidateStopped):  # The judged worker will see the same failure.
         reply = worker.request(load_command(solution, cache, policy.check), Clock(*policy.granted), IMPORTING)
     keep_builds(worker, solution, cache)
     if not isinstance(reply, Failed) or reply.kind != "build" or not reply.build_key:
@@ -74,7 +77,7 @@ def build_ahead(worker: WorkerHandle, solution: Solution, cache: BuildCache, pol
 
 
 def keep_builds(worker: WorkerHandle, solution: Solution, cache: BuildCache) -> None:
-    """Copy what a worker has built since the last time into the cache."""
+    """Copy into the cache what a worker has built since the last call."""
     built, worker.built = worker.built, {}
     kept = 0
     for key, file in itertools.islice(built.items(), MAX_LIBRARIES):

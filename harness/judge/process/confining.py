@@ -1,4 +1,4 @@
-"""The judge's side of confinement: what a worker must be able to read."""
+"""Prepares files for confined workers: which places they may read, and copies for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.compilation.nvcc import cuda_home
 
 
 def readable_places() -> list[str]:
-    """What a worker reads besides the system's folders and its own: Python, its packages, this package, compilers."""
+    """List what a worker reads beside system folders: Python, packages, this package, compilers."""
     cuda = cuda_home()
     places = [
         *(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix),
@@ -27,25 +27,25 @@ def readable_places() -> list[str]:
         found = Path(program).resolve()
         resolved += [found, found.parent.parent] if found.parent.parent.name != ".local" else [found]
     home = Path.home()
-    # Never the user's home, nor what holds it: at worst a compiler there does not find its own files.
+    # Never allow the user's home or its parents. At worst a compiler there does not find its files.
     kept = dict.fromkeys(place for place in resolved if place.exists() and place not in (home, *home.parents))
     return [str(place) for place in kept if place != Path(place.anchor)]
 
 
 def _compiler() -> str:
-    """The C++ compiler's name, as ``CXX`` has it."""
+    """Return the C++ compiler's name from ``CXX``."""
     try:
         words = shlex.split(os.environ.get("CXX", ""))
-    except ValueError:  # who builds with it will say what is wrong
+    except ValueError:  # A build with this compiler will report what is wrong.
         words = []
     return words[0] if words else "g++"
 
 
 def copy_readable(source: Path, target: Path) -> None:
-    """Copy a file into a folder of the worker's, to be read by whoever the worker is, whatever the umask.
+    """Copy a file into a worker's folder, readable for any user whatever the umask.
 
     Raises:
-        OSError: It cannot be read or written.
+        OSError: The file cannot be read or written.
     """
     if not target.parent.is_dir():
         target.parent.mkdir()

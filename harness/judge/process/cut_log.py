@@ -1,4 +1,4 @@
-"""What a candidate prints, cut to a bounded length."""
+"""Keeps a bounded part of what a candidate prints."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ LOG_TAIL_BYTES = 8 << 10
 
 @dataclass
 class CutLog:
-    """Keeps the head and the tail of what a candidate prints, and counts the rest."""
+    """Keeps the head and the tail of what a candidate prints, and counts the bytes between."""
 
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
     def add(self, data: bytes) -> None:
-        """Take in what arrived."""
+        """Add printed bytes."""
         room = LOG_HEAD_BYTES - len(self.head)
         self.head += data[:room]
         self.tail += data[room:] if room < len(data) else b""
@@ -27,6 +27,6 @@ class CutLog:
             del self.tail[:surplus]
 
     def text(self) -> str:
-        """What was kept, with a line that says how much was cut."""
+        """Return the kept text, with a line that says how much was cut."""
         cut = f"\n[... {self.dropped} bytes cut ...]\n" if self.dropped else ""
         return bytes(self.head).decode(errors="replace") + cut + bytes(self.tail).decode(errors="replace")

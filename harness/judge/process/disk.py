@@ -1,4 +1,4 @@
-"""The disk while a candidate runs: what lies in its folder, and what is left for others."""
+"""Watches the disk while a candidate runs: the size of its folder, and the free space."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ MAX_FOLDER_BYTES = 4 << 30
 MAX_FOLDER_ENTRIES = 100_000
 MAX_FOLDER_DEPTH = 64
 MIN_FREE_BYTES = 64 << 20
-#: Seconds between two looks.
+#: Seconds between two checks.
 _INTERVAL_S = 1.0
 
 
 class DiskWatch:
-    """Looks after a worker's folder and the disk that it lies on.
+    """Watches a worker's folder and the disk that it lies on.
 
-    Sizes are apparent ones. What is open and has no name any more is not seen, nor what is locked away from the judge's
-    user: these show in the free space alone.
+    Sizes are apparent ones. The watch does not see open files without a name, nor files that the
+    judge's user cannot read. Those show only in the free space.
 
     Args:
         folder: The worker's folder.
@@ -35,11 +35,11 @@ class DiskWatch:
         self._paced = Paced(self._look, _INTERVAL_S)
 
     def fault(self) -> str:
-        """What is wrong, and what to do; empty where nothing is, or where the last look was a moment ago."""
+        """Return what is wrong, and what to do; empty if nothing is, or right after a check."""
         return self._paced.fault()
 
     def shortage(self) -> str:
-        """Why nothing can be judged on this disk, empty where there is room."""
+        """Return why nothing can be judged on this disk; empty if there is room."""
         free = _free_bytes(self._folder)
         if free is None or free >= MIN_FREE_BYTES:
             return ""
@@ -67,7 +67,7 @@ class DiskWatch:
 
 
 def _free_bytes(folder: Path) -> int | None:
-    """Bytes that a user may still write on a folder's disk; None where that cannot be told."""
+    """Return the bytes that a user may still write on a folder's disk; None if unknown."""
     try:
         system = os.statvfs(folder)
     except OSError:
@@ -76,9 +76,10 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _sizes(folder: str, parent: int | None = None, depth: int = 0) -> Iterator[int | None]:
-    """The size of everything in a folder, in bytes; None for a folder that lies too deep to look into.
+    """Yield the size of everything in a folder, in bytes; None for a folder that lies too deep.
 
-    Goes by descriptors and follows no link. What vanishes meanwhile, or is locked away, is left out.
+    The walk uses descriptors and follows no link. It leaves out files that vanish meanwhile or
+    cannot be read.
     """
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)

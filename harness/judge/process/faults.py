@@ -1,4 +1,4 @@
-"""What the emulator reports of a candidate's kernels, and what comes of it."""
+"""Collects the faults that the emulator reports, and turns replies into verdicts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.records.record import Finding, Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.replies import Failed, Reply, Report
 
-#: A worker cuts its messages itself; a candidate may speak in its place.
+#: The judge cuts a worker's messages again: a candidate may speak in the worker's place.
 MAX_MESSAGE_CHARACTERS = 10_000
-#: The most faults of a candidate that are told, and characters of each part of one.
+#: The most faults kept of a candidate, and the most characters of each part of one.
 MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
-#: Reports of these kinds are CUDA errors that the candidate caused; all others are faults that a GPU may hide.
+#: Reports of these kinds are CUDA errors that the candidate caused. All others are faults that a GPU
+#: may hide.
 _ERROR_KINDS = frozenset({"launch", "assert", "trap"})
-#: Faults behind which a checked launch goes on, so that the outputs are judged as well.
+#: After these faults a checked launch goes on, so that the judge also compares the outputs.
 _LASTING_KINDS = frozenset({"race", "out-of-bounds", "uninitialised", "overflow"})
 _FAILED_STATUS = {
     "build": Status.BUILD_ERROR,
@@ -35,13 +36,13 @@ _FAILED_STATUS = {
 class Faults:
     """The faults that were reported while a case is judged.
 
-    In the fast mode the first one ends the candidate. In the checking mode those that let a launch go on are kept
-    while its outputs are judged, and decide at the end.
+    In the fast mode the first fault ends the candidate. In the checking mode some faults let a
+    launch go on. These are kept while the judge compares the outputs, and decide at the end.
 
     Attributes:
         is_checked: Whether this is the checking mode.
-        kept: What was found.
-        suspicions: What is a fault only if the result depends on it.
+        kept: The faults found.
+        suspicions: Reports that are faults only if the result depends on them.
     """
 
     is_checked: bool = False
@@ -49,10 +50,11 @@ class Faults:
     suspicions: list[Finding] = field(default_factory=list)
 
     def take(self, reports: Sequence[Report]) -> None:
-        """Take in what a reply reports.
+        """Add the reports of a reply.
 
         Raises:
-            CandidateStopped: ``UNSAFE`` for a fault, ``RUNTIME_ERROR`` for a CUDA error that the candidate ignored.
+            CandidateStopped: ``UNSAFE`` for a fault, ``RUNTIME_ERROR`` for a CUDA error that the
+                candidate ignored.
         """
         reports = reports[:MAX_REPORTS]
         if self.is_checked:
@@ -69,17 +71,17 @@ class Faults:
         raise CandidateStopped(status, message, findings=findings(reports))
 
     def confirm(self) -> None:
-        """The result depends on what was suspected; behind a known fault that may be a consequence."""
+        """Count suspicions as faults, as the result depends on them; not after a known fault."""
         if not self.kept:
             self._add(self.kept, self.suspicions)
         self.suspicions.clear()
 
     def verdict(self, status: Status, message: str) -> tuple[Status, str]:
-        """Status and message of an evaluation that came to these, with what was kept.
+        """Combine the status and message of an evaluation with the faults that were kept.
 
         Args:
-            status: What outputs and gradients came to.
-            message: What was said of them.
+            status: The status by outputs and gradients.
+            message: The message about them.
         """
         if not self.kept:
             return status, message
@@ -101,16 +103,16 @@ class Faults:
 
 
 def _place(finding: Finding) -> tuple[Any, ...]:
-    """What tells a fault from another one: not the values at hand in the trial that showed it."""
+    """Identify a fault by what does not depend on a trial's values."""
     lines = sorted(str(access.get("line")) for access in finding.accesses)
     return (finding.kind, finding.kernel, finding.line, *lines) if finding.line else (finding.kind, finding.message)
 
 
 def stop_for(reply: Reply, faults: Faults) -> CandidateStopped:
-    """The end that a reply means which is not the one that was asked for.
+    """Return the end that an unexpected reply means.
 
     Raises:
-        CandidateStopped: What the reply reports has ended the candidate.
+        CandidateStopped: The reply reports a fault that ends the candidate.
     """
     if isinstance(reply, Failed):
         faults.take(reply.reports)
@@ -124,7 +126,7 @@ def stop_for(reply: Reply, faults: Faults) -> CandidateStopped:
 
 
 def findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
-    """The worker's reports as findings of a record, cut where no honest one would be longer."""
+    """Convert the worker's reports to findings, cut where no honest one would be longer."""
     result = []
     for report in reports[:MAX_REPORTS]:
         try:
@@ -141,7 +143,7 @@ def findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
 
 
 def _is_access(item: Any) -> bool:
-    """Whether this has the form of an access: an object of plain values and flat lists of such."""
+    """Return whether an item has the form of an access: an object of plain values and flat lists."""
     if not isinstance(item, dict):
         return False
     inner = [one for value in item.values() for one in (value if isinstance(value, list) else [value])]

@@ -1,7 +1,7 @@
-"""The judge's hold on a worker: start it, ask it, bound its time, end it with everything it started.
+"""Controls a worker: starts it, sends commands, bounds its time, ends it with all it started.
 
-The worker runs untrusted code and can only lose: whatever it does but answer in time with a message of the schema
-ends as a ``CandidateStopped`` with the status it deserves.
+The worker runs untrusted code and can only lose. It must answer in time with a message of the
+schema. Anything else ends as a ``CandidateStopped`` with a status that fits.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from harness.errors import HarnessError
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock, Waited
 from harness.judge.process.confining import copy_readable, readable_places
 from harness.judge.process.cut_log import CutLog
 from harness.judge.process.disk import DiskWatch
@@ -37,7 +38,7 @@ from harness.judge.process.leftovers import (
 )
 from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
 from harness.judge.process.zygote import Zygote, worker_environment
-from harness.records.record import Finding, Status
+from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.interrupts import shielded
 from harness.system.processes import adopts_orphans, hide_memory
@@ -50,100 +51,16 @@ from harness.wire.replies import REPLIES, Building, Ready, Reply
 START_LIMIT_S = 120.0
 DRAIN_READS = 64
 SEND_LIMIT_S = 10
-#: Longest that a stopped process is waited for until it stands still.
+#: Seconds to wait until a stopped process stands still.
 STOP_LIMIT_S = 0.05
-#: Longest that a killed process is waited for; one that a driver holds may take for ever.
+#: Seconds to wait for a killed process. One that a driver holds may take for ever.
 END_LIMIT_S = 30
 
 
-class CandidateStopped(Exception):
-    """The candidate's run is over and did not pass.
-
-    Attributes:
-        status: How it ended.
-        message: What to tell the user.
-        rule: The integrity rule, for ``CHEATED``.
-        findings: Faults with their places.
-        build_log: The compiler's full output.
-    """
-
-    def __init__(
-        self,
-        status: Status,
-        message: str,
-        *,
-        rule: str | None = None,
-        findings: tuple[Finding, ...] = (),
-        build_log: str = "",
-    ):
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.rule = rule
-        self.findings = findings
-        self.build_log = build_log
-
-
-class Limits(NamedTuple):
-    """Seconds that a candidate may run on one case, and that all its builds may take."""
-
-    run_s: float
-    build_s: float
-
-
 def end_adopted() -> None:
-    """End what workers and lanes that have ended have left to this process."""
+    """End the processes that ended workers and lanes left to this process."""
     with Zygote.births:
         sweep(lambda: adopted(Zygote.living))
-
-
-@dataclass
-class Clock:
-    """Seconds a candidate may still use, build and run apart.
-
-    Attributes:
-        run_limit_s: Limit of running on one case.
-        build_limit_s: Limit of all builds of the candidate.
-        run_s: Used for running so far.
-        build_s: Used for building so far.
-    """
-
-    run_limit_s: float
-    build_limit_s: float
-    run_s: float = 0.0
-    build_s: float = 0.0
-
-    def left(self, building: bool) -> float:
-        """Seconds left on one of the two."""
-        return self.build_limit_s - self.build_s if building else self.run_limit_s - self.run_s
-
-    def spend(self, building: bool, seconds: float) -> None:
-        """Book seconds on one of the two."""
-        if building:
-            self.build_s += seconds
-        else:
-            self.run_s += seconds
-
-
-class Waited:
-    """Counts the seconds that this process's main thread spends on waiting for workers; used as a context."""
-
-    def __init__(self) -> None:
-        self._passed_s = 0.0
-        self._since: float | None = None
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._since = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._passed_s, self._since = self.seconds(), None
-
-    def seconds(self) -> float:
-        """The seconds so far, those of a wait that goes on included."""
-        since = self._since
-        return self._passed_s + (time.monotonic() - since if since is not None else 0.0)
 
 
 class WorkerHandle:
@@ -152,15 +69,17 @@ class WorkerHandle:
     Args:
         device: ``cpu`` or ``cuda:N``.
         libraries: The emulator's runtime libraries, by name.
-        memory_bytes: How much memory the candidate may allocate beyond what torch itself takes; None for no limit.
-        confined: Whether it is to be confined; a trusted one need not be.
-        environment: Variables that it gets beside those that every worker gets.
-        zygote: What it is forked of.
-        builds_for: The compute capability of the GPU that it only builds for; None where it runs what it builds.
+        memory_bytes: Memory that the candidate may allocate beyond torch's own; None for no limit.
+        confined: Whether to confine the worker; a trusted one needs no confinement.
+        environment: Variables that it gets beside those of every worker.
+        zygote: The process from which it is forked.
+        builds_for: The compute capability of the GPU for which it only builds. None if it runs what
+            it builds.
 
     Attributes:
-        confinement: Each layer of its confinement, and why it is missing (empty where it holds); once it has started.
-        living: As of ``Zygote``.
+        confinement: Each layer of its confinement, and why it is missing (empty where it holds).
+            Known after ``start``.
+        living: As in ``Zygote``.
         waited: The time that this process waits for all its workers.
     """
 
@@ -171,6 +90,7 @@ class WorkerHandle:
         self,
         device: str,
         libraries: dict[str, str],
+        *,
         memory_bytes: int | None,
         confined: bool,
         environment: Mapping[str, str],
@@ -194,7 +114,8 @@ class WorkerHandle:
         self._stood_s, self._stands_since = 0.0, 0.0
         self._children: list[int] = []
         self._channel, theirs = socket.socketpair()
-        limit = struct.pack("@ll", SEND_LIMIT_S, 0)  # a worker that stops reading must not stop the judge
+        # A worker that stops reading must not stop the judge.
+        limit = struct.pack("@ll", SEND_LIMIT_S, 0)
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         log_read, log_write = os.pipe()
         os.set_blocking(log_read, False)
@@ -222,15 +143,15 @@ class WorkerHandle:
             "builds_for": builds_for,
             "environment": {**worker_environment(self.folder), **environment},
         }
-        with contextlib.suppress(channel.ChannelClosed):  # that shows when it is to be ready
+        with contextlib.suppress(channel.ChannelClosed):  # A closed channel shows in ``start``.
             channel.send(self._channel, json.dumps(settings).encode())
         self._reader = channel.FrameReader(self._channel)
 
     def _copied(self, libraries: dict[str, str]) -> dict[str, str]:
-        """The emulator's libraries where the worker may read.
+        """Copy the emulator's libraries to where the worker may read; return the new paths.
 
         Raises:
-            HarnessError: One cannot be copied; the folder is gone then.
+            HarnessError: A library cannot be copied. The worker's folder is removed then.
         """
         own = {}
         for name, library in libraries.items():
@@ -244,14 +165,14 @@ class WorkerHandle:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has."""
+        """Whether the worker's process has ended."""
         return self._process.poll() is not None
 
     def start(self) -> None:
-        """Wait until the worker is ready; nothing where it has been waited for.
+        """Wait until the worker is ready; return at once if a call has waited before.
 
         Raises:
-            HarnessError: It does not start, or has no room on the disk.
+            HarnessError: The worker does not start, or has no room on the disk.
         """
         if self.confinement:
             return
@@ -270,10 +191,10 @@ class WorkerHandle:
             self._memory = MemoryWatch(self._process.pid, self._memory_bytes)
 
     def check_confined(self) -> None:
-        """Verify that every layer of the confinement holds.
+        """Check that every layer of the confinement holds.
 
         Raises:
-            HarnessError: One is missing; the message says which, and why.
+            HarnessError: A layer is missing. The message says which, and why.
         """
         missing = "; ".join(f"{layer}: {why}" for layer, why in self.confinement.items() if why)
         if missing:
@@ -283,25 +204,27 @@ class WorkerHandle:
         """Send a command and wait for its reply.
 
         Args:
-            command: What to do.
-            clock: The seconds left; what is used is booked on it.
-            stage: What the candidate is doing, for messages: ``forward``.
+            command: The command.
+            clock: The seconds left. The request books what it uses.
+            stage: What the candidate is doing, for messages, such as ``running forward``.
             descriptor: A file descriptor to send along.
 
         Raises:
-            CandidateStopped: The worker died, ran out of time, filled the disk, or sent something else than a message.
+            CandidateStopped: The worker died, ran out of time, filled the disk, or sent something
+                else than a message.
         """
         if isinstance(command, Load):
             command = self._brought_in(command)
         elif isinstance(command, LoadReference):
             command = replace(command, problem=self._speakable(command.problem))
-        if not isinstance(command, TimeCalls | Go):  # a look takes a moment, and these the judge's clock times
+        # A resource check takes a moment, and the judge's clock times these two commands.
+        if not isinstance(command, TimeCalls | Go):
             self._check_resources()
         self._check_unasked()
         with self.waited:
             started = time.monotonic()
             try:
-                # A worker that died, or does not read, shows when its reply is awaited.
+                # A worker that died, or does not read, shows when no reply comes.
                 with contextlib.suppress(channel.ChannelClosed, BlockingIOError):
                     channel.send(self._channel, encode(command), descriptor, SEND_LIMIT_S)
             except channel.FrameError as error:
@@ -311,47 +234,47 @@ class WorkerHandle:
             return self._next(clock, stage)
 
     def pause(self) -> None:
-        """Stop the worker's process group, and what it has started elsewhere, where they stand, until ``resume``."""
+        """Stop the worker's process group, and what it started elsewhere, until ``resume``."""
         self._children = children_of(self._process.pid)
         self._stands_since = time.monotonic()
         self._signal(signal.SIGSTOP)
         patience = time.monotonic() + STOP_LIMIT_S
         while not is_stopped(self._process.pid) and time.monotonic() < patience:
-            time.sleep(STOP_LIMIT_S / 200)  # a signal arrives when its thread is next scheduled
+            time.sleep(STOP_LIMIT_S / 200)  # A signal arrives when its thread is next scheduled.
         self._used_s = processor_seconds(self._process.pid)
 
     def used_since_pause_s(self) -> float:
-        """Seconds of processors that the worker used since it was stopped; 0 where the kernel does not say."""
+        """Return processor seconds used since ``pause``; 0 where the kernel does not say."""
         return processor_seconds(self._process.pid) - self._used_s
 
     def resume(self) -> None:
-        """Let it go on; nothing where it does already, or has ended."""
+        """Let the worker continue; no-op if it already does, or has ended."""
         self._signal(signal.SIGCONT)
         self._stood_s, self._stands_since = self._stood_still_s(), 0.0
 
     def _stood_still_s(self) -> float:
-        """Seconds that it has been stopped for so far, which are on no clock of its."""
+        """Return the seconds of all pauses so far, which count on no clock of the worker."""
         since = self._stands_since
         return self._stood_s + (time.monotonic() - since if since else 0.0)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.is_closed:
             return
-        for process in self._children:  # first: one of them might wake the others
+        for process in self._children:  # Children first, since one of them might wake the others.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, number)
         try:
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # it has ended, or has no group yet
+        except (ProcessLookupError, PermissionError):  # The worker has ended, or has no group yet.
             self._process.send_signal(number)
 
     def said(self) -> str:
-        """What it has printed so far, cut in the middle when long."""
+        """Return what the worker has printed so far, cut in the middle if long."""
         self._drain()
         return self.log.text()
 
     def stop(self) -> None:
-        """End the worker's processes now; what waits for it in another thread sees that, and closes it."""
+        """Kill the worker's processes; another thread that waits for it notices, and closes it."""
         self._signal(signal.SIGKILL)
 
     def close(self) -> None:
@@ -364,11 +287,12 @@ class WorkerHandle:
                 sweep(lambda: descendants(self._process.pid))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.send_signal(signal.SIGKILL)  # where it has no group yet
+            self._process.send_signal(signal.SIGKILL)  # The worker may have no group yet.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_LIMIT_S)
             self.living.discard(self._process.pid)
-            if adopts_orphans():  # a program that judges, and has no daemons of its own
+            # Only a program that judges adopts orphans, and it has no daemons of its own.
+            if adopts_orphans():
                 end_adopted()
             sweep(lambda: processes_of(self.folder))
             self._drain()
@@ -380,10 +304,12 @@ class WorkerHandle:
             self.is_closed = True
 
     def _brought_in(self, command: Load) -> Load:
-        """The command with copies in the worker's own folder: it can read neither the solution's folder nor the cache.
+        """Return the command with copies in the worker's folder.
+
+        The worker can read neither the solution's folder nor the cache.
 
         Raises:
-            HarnessError: They cannot be made.
+            HarnessError: The files cannot be copied.
         """
         solution = Path(command.solution)
         own = self.folder / "solution" / (solution.name if solution.name.isprintable() else "solution.py")
@@ -391,14 +317,15 @@ class WorkerHandle:
         try:
             copy_readable(solution, own)
             for key, path in libraries.items():
-                with contextlib.suppress(FileNotFoundError):  # the cache was cleared: it is built again
+                # Somebody cleared the cache, so the worker builds again.
+                with contextlib.suppress(FileNotFoundError):
                     copy_readable(Path(command.cached[key]), path)
         except OSError as error:
             raise HarnessError(f"cannot copy {solution} for the worker: {error.strerror}") from None
         return replace(command, solution=str(own), cached={key: str(path) for key, path in libraries.items()})
 
     def _speakable(self, path: str) -> str:
-        """A path as it can be told in a message: for a name that is no UTF-8, that of a link to it."""
+        """Return a path that a message can hold: a link if the name is no UTF-8."""
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -420,13 +347,14 @@ class WorkerHandle:
             clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
             if isinstance(message, Building):
                 building = message.event == "begin"
-                self._check_resources()  # who sends without a pause would not be looked after else
+                # A worker that sends messages without a pause would otherwise escape the checks.
+                self._check_resources()
             elif message is not None:
                 self.built.update(getattr(message, "built", {}))
                 return message
 
     def _wait(self, seconds: float) -> Reply | None:
-        """The next message; None when the time is up or only output has arrived."""
+        """Return the next message; None if the time is up or only output has arrived."""
         try:
             frame = self._reader.take()
             if frame is None:
@@ -438,14 +366,16 @@ class WorkerHandle:
                     self._drain()
                 if self._channel in ready:
                     self._reader.feed()
-                elif self._process.poll() is not None:  # a child of its may hold the channel open
+                # A child of the worker may hold the channel open.
+                elif self._process.poll() is not None:
                     raise channel.ChannelClosed("exited")
                 frame = self._reader.take()
             if frame is None:
                 self._check_resources()
                 return None
             reply: Reply = decode(frame, REPLIES)
-            if self._process.poll() is not None:  # somebody else answers in its place, whom nothing here gets hold of
+            # The worker is dead, so another process answered in its place.
+            if self._process.poll() is not None:
                 raise channel.ChannelClosed("exited")
             return reply
         except channel.ChannelClosed:
@@ -454,17 +384,21 @@ class WorkerHandle:
             raise self._unknown(error) from None
 
     def _check_unasked(self) -> None:
-        """Verify that no reply is there yet: one that comes before its command would end a timed call before its work.
+        """Check that no reply has arrived before its command.
+
+        Such a reply would end a timed call before its work.
 
         Raises:
-            CandidateStopped: One is, or something that is no message.
+            CandidateStopped: A reply is there, or something that is no message.
         """
         try:
-            with contextlib.suppress(channel.ChannelClosed):  # that shows when a reply is awaited
+            # A closed channel shows when a reply is due.
+            with contextlib.suppress(channel.ChannelClosed):
                 self._reader.feed()
             while (frame := self._reader.take()) is not None:
                 message = decode(frame, REPLIES)
-                if not isinstance(message, Building):  # a thread of the candidate's may build at any time
+                # A thread of the candidate may build at any time.
+                if not isinstance(message, Building):
                     words = f"the worker answered with {type(message).__name__} before it was asked"
                     raise CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
         except (channel.FrameError, SchemaError) as error:
@@ -476,7 +410,7 @@ class WorkerHandle:
         return CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
 
     def _check_resources(self) -> None:
-        """Verifies that the candidate leaves room on the disk and in memory for others.
+        """Check that the candidate leaves disk space and memory for others.
 
         Raises:
             CandidateStopped: It does not.
@@ -502,7 +436,7 @@ class WorkerHandle:
         )
 
     def _drain(self) -> None:
-        """Take in what was printed; a bounded amount, so that an endless printer cannot outrun the clock."""
+        """Read what the worker printed; bounded, so that endless output cannot outrun the clock."""
         for _ in range(DRAIN_READS):
             if self._log_fd is None:
                 return

@@ -1,4 +1,4 @@
-"""The processes that a candidate leaves behind, wherever they went."""
+"""Finds and ends the processes that a candidate leaves behind, in any session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
-#: How often what was left behind is looked for; something that forks faster than that is not ended.
+#: The most sweeps for leftover processes. A program that forks faster than that survives.
 SWEEPS = 100
 
 
@@ -24,7 +24,7 @@ def sweep(find: Callable[[], Iterable[int]]) -> None:
 
 
 def descendants(process: int) -> list[int]:
-    """The living children of a process (Linux), and theirs; a worker adopts those whose parents have ended."""
+    """List a process's living descendants (Linux); a worker adopts orphans, so it finds them too."""
     children = _children()
     found, waiting = [], [process]
     while waiting:
@@ -36,7 +36,7 @@ def descendants(process: int) -> list[int]:
 
 
 def children_of(process: int) -> list[int]:
-    """The children of a process, and theirs (Linux), where the kernel lists them: quicker than ``descendants``."""
+    """List a process's descendants from the kernel's lists (Linux), quicker than ``descendants``."""
     found: list[int] = []
     waiting = [process]
     while waiting:
@@ -47,25 +47,25 @@ def children_of(process: int) -> list[int]:
 
 
 def processor_seconds(process: int) -> float:
-    """Seconds of processors that the living threads of a process have used (Linux); 0 where that is not known."""
+    """Return processor seconds of a process's living threads (Linux); 0 where unknown."""
     return sum(int(line.split()[0]) for line in _of_threads(process, "schedstat") if line.strip()) / 1e9
 
 
 def is_stopped(process: int) -> bool:
-    """Whether all threads of a process stand still or have ended (Linux); true where that is not known."""
+    """Return whether all threads of a process are stopped or over (Linux); true where unknown."""
     lines = _of_threads(process, "stat")
     return all(line.rpartition(")")[2].split()[0] in "TtZX" for line in lines if line)
 
 
 def _of_threads(process: int, name: str) -> list[str]:
-    """What the kernel has in a file of this name for each thread of a process; read often, so by the shortest way."""
+    """Read a kernel file of each thread of a process; speed matters, since it runs often."""
     folder, found = f"/proc/{process}/task", []
     try:
         threads = os.listdir(folder)  # noqa: PTH208 - pathlib's takes three times as long
     except OSError:
         return []
     for thread in threads:
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # The thread has ended.
             descriptor = os.open(f"{folder}/{thread}/{name}", os.O_RDONLY)
             try:
                 found.append(os.read(descriptor, 1 << 16).decode(errors="replace"))
@@ -75,13 +75,14 @@ def _of_threads(process: int, name: str) -> list[str]:
 
 
 def adopted(workers: Collection[int]) -> list[int]:
-    """The living processes (Linux) that this one has adopted from workers that have ended, and their descendants.
+    """List the living processes (Linux) that this one adopted from ended workers, and descendants.
 
-    Whoever they were started by, their session is another than this process's: a worker has one of its own before it
-    runs anything, and there is no way into another. Those that have ended are seen off.
+    Their session differs from this process's. A worker has its own session before it runs anything,
+    and no process can enter another. The function also reaps adopted processes that have ended.
 
     Args:
-        workers: Children that have sessions of their own, and are nobody's orphans, nor is who is in these.
+        workers: Children with sessions of their own that are nobody's orphans. Processes in these
+            sessions are not orphans either.
     """
     strangers, own_sessions = [], {os.getsid(0), *workers}
     for child, is_over in _children().get(os.getpid(), []):
@@ -96,21 +97,22 @@ def adopted(workers: Collection[int]) -> list[int]:
 
 
 def _children() -> dict[int, list[tuple[int, bool]]]:
-    """The children of every process, and whether they are over: nobody has asked yet how they ended."""
+    """Map every process to its children, each with whether it is over and waits to be reaped."""
     children: dict[int, list[tuple[int, bool]]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = entry.read_text(errors="replace").rpartition(")")[2].split()[:2]
-        except (OSError, ValueError):  # it has ended
+        except (OSError, ValueError):  # The process has ended.
             continue
         children.setdefault(int(parent), []).append((int(entry.parent.name), state in "ZX"))
     return children
 
 
 def processes_of(folder: Path) -> Iterator[int]:
-    """Processes (Linux) whose temporary folder is this one by their environment, or that work in it.
+    """Yield processes (Linux) whose ``TMPDIR`` is this folder, or that work in it.
 
-    Those of a worker that has ended before its children: they are nobody's descendants any more.
+    They belong to a worker that ended before its children, so they are nobody's descendants any
+    more.
     """
     mark = os.fsencode(f"TMPDIR={folder}")
     owner = folder.stat().st_uid if folder.exists() else os.geteuid()
@@ -121,14 +123,14 @@ def processes_of(folder: Path) -> Iterator[int]:
         try:
             marked = mark in (entry / "environ").read_bytes().split(b"\0")
             inside = marked or (entry / "cwd").readlink().is_relative_to(folder)
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # The process has ended, or belongs to another user.
             continue
         if inside and int(entry.name) != os.getpid():
             yield int(entry.name)
 
 
 def _user_of(process: Path) -> int | None:
-    """The user that a process (a folder of /proc) runs as; None where it has ended."""
+    """Return the user that a process (a folder of /proc) runs as; None if it has ended."""
     try:
         lines = (process / "status").read_text(errors="replace").splitlines()
     except OSError:

@@ -1,20 +1,20 @@
-"""How often the judge looks at what a candidate takes from others."""
+"""Limits how often the judge checks the resources that a candidate uses."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-#: A look is followed by this many times its own duration without one, but not by more seconds than these.
+#: After a check, the next one waits this many times its duration, but no more than so many seconds.
 _REST, _LONGEST_REST_S = 20, 5.0
 
 
 class Paced:
-    """Calls a function now and then, so that its cost stays a small share of the time.
+    """Calls a check now and then, so that it costs only a small share of the time.
 
     Args:
-        look: Says what is wrong, and what to do; empty where nothing is.
-        interval_s: Least seconds between two calls; more where a call takes long.
+        look: The check. It returns what is wrong, and what to do; empty if nothing is.
+        interval_s: Least seconds between two checks; more if a check takes long.
     """
 
     def __init__(self, look: Callable[[], str], interval_s: float):
@@ -23,7 +23,7 @@ class Paced:
         self._next = 0.0
 
     def fault(self) -> str:
-        """Returns what is wrong, empty where nothing is or where the last look was a moment ago."""
+        """Return what is wrong; empty if nothing is, or if the last check was a moment ago."""
         started = time.monotonic()
         if started < self._next:
             return ""

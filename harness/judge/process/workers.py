@@ -1,4 +1,4 @@
-"""Workers of one kind: whatever needs a fresh one takes it here."""
+"""Starts workers of one kind and hands them out."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from harness.system.memory import available_memory
 
 
 class Workers:
-    """Starts workers of one kind, each in a moment once there is a process that has imported torch.
+    """Starts workers of one kind, quickly once a zygote has imported torch.
 
     Args:
         device: ``cpu`` or ``cuda:N``.
         libraries: The emulator's runtime libraries, by name.
-        memory_bytes: How much memory a candidate may allocate.
-        confined: Whether the workers are to be confined.
-        environment: Variables that they get beside those that every worker gets.
-        zygote: What they are forked of, and which is closed by whoever made it; one of their own by default.
-        builds_for: The compute capability of the GPU that they only build for; None where they run what they build.
+        memory_bytes: Memory that a candidate may allocate; None for no limit.
+        confined: Whether to confine the workers.
+        environment: Variables that they get beside those of every worker.
+        zygote: The process from which they are forked, and which its maker closes. By default the
+            workers have their own.
+        builds_for: The compute capability of the GPU for which they only build. None if they run
+            what they build.
     """
 
     def __init__(
@@ -53,29 +55,29 @@ class Workers:
     def that_build(
         cls, device: str, libraries: dict[str, str], capability: tuple[int, int] | None, zygote: Zygote | None = None
     ) -> Workers:
-        """Workers that only build, and see no GPU.
+        """Return workers that only build, and see no GPU.
 
         Args:
-            device: What they build for: ``cpu`` or ``cuda:N``.
+            device: The device to build for: ``cpu`` or ``cuda:N``.
             libraries: The emulator's runtime libraries, by name.
             capability: The GPU's compute capability; None for the CPU.
-            zygote: What they are forked of; one of their own by default.
+            zygote: The process from which they are forked. By default they have their own.
         """
         hidden = {"CUDA_VISIBLE_DEVICES": ""}
         memory = available_memory() // 2
         return cls(device, libraries, memory, environment=hidden, zygote=zygote, builds_for=capability)
 
     def are_ready(self) -> bool:
-        """Whether ``take`` will not wait."""
+        """Return whether ``take`` will not wait."""
         return self._zygote.is_ready()
 
     def take(self) -> WorkerHandle:
-        """A fresh worker, which the caller closes; it may still be starting.
+        """Hand out a fresh worker, which the caller closes; it may still be starting.
 
         Raises:
-            HarnessError: None can be started.
+            HarnessError: No worker can be started.
         """
-        self._zygote.wait()  # seconds, in which an interrupt may come
+        self._zygote.wait()  # This takes seconds, in which an interrupt may come.
         with shielded(), self._lock:
             worker, self._next = self._next, None
             if worker is not None and worker.has_ended:
@@ -83,14 +85,14 @@ class Workers:
             return self._start() if worker is None or worker.is_closed else worker
 
     def start_next(self) -> None:
-        """Start the worker that the next ``take`` hands out, unless there is one; of a failure ``take`` will tell."""
+        """Start the worker for the next ``take``, unless there is one; ``take`` reports a failure."""
         if self.are_ready():
             with contextlib.suppress(HarnessError), shielded(), self._lock:
                 if self._next is None:
                     self._next = self._start()
 
     def settle_next(self) -> None:
-        """Wait until the worker that ``start_next`` has started does nothing but wait; one that fails is ended."""
+        """Wait until the worker from ``start_next`` is idle; end it if it fails to start."""
         if self._next is not None:
             try:
                 self._next.start()
@@ -102,17 +104,17 @@ class Workers:
         worker = WorkerHandle(
             self.device,
             self._libraries,
-            self._memory_bytes,
-            self._confined,
-            self._environment,
-            self._zygote,
-            self.builds_for,
+            memory_bytes=self._memory_bytes,
+            confined=self._confined,
+            environment=self._environment,
+            zygote=self._zygote,
+            builds_for=self.builds_for,
         )
         self._open.append(worker)
         return worker
 
     def close(self) -> None:
-        """End the workers whose takers did not come to closing them."""
+        """End the workers that their takers did not close."""
         for worker in self._open:
             worker.close()
         self._open, self._next = [], None

@@ -1,4 +1,4 @@
-"""The judge's hold on the process that workers are forked of, and on a worker's process."""
+"""Controls the zygote, the process from which workers are forked, and the workers' processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from harness import package
 from harness.errors import HarnessError
 from harness.system.processes import adopt_orphans
 
-#: Longest that importing torch may take, and that a worker may take to be forked.
+#: Seconds that importing torch may take, and that forking a worker may take.
 IMPORT_LIMIT_S, FORK_LIMIT_S = 120.0, 30.0
-#: Of the judge's environment all that a worker gets; a zygote has no more.
+#: The variables of the judge's environment that a worker gets. A zygote has no more.
 KEPT_ENVIRONMENT = (
     *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
     *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
@@ -32,29 +32,29 @@ _LONGEST_NAP_S = 0.05
 
 
 class _Died(HarnessError):
-    """The process that workers are forked of has ended, or hangs."""
+    """The zygote has ended, or hangs."""
 
 
 class Process(Protocol):
-    """What the judge needs of a child process; ``subprocess.Popen`` has it."""
+    """The interface that the judge needs of a child process; ``subprocess.Popen`` has it."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, as soon as there is one."""
+        """Wait for the exit status and return it."""
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
 
 
 class AdoptedProcess:
-    """A child that this process has not started itself; the methods are those of ``subprocess.Popen``.
+    """A child that another process started, with the methods of ``subprocess.Popen``.
 
     Args:
-        pid: Its number, which stays its own until it has been seen off here.
+        pid: Its process id, which stays valid until this object has reaped the process.
     """
 
     def __init__(self, pid: int):
@@ -63,22 +63,23 @@ class AdoptedProcess:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while the process runs."""
         with self._lock:
             if self._status is None:
                 try:
                     seen_off, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # somebody else in this process has seen it off: how it ended is lost
+                # Other code in this process has reaped it, so its exit status is lost.
+                except ChildProcessError:
                     seen_off, status = self.pid, 0
                 if seen_off:
                     self._status = os.waitstatus_to_exitcode(status)
             return self._status
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, as soon as there is one.
+        """Wait for the exit status and return it.
 
         Raises:
-            subprocess.TimeoutExpired: There is none after so many seconds.
+            subprocess.TimeoutExpired: The process still runs after ``timeout`` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         nap = 0.0005
@@ -90,20 +91,22 @@ class AdoptedProcess:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
 
 
 class Zygote:
-    """Starts workers' processes; a thread at a time. One that has died is replaced.
+    """Forks workers' processes, for one thread at a time. A zygote that died is replaced.
 
-    This process becomes the parent of orphans by it, since workers are handed over as such.
+    Using it makes this process the parent of orphans, since the zygote hands workers over as
+    orphans.
 
     Attributes:
-        living: Processes of ours that have sessions of their own: these, and workers that have not been closed.
-        births: Held while one is started that is not in there yet.
+        living: Child processes with sessions of their own: zygotes, and workers that have not been
+            closed.
+        births: Lock held while a child starts that is not in ``living`` yet.
     """
 
     living: ClassVar[set[int]] = set()
@@ -118,14 +121,14 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Its number; 0 while there is none."""
+        """The zygote's process id; 0 while there is none."""
         return self._process.pid if self._process is not None else 0
 
     def start_ahead(self) -> None:
-        """Have it import torch from now on, unless it does or has.
+        """Start importing torch, unless the zygote is doing so or has done so.
 
         Raises:
-            HarnessError: It cannot be started.
+            HarnessError: The zygote cannot be started.
         """
         with self._lock:
             if self._process is not None and self._process.poll() is None:
@@ -133,7 +136,7 @@ class Zygote:
             self.close()
             adopt_orphans()
             self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115 - the file lives as long as the process
             try:
                 with self.births:
                     self._process = self._started(theirs, self._said)
@@ -145,24 +148,24 @@ class Zygote:
                 theirs.close()
 
     def _started(self, theirs: socket.socket, said: IO[bytes]) -> Process:
-        """A process that does as ``python -m harness.worker``; its end of a socket pair, and where it prints to.
+        """Start ``python -m harness.worker`` with a socket and a file for its output.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The process cannot be started.
         """
         return subprocess.Popen(
             [sys.executable, "-m", "harness.worker", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            cwd="/",  # nothing that lies where the user happens to be is imported
+            cwd="/",  # Python then imports nothing from the user's current folder.
             env=environment(),
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # a Ctrl-C is the judge's
+            start_new_session=True,  # A Ctrl-C is for the judge.
         )
 
     def is_ready(self) -> bool:
-        """Whether a worker can be forked without waiting."""
+        """Return whether a worker can be forked without waiting."""
         with self._lock:
             if not self._is_ready and self._ours is not None and select.select([self._ours], [], [], 0)[0]:
                 self.wait()
@@ -172,7 +175,7 @@ class Zygote:
         """Wait until a worker can be forked.
 
         Raises:
-            HarnessError: It does not come to that.
+            HarnessError: The zygote fails.
         """
         with self._lock:
             self.start_ahead()
@@ -181,21 +184,22 @@ class Zygote:
                 self._is_ready = True
 
     def fork(self, channel: socket.socket, log: int) -> Process:
-        """A worker's process, which waits for its settings on its channel; it is in no session of its own until then.
+        """Fork a worker's process, which waits for its settings and has no session of its own yet.
 
         Args:
-            channel: The worker's end.
-            log: A descriptor that it prints to.
+            channel: The worker's end of the channel, on which its settings arrive.
+            log: The descriptor that the worker prints to.
 
         Raises:
-            HarnessError: There is none.
+            HarnessError: No process can be forked.
         """
         with self._lock:
             try:
                 number = self._asked(channel, log)
-            except _Died:  # since it was last asked, by whomever: once more, of another one
+            # The zygote died since the last request, so another one takes its place once.
+            except _Died:
                 number = self._asked(channel, log)
-            if sys.platform != "linux":  # it has become the worker itself
+            if sys.platform != "linux":  # Here the zygote has become the worker itself.
                 assert self._process is not None
                 process, self._process = self._process, None
                 self.close()
@@ -203,19 +207,19 @@ class Zygote:
             return AdoptedProcess(number)
 
     def _asked(self, channel: socket.socket, log: int) -> int:
-        """A worker's number.
+        """Ask for a worker; return its process id.
 
         Raises:
-            HarnessError: There is none.
+            HarnessError: No process can be forked.
         """
         self.wait()
         assert self._ours is not None
-        with contextlib.suppress(OSError):  # that shows when it does not answer
+        with contextlib.suppress(OSError):  # A failure shows when no answer comes.
             socket.send_fds(self._ours, [b"w"], [channel.fileno(), log])
         return self._answer(FORK_LIMIT_S)
 
     def close(self) -> None:
-        """End it; its workers live on."""
+        """End the zygote; its workers live on."""
         with self._lock:
             self._kill()
             for held in (self._ours, self._said):
@@ -231,10 +235,10 @@ class Zygote:
             self.living.discard(self._process.pid)
 
     def _answer(self, seconds: float) -> int:
-        """Its next answer: a process's number, or 0 once it is ready.
+        """Return the zygote's next answer: a process id, or 0 once it is ready.
 
         Raises:
-            HarnessError: It gives none in time, or says that the kernel gave no process.
+            HarnessError: No answer comes in time, or the kernel gave no process.
         """
         assert self._ours is not None
         self._ours.settimeout(seconds)
@@ -256,7 +260,7 @@ class Zygote:
         return number
 
     def _words(self) -> str:
-        """The end of what it has printed."""
+        """Return the end of what the zygote has printed."""
         if self._said is None:
             return ""
         self._said.seek(0)
@@ -264,7 +268,7 @@ class Zygote:
 
 
 def environment() -> dict[str, str]:
-    """What every worker has of the judge's environment, and what decides how Python starts."""
+    """Return the judge's variables that every worker gets, and those that control Python's start."""
     return {
         **{name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
         "PYTHONPATH": str(package.FOLDER.parent),
@@ -275,11 +279,12 @@ def environment() -> dict[str, str]:
 
 
 def worker_environment(folder: Path) -> dict[str, str]:
-    """The variables of a worker with this folder."""
+    """Return the variables of a worker with this folder."""
     return {
         **environment(),
         "HOME": str(folder),
-        "USER": "candidate",  # whoever it runs as has no entry in /etc/passwd, which could not be read either
+        # The worker's user has no entry in /etc/passwd, which it could not read either.
+        "USER": "candidate",
         "TMPDIR": str(folder),
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
     }

@@ -1,1 +1,1 @@
-"""Expected values in float64, and how far an honest candidate may be from them."""
+"""Computes expected values in float64, and how far an honest candidate may be from them."""

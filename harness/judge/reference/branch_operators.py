@@ -1,7 +1,8 @@
-"""Operators at which a comparison decides a branch, and how far their inputs are from deciding otherwise.
+"""Lists operators that branch on a comparison, and measures how far inputs are from the branch.
 
-The table has what PyTorch's modules and functions come down to under a dispatch mode (``ReLU6`` to ``hardtanh``,
-``torch.max(a, b)`` to ``maximum``). Operators whose first derivative is continuous (SiLU, Huber, CELU) have no edge.
+The table names operators as they reach a dispatch mode: ``ReLU6`` becomes ``hardtanh``, and
+``torch.max(a, b)`` becomes ``maximum``. Operators with a continuous first derivative (SiLU, Huber,
+CELU) have no edge.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ class Edge:
     """One comparison that an operator makes.
 
     Attributes:
-        compared: The floating tensors whose errors together may turn it; the same one twice where two of its own
-            elements are compared with each other.
-        moved: The tensor of those whose elements are counted, and moved to try the other side.
-        distance: Computes the distance from each element of ``moved`` to where the comparison turns, in its shape;
-            infinite for an element that no comparison depends on. Zero is a tie by construction.
+        compared: The floating tensors whose errors together may turn the comparison. If a tensor's
+            own elements are compared with each other, it appears twice.
+        moved: The tensor among them whose elements are counted, and moved to try the other side.
+        distance: Computes the distance from each element of ``moved`` to where the comparison
+            turns, in its shape. Infinite for an element that no comparison depends on; zero for a
+            tie by construction.
     """
 
     compared: tuple[torch.Tensor, ...]
@@ -37,16 +39,16 @@ Rule: TypeAlias = Callable[[Arguments], list[Edge]]
 
 
 def edges_of(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, list[Edge]]:
-    """The comparisons that a call of an operator makes.
+    """Return the comparisons that a call of an operator makes.
 
     Args:
-        operator: The ``OpOverload`` that a dispatch mode is given.
+        operator: The ``OpOverload`` that a dispatch mode gets.
         args: Its positional arguments.
-        kwargs: Its other arguments.
+        kwargs: Its keyword arguments.
 
     Returns:
-        The operator's name without the underscore of an in-place one, and its edges: none where it has no kink, or
-        compares no floating numbers.
+        The operator's name without the underscore of in-place variants, and its edges. There are
+        none if the operator has no kink or compares no floating numbers.
     """
     space, _, name = operator._schema.name.partition("::")
     name = name.rstrip("_")
@@ -60,12 +62,12 @@ def edges_of(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
 
 
 def is_real(value: Any) -> bool:
-    """Whether this is a tensor of floating numbers."""
+    """Return whether a value is a tensor of floating numbers."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _at(x: torch.Tensor, *edges: float) -> list[Edge]:
-    """Edges at fixed values."""
+    """Make the edge of comparisons with fixed values."""
 
     def distance() -> torch.Tensor:
         nearest = (x - edges[0]).abs()
@@ -81,7 +83,7 @@ def _fixed(*edges: float) -> Rule:
 
 
 def _named(*names: str) -> Rule:
-    """Edges at the numbers that these arguments give."""
+    """Make a rule for edges at the numbers in these arguments."""
     return lambda arguments: _at(arguments["self"], *(float(arguments[name]) for name in names))
 
 
@@ -96,7 +98,7 @@ def _elu(arguments: Arguments) -> list[Edge]:
 
 
 def _pair(first: Any, second: Any) -> list[Edge]:
-    """Two broadcast operands compared element by element; the second may be a number."""
+    """Make the edge of two broadcast operands compared elementwise; the second may be a number."""
     if not isinstance(second, torch.Tensor):
         return [] if isinstance(second, complex) else _at(first, float(second))
     real = tuple(value for value in (first, second) if is_real(value))
@@ -107,7 +109,7 @@ def _pair(first: Any, second: Any) -> list[Edge]:
 
 
 def _reduced(distance: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """The least distance over the dimensions along which a tensor of this shape was broadcast."""
+    """Reduce to the least distance along the dimensions in which a tensor was broadcast."""
     for _ in range(distance.dim() - len(shape)):
         distance = distance.amin(0)
     repeated = [dim for dim, extent in enumerate(shape) if extent == 1 and distance.shape[dim] != 1]
@@ -127,7 +129,7 @@ def _clamp(arguments: Arguments) -> list[Edge]:
 
 
 def _steps(x: torch.Tensor, step: float | torch.Tensor, offset: float = 0.0) -> list[Edge]:
-    """Edges at every multiple of a step, shifted by a part of it."""
+    """Make the edge at every multiple of a step; ``offset`` shifts it by a part of the step."""
     if not is_real(x):
         return []
 
@@ -165,7 +167,7 @@ def _norm(arguments: Arguments) -> list[Edge]:
 
 
 def _lines(x: torch.Tensor, dims: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]:
-    """A tensor with some dimensions (None or none for all) put last and joined, and how to undo it."""
+    """Move some dimensions last and join them (None or none for all); also return how to undo it."""
     if isinstance(dims, int):
         dims = [dims]
     if not x.dim():
@@ -179,7 +181,7 @@ def _lines(x: torch.Tensor, dims: Any) -> tuple[torch.Tensor, Callable[[torch.Te
 
 
 def _best(*signs: int) -> Rule:
-    """The largest (1) or smallest (-1) along ``dim``: the winner's lead over the next."""
+    """Make a rule for the lead of the largest (1) or smallest (-1) element along ``dim``."""
 
     def edge(x: torch.Tensor, dim: Any, sign: int) -> list[Edge]:
         lines, undo = _lines(x, dim)
@@ -198,7 +200,7 @@ def _best(*signs: int) -> Rule:
         x = arguments["self"]
         if not is_real(x):
             return []
-        if "other" in arguments:  # torch.max(a, b) in its own overload
+        if "other" in arguments:  # The overload ``torch.max(a, b)``.
             return _pair(x, arguments["other"])
         return [found for sign in signs for found in edge(x, arguments.get("dim"), sign)]
 
@@ -206,7 +208,7 @@ def _best(*signs: int) -> Rule:
 
 
 def _order(x: torch.Tensor, dim: Any, first: int, last: int, sign: int = 1) -> list[Edge]:
-    """Neighbours in ascending (1) or descending (-1) order, at the places from ``first`` until ``last``."""
+    """Compare neighbours in sorted order, ascending (1) or descending (-1), between two ranks."""
     if not is_real(x):
         return []
     lines, undo = _lines(x, dim)
@@ -232,7 +234,7 @@ def _topk(arguments: Arguments) -> list[Edge]:
 
 
 def _rank(arguments: Arguments) -> list[Edge]:
-    """One element by its place in the order: it and its neighbours."""
+    """Compare the element of a given rank with its two neighbours in the order."""
     x, dim = arguments["self"], arguments.get("dim")
     extent = x.numel() if dim is None or not x.dim() else x.shape[dim]
     place = int(arguments["k"]) - 1 if "k" in arguments else (extent - 1) // 2
@@ -240,7 +242,7 @@ def _rank(arguments: Arguments) -> list[Edge]:
 
 
 def _running(sign: int) -> Rule:
-    """``cummax`` and ``cummin``: every element against the best before it."""
+    """Make a rule for ``cummax`` and ``cummin``: each element against the best before it."""
 
     def rule(arguments: Arguments) -> list[Edge]:
         x, dim = arguments["self"], arguments["dim"]
@@ -266,7 +268,9 @@ def _max_pool(spatial: int) -> Rule:
         padding, dilation = _each(arguments["padding"], spatial), _each(arguments["dilation"], spatial)
         if not is_real(x):
             return []
-        return [Edge((x, x), x, lambda: _pooled(x, kernel, stride, padding, dilation, bool(arguments["ceil_mode"])))]
+        return [
+            Edge((x, x), x, lambda: _pooled(x, kernel, stride, padding, dilation, ceil=bool(arguments["ceil_mode"])))
+        ]
 
     return rule
 
@@ -275,25 +279,25 @@ def _adaptive_max_pool(spatial: int) -> Rule:
     def rule(arguments: Arguments) -> list[Edge]:
         x, sizes = arguments["self"], arguments["output_size"]
         extents = list(x.shape[-spatial:])
-        # Windows of unequal sizes are rare, and left alone.
+        # Windows of unequal sizes are rare; they get no edge.
         if not is_real(x) or any(extent % size for extent, size in zip(extents, sizes, strict=True)):
             return []
         kernel = [extent // size for extent, size in zip(extents, sizes, strict=True)]
-        return [Edge((x, x), x, lambda: _pooled(x, kernel, kernel, [0] * spatial, [1] * spatial, False))]
+        return [Edge((x, x), x, lambda: _pooled(x, kernel, kernel, [0] * spatial, [1] * spatial, ceil=False))]
 
     return rule
 
 
 def _each(value: int | Sequence[int], spatial: int) -> list[int]:
-    """One number for each spatial dimension."""
+    """Return one number for each spatial dimension."""
     values = [value] if isinstance(value, int) else list(value)
     return values * spatial if len(values) == 1 else values
 
 
 def _pooled(
-    x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
+    x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], *, ceil: bool
 ) -> torch.Tensor:
-    """For the winner of each window its least lead over the next in a window."""
+    """Return, for each window's winner, its least lead over the runner-up in any window."""
     spatial = len(kernel)
     places = torch.arange(math.prod(x.shape[-spatial:]), device=x.device).view(x.shape[-spatial:]).expand(x.shape)
     windows, indices = x, places
@@ -303,7 +307,7 @@ def _pooled(
         spare = x.shape[dim] + 2 * padding[step] - reach
         count = -(-spare // stride[step]) + 1 if ceil else spare // stride[step] + 1
         if ceil and (count - 1) * stride[step] >= x.shape[dim] + padding[step]:
-            count -= 1  # a window must begin inside the input or its left padding
+            count -= 1  # A window must begin inside the input or its left padding.
         after = max((count - 1) * stride[step] + reach - x.shape[dim] - padding[step], 0)
         windows = _padded(windows, dim, padding[step], after, -math.inf).unfold(dim, reach, stride[step])
         indices = _padded(indices, dim, padding[step], after, 0).unfold(dim, reach, stride[step])

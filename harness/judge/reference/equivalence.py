@@ -1,8 +1,9 @@
-"""When is a tensor equivalent to its float64 reference?
+"""Decides whether a tensor is equivalent to its float64 reference.
 
-Errors are measured against ``exact`` in two norms, relative L2 and maximum over the RMS, over the whole tensor and
-over each slice of dimension 0. The budget follows eager PyTorch's own error, with a floor from the rounding unit of
-the precision class. docs/numerics.md derives the factors. Everything fails closed: a NaN never passes.
+Errors relative to ``exact`` have two norms: relative L2, and the maximum over the RMS. Each covers
+the whole tensor and every slice of dimension 0. The budget is a multiple of eager PyTorch's own
+error, with a floor from the rounding unit of the precision class. docs/numerics.md derives the
+factors. Everything fails closed: a NaN never passes.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from harness.records.record import PrecisionClass
 
 L2_FACTOR = 8.0
 MAX_FACTOR = 16.0
-#: Eager runs on nudged inputs count at most so many times what the one on the inputs themselves errs by: there a nudge
-#: may have turned a branch, or a number that the model means exactly.
+#: Errors of eager on nudged inputs count at most so many times those on the inputs themselves. A
+#: nudge may turn a branch, or change a number that the model means exactly.
 NUDGED_FACTOR = 4.0
 
 
 class LeastBudget(NamedTuple):
-    """The least budget of a class, in both norms; no unit."""
+    """The least budget of a precision class in both norms, relative errors without a unit."""
 
     l2: float
     maximum: float
 
 
-#: Budget floors. fp32 rounds at 2^-23; the lower classes at 2^-10 and 2^-7, where their own floor is one rounding.
+#: Budget floors. fp32 rounds at 2^-23. The lower classes round at 2^-10 and 2^-7; their floor is one
+#: rounding.
 FLOORS = {
     PrecisionClass.FP32: LeastBudget(32 * 2.0**-23, 256 * 2.0**-23),
     PrecisionClass.TEN_BIT: LeastBudget(2.0**-10, 16 * 2.0**-10),
@@ -38,8 +40,9 @@ FLOORS = {
 }
 
 
-#: What ``--precision relaxed`` accepts instead, whatever eager errs by: the tolerances that torch's own tests have for
-#: float32 and for half precision, 1e-4 and 1e-2, in L2; sixteen times that in the maximum norm, as the floors above.
+#: Tolerances of ``--precision relaxed``, which apply whatever eager's error is. In L2 they are those
+#: of torch's own tests for float32 and for half precision: 1e-4 and 1e-2. The maximum norm has
+#: sixteen times that.
 RELAXED = {
     PrecisionClass.FP32: LeastBudget(1e-4, 16e-4),
     PrecisionClass.TEN_BIT: LeastBudget(1e-2, 16e-2),
@@ -48,7 +51,7 @@ RELAXED = {
 
 
 class Errors(NamedTuple):
-    """Errors of one tensor: over all of it, and the worst slice's. NaN and infinity mean that it is wrong."""
+    """Relative errors of one tensor: of the whole, and of the worst slice. NaN and infinity fail."""
 
     l2: float
     maximum: float
@@ -56,11 +59,11 @@ class Errors(NamedTuple):
     slice_maximum: float
 
     def worst(self, other: Errors) -> Errors:
-        """The larger of each, NaN if either is NaN."""
+        """Return the larger of each error, NaN if either is NaN."""
         return Errors(*(_larger(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
     def at_most(self, factor: float, other: Errors) -> Errors:
-        """Each, but no more than so many times the other's."""
+        """Limit each error to ``factor`` times the other's."""
         return Errors(*(min(mine, factor * theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
@@ -69,17 +72,18 @@ NO_ERROR = Errors(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Slices:
-    """Sums over each slice of dimension 0, on the CPU, so that a tensor may also be judged in pieces.
+    """Sums over each slice of dimension 0, kept on the CPU, so that pieces of a tensor join.
 
-    A tensor of fewer than two dimensions, or of slices of one element, is one slice: an element that cancellation left
-    small has no norm to be relative to, and is covered by the maximum norm.
+    A tensor of fewer than two dimensions, or with slices of one element, counts as one slice. A
+    single element that cancellation left small has no norm of its own to be relative to. The
+    maximum norm covers it.
 
     Attributes:
         squares: Sum of squares over each slice, float64 of shape (n,).
-        maximum: Largest magnitude in each slice, float64 of shape (n,); not finite where an element is not. Of a
-            reference's own magnitude nobody asks for it: NaN there.
-        elements: Elements in one slice.
-        by_slice: Whether slices are judged beside the whole.
+        maximum: Largest magnitude in each slice, float64 of shape (n,). Not finite where an element
+            is not. NaN in the sums of a reference, where nothing uses it.
+        elements: Number of elements in one slice.
+        by_slice: Whether slices are judged beside the whole tensor.
     """
 
     squares: torch.Tensor
@@ -99,12 +103,15 @@ class Slices:
         return (self.squares / max(self.elements, 1)).sqrt()
 
     def rows(self, first: int, count: int) -> Slices:
-        """The sums of ``count`` slices from ``first`` on, or of all where it is one slice."""
+        """Return the sums of ``count`` slices from ``first`` on, or of all if there is one slice."""
         piece = slice(first, first + count) if self.by_slice else slice(None)
         return Slices(self.squares[piece], self.maximum[piece], self.elements, self.by_slice)
 
     def larger(self, other: Slices) -> Slices:
-        """The larger sums of the two, slice by slice: a gradient is scaled by its largest RMS over cotangents."""
+        """Return the larger sums of the two, slice by slice.
+
+        A gradient's scale is its largest RMS over the cotangents.
+        """
         return Slices(
             torch.maximum(self.squares, other.squares),
             torch.maximum(self.maximum, other.maximum),
@@ -114,7 +121,7 @@ class Slices:
 
 
 def joined(parts: Sequence[Slices]) -> Slices:
-    """One tensor's sums from those of its pieces along dimension 0, in order."""
+    """Join the sums of a tensor's pieces along dimension 0, given in order."""
     if not parts[0].by_slice:
         squares = torch.stack([part.squares.sum() for part in parts]).sum().reshape(1)
         maximum = torch.stack([part.maximum.max() for part in parts]).max().reshape(1)
@@ -128,7 +135,10 @@ def joined(parts: Sequence[Slices]) -> Slices:
 
 
 def magnitude(exact: torch.Tensor) -> Slices:
-    """Sums over a float64 reference: the scale of errors. Its non-finite elements count as zero."""
+    """Return the sums over a float64 reference, to which errors are relative.
+
+    Elements that are not finite count as zero.
+    """
     rows, by_slice = _rows(exact)
     squares = _squares(rows)
     if not bool(torch.isfinite(squares).all()):
@@ -137,21 +147,23 @@ def magnitude(exact: torch.Tensor) -> Slices:
 
 
 def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
-    """Sums over ``received - exact``.
+    """Return the sums over ``received - exact``.
 
     Args:
         received: The tensor to judge, of the reference's shape, any floating dtype.
         exact: The float64 reference.
 
     Returns:
-        The sums; infinite in a slice where a non-finite element is not the reference's own.
+        The sums, infinite in a slice where an element that is not finite differs from the
+        reference's.
     """
-    # The difference is computed in float64; where float32 was judged, float32 holds it well enough, in half the room.
+    # The subtraction runs in float64. For a float32 tensor, float32 stores the difference well
+    # enough in half the memory.
     difference = torch.empty_like(exact, dtype=torch.promote_types(received.dtype, torch.float32))
     sums = _slices(torch.sub(received, exact, out=difference))
     if bool(torch.isfinite(sums.maximum).all()):
         return sums
-    # Something is not finite, in the reference or in the tensor: the reference's own do not count as errors.
+    # Some element is not finite. Where the reference has the same value, that is no error.
     received = received.to(torch.float64)
     same = torch.where(torch.isnan(exact), torch.isnan(received), received == exact)
     error = torch.where(torch.isfinite(exact), received - exact, torch.where(same, 0.0, math.inf))
@@ -159,7 +171,7 @@ def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
 
 
 def beyond(error: Slices, explained: Slices) -> Slices:
-    """What is left of an error, slice by slice, when so much of it is explained; a non-finite part explains nothing."""
+    """Subtract the explained part from an error, slice by slice; 0 if it is not finite."""
 
     def less(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
         return (whole - torch.where(part.isfinite(), part, 0.0)).clamp(min=0)
@@ -179,39 +191,40 @@ def _slices(tensor: torch.Tensor) -> Slices:
 
 
 def _rows(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """The slices as rows of a matrix, and whether there is more than one by the rule."""
+    """Return the slices as rows of a matrix, and whether slices are judged one by one."""
     by_slice = tensor.dim() >= 2 and tensor.numel() > tensor.shape[0]
     return tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1), by_slice
 
 
 def _squares(rows: torch.Tensor, in_float32: bool = False) -> torch.Tensor:
-    """The sum of squares over each row, on the CPU."""
+    """Return the sum of squares over each row, on the CPU."""
     dtype = torch.float32 if in_float32 else torch.float64
     norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=dtype)
     return norms.to(torch.float64).square().cpu()
 
 
 def sums_fit_float32(maximum: torch.Tensor, elements: int) -> bool:
-    """Whether float32 holds sums of squares well: a GPU adds them up in a tree, so that only their range matters.
+    """Return whether float32 holds sums of squares well enough, which saves a float64 copy.
 
-    float64 would cost a copy of the whole tensor in it. Squares below 1e-38 are lost: all of them together are less
-    than 1e-6 of the largest one where that is at least ``elements`` * 1e-32.
+    A GPU adds in a tree, so only the range of the numbers matters. Squares below 1e-38 are lost. If
+    the largest square is at least ``elements`` * 1e-32, all lost ones together are less than 1e-6
+    of it.
 
     Args:
         maximum: Largest magnitude in each slice.
-        elements: Elements in a slice.
+        elements: Number of elements in a slice.
     """
     least, most = 1e-16 * math.sqrt(elements), 1e18 / math.sqrt(elements)
     return bool(((maximum == 0) | ((maximum >= least) & (maximum <= most))).all())
 
 
 def relative(error: Slices, scale: Slices) -> Errors:
-    """Errors over their scale; infinite where the scale is zero and the error is not."""
+    """Divide errors by their scale; infinite where the scale is zero and the error is not."""
     whole_l2 = _ratio(error.rms, scale.rms)
     whole_maximum = _ratio(float(error.maximum.max()), scale.rms)
     if not error.by_slice:
         return Errors(whole_l2, whole_maximum, 0.0, 0.0)
-    # A slice that the reference leaves at zero has no scale of its own: it is measured by the whole tensor's.
+    # A slice that is zero in the reference has no scale of its own and uses the whole tensor's.
     slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
     return Errors(
         whole_l2,
@@ -223,10 +236,10 @@ def relative(error: Slices, scale: Slices) -> Errors:
 
 @dataclass(frozen=True)
 class TensorVerdict:
-    """One tensor's errors against its budgets.
+    """The errors of one tensor and the budgets that they had to meet.
 
     Attributes:
-        ok: All four errors within their budgets.
+        ok: Whether all four errors are within their budgets.
         share: The largest error over its budget; above 1 fails.
         l2_error, l2_budget: The L2 pair (whole or slice) with the larger share.
         max_error, max_budget: The same for the maximum norm.
@@ -244,10 +257,10 @@ def judge(errors: Errors, eager: Errors, floor: LeastBudget, slice_floor: LeastB
     """Compare errors with ``max(factor * eager's error, floor)`` in each norm, whole and by slice.
 
     Args:
-        errors: What is judged.
+        errors: The errors to judge.
         eager: Eager's errors.
         floor: The least budget.
-        slice_floor: That of slices, where it is another.
+        slice_floor: The least budget of slices, if it differs.
     """
     of_slices = slice_floor or floor
     l2 = _tightest((errors.l2, eager.l2), (errors.slice_l2, eager.slice_l2), L2_FACTOR, (floor.l2, of_slices.l2))
@@ -278,7 +291,9 @@ def _tightest(
 
 
 class Allowance(NamedTuple):
-    """What the budgets leave one element, by slice: absolute, in the tensor's own unit, float64 of shape (n,).
+    """The error that the budgets allow one element, by slice.
+
+    Values are absolute, in the tensor's own unit, float64 of shape (n,).
 
     Attributes:
         maximum: The largest error that the maximum norm allows.
@@ -290,13 +305,13 @@ class Allowance(NamedTuple):
 
 
 def allowed(scale: Slices, eager: Errors, floor: LeastBudget, slice_floor: LeastBudget | None = None) -> Allowance:
-    """What ``judge`` leaves one element under the same budgets.
+    """Return the error that ``judge`` allows one element under the same budgets.
 
     Args:
         scale: The reference's own sums.
         eager: Eager's errors.
         floor: The least budget.
-        slice_floor: That of slices, where it is another.
+        slice_floor: The least budget of slices, if it differs.
     """
     of_slices = slice_floor or floor
     slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
@@ -312,7 +327,7 @@ def allowed(scale: Slices, eager: Errors, floor: LeastBudget, slice_floor: Least
 
 
 def _budget(factor: float, eager_error: float, floor: float) -> float:
-    # An eager run that is itself not finite gives no yardstick: the floor stays.
+    # If eager itself is not finite it gives no budget, and the floor applies.
     return max(factor * eager_error, floor) if math.isfinite(eager_error) else floor
 
 

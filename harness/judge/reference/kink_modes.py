@@ -1,6 +1,6 @@
-"""What is done at the kinks of a forward: look which there are, keep eager's operands, count, move.
+"""Watches a forward for operators with a kink: finds, counts or moves the elements near one.
 
-A watcher sits in a dispatch mode, and meets every operator that has a kink just before it runs.
+A watcher runs inside a dispatch mode, which calls it just before each operator that has a kink.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from harness.judge.inputs.draws import derive_seed
 from harness.judge.reference.branch_operators import Edge, edges_of
 from harness.judge.reference.equivalence import MAX_FACTOR
 
-#: How far past the edge an element is moved, as a part of its distance.
+#: How far past the edge an element moves, as a part of its distance.
 OVERSHOOT = 2.0**-20
 
 
 class Bounds:
-    """How far rounding may take the operands of each kink, in the order in which the forward meets them.
+    """Bounds on how far rounding may move the operands of each kink, in the forward's order.
 
     Args:
         floor: The least error to expect, over the RMS of a tensor.
@@ -32,7 +32,7 @@ class Bounds:
         self._known: list[tuple[str, list[float]]] = []
 
     def learn(self, name: str, edges: Sequence[Edge], eager: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Take the bounds of the next operator from what eager had in its place (nothing where it had another)."""
+        """Learn the bounds of the next operator from eager's operands (empty if eager ran another)."""
         of_tensor: dict[int, float] = {}
         for position, edge in enumerate(edges):
             for number, exact in enumerate(edge.compared):
@@ -41,7 +41,7 @@ class Bounds:
         self._known.append((name, [sum(of_tensor[id(exact)] for exact in edge.compared) for edge in edges]))
 
     def of(self, place: int, name: str, edges: Sequence[Edge]) -> list[float]:
-        """The bound of each edge of the operator at a place; from the floor alone where another was there before."""
+        """Return the bounds of an operator's edges; from the floor alone if unknown here."""
         if place < len(self._known):
             before, values = self._known[place]
             if before == name and len(values) == len(edges):
@@ -58,15 +58,15 @@ class Bounds:
             return floor
         error = torch.where(finite & eager.isfinite(), eager.to(exact.dtype) - values, 0.0)
         largest = float(torch.linalg.vector_norm(error, ord=math.inf))
-        # What eager has to the bit was not computed: nobody rounds it.
+        # Eager has these bits exactly, so no computation rounded them.
         return max(MAX_FACTOR * largest, floor) if largest else 0.0
 
 
 class Watcher:
-    """Meets the operators with a kink; this one only notices them.
+    """Base class of watchers; on its own it only notices operators with a kink.
 
     Attributes:
-        found: Whether there was one.
+        found: Whether the forward had one.
     """
 
     def __init__(self) -> None:
@@ -74,20 +74,20 @@ class Watcher:
         self._place = 0
 
     def before(self, name: str, edges: list[Edge]) -> None:
-        """An operator with a kink is about to run."""
+        """Handle an operator with a kink that is about to run."""
         self.found = True
         self.meet(self._place, name, edges)
         self._place += 1
 
     def meet(self, place: int, name: str, edges: list[Edge]) -> None:
-        """Do what there is to do at this operator, the ``place``-th of its forward."""
+        """Act on this operator, the ``place``-th with a kink in its forward."""
 
     def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
-        """A tensor was cloned."""
+        """Handle the clone of a tensor."""
 
 
 class Watching(DispatchMode):  # type: ignore[no-untyped-call]
-    """A block in which a watcher meets the operators with a kink.
+    """Calls a watcher at each operator with a kink within a ``with`` block.
 
     Args:
         watcher: The watcher.
@@ -110,14 +110,14 @@ class Watching(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 class EagerOperands(Watcher):
-    """Keeps what eager compares."""
+    """Keeps copies of the operands that eager compares."""
 
     def __init__(self) -> None:
         super().__init__()
         self.kept: list[tuple[str, list[list[torch.Tensor]]]] = []
 
     def meet(self, place: int, name: str, edges: list[Edge]) -> None:
-        """See the class."""
+        """Keep copies of the operator's compared tensors."""
         copies: dict[int, torch.Tensor] = {}
         for edge in edges:
             for tensor in edge.compared:
@@ -125,7 +125,7 @@ class EagerOperands(Watcher):
         self.kept.append((name, [[copies[id(tensor)] for tensor in edge.compared] for edge in edges]))
 
     def at(self, place: int, name: str, edges: Sequence[Edge]) -> list[list[torch.Tensor]]:
-        """What eager compared in this place; nothing where it did something else there."""
+        """Return what eager compared at this place; empty if it ran another operator there."""
         if place >= len(self.kept):
             return []
         before, kept = self.kept[place]
@@ -139,8 +139,8 @@ class Counter(Watcher):
 
     Args:
         bounds: How far rounding reaches.
-        samples: Samples in this evaluation.
-        eager: Where given, the bounds are learned from it on the way.
+        samples: Number of samples in this evaluation.
+        eager: If given, the counter learns the bounds from these operands on the way.
     """
 
     def __init__(self, bounds: Bounds, samples: int, eager: EagerOperands | None = None):
@@ -152,7 +152,7 @@ class Counter(Watcher):
         self._others: list[torch.Tensor] = []
 
     def meet(self, place: int, name: str, edges: list[Edge]) -> None:
-        """See the class."""
+        """Count the operator's near elements."""
         if self._eager is not None:
             self._bounds.learn(name, edges, self._eager.at(place, name, edges))
         for edge, bound in zip(edges, self._bounds.of(place, name, edges), strict=True):
@@ -166,31 +166,34 @@ class Counter(Watcher):
                 self._counts.append(rows.sum(1))
 
     def by_sample(self) -> torch.Tensor:
-        """Near elements in each sample, int64 of shape (samples,), on the CPU."""
+        """Return the near elements in each sample, int64 of shape (samples,), on the CPU."""
         if not self._counts:
             return torch.zeros(self._samples, dtype=torch.int64)
         return torch.stack(self._counts).sum(0).cpu()
 
     def of_no_sample(self) -> int:
-        """Near elements of tensors that do not carry the batch."""
+        """Return the number of near elements in tensors that do not carry the batch."""
         return sum(int(count) for count in self._others)
 
 
 class Mover(Watcher):
     """Moves near elements just past their edge, or just as far away from it.
 
-    Every element has a random sign and one of ``runs - 1`` columns of a Hadamard matrix, of which this run takes its
-    row: no two columns agree in more than half of the runs. Over the runs the mean square of what changes is then at
-    least a quarter of the sum of squares of what each element changes, and of what all together change; nothing
-    cancels, but between elements that share a column.
+    Every element has a random sign and one of ``runs - 1`` columns of a Hadamard matrix. Each run
+    uses one row of that matrix. No two columns agree in more than half of the runs.
 
-    Moving happens in the storage, which autograd's saved tensors share: gradients see it too.
+    So over the runs the mean square of the change is at least a quarter of two sums of squares: of
+    the changes that single elements make, and of the change that all make together. Effects cancel
+    only between elements that share a column.
+
+    The mover writes to the storage, which autograd's saved tensors share, so gradients see the move
+    too.
 
     Args:
         bounds: How far rounding reaches.
         seed: Seed of the signs, the same in all runs.
-        run: Which of the runs this is, from 0.
-        runs: A power of two, at least 2.
+        run: The number of this run, from 0.
+        runs: Number of runs, a power of two of at least 2.
     """
 
     def __init__(self, bounds: Bounds, seed: int, run: int, runs: int):
@@ -202,11 +205,11 @@ class Mover(Watcher):
         self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
-        """Before an in-place operator autograd saves a clone of its input: that must move as well."""
+        """Remember a clone: autograd saves one before an in-place operator, and it must move too."""
         self._clone = (source, result)
 
     def meet(self, place: int, name: str, edges: list[Edge]) -> None:
-        """See the class."""
+        """Move the operator's near elements."""
         for number, (edge, bound) in enumerate(zip(edges, self._bounds.of(place, name, edges), strict=True)):
             x = edge.moved
             if bound == 0 or (x.is_leaf and x.requires_grad):
@@ -227,7 +230,7 @@ class Mover(Watcher):
             self._moved.append((x, near))
 
     def _signs(self, near: torch.Tensor, seed: int) -> torch.Tensor:
-        """Of every near element; they take the columns in turn, so that neighbours have different ones."""
+        """Return a sign for each element; near ones take the columns in turn, so neighbours differ."""
         generator = torch.Generator(near.device).manual_seed(seed)
         signs = torch.randint(0, 2, near.shape, generator=generator, device=near.device, dtype=torch.int8) * 2 - 1
         columns = near.flatten().cumsum(0).view(near.shape) % len(self._row)
@@ -235,12 +238,12 @@ class Mover(Watcher):
 
 
 def _near(distance: torch.Tensor, bound: float) -> torch.Tensor:
-    """Elements within the bound; those exactly on the edge are there by construction, and no rounding moves them."""
+    """Mark elements within the bound, except those exactly on the edge, which rounding never moves."""
     return (distance > 0) & (distance <= bound)
 
 
 def _by_sample(near: torch.Tensor, samples: int) -> torch.Tensor | None:
-    """Put the batch first: it is dimension 0, or another of its length, or joined with others in dimension 0."""
+    """Move the batch first, out of a dimension of its length or of a joined dimension 0."""
     carrying = [dim for dim, extent in enumerate(near.shape) if extent == samples]
     if carrying:
         near = near.movedim(carrying[0], 0)
@@ -259,7 +262,7 @@ def _same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _add_in_place(x: torch.Tensor, delta: torch.Tensor) -> None:
-    """Add to a tensor's storage behind autograd's back; along an expanded dimension once."""
+    """Add to a tensor's storage without autograd's knowledge, once along an expanded dimension."""
     target = x.data
     for dim, extent in enumerate(x.shape):
         if extent > 1 and target.stride(dim) == 0:

@@ -1,7 +1,8 @@
-"""Kinks: where rounding alone decides a branch, one flip changes whole rows of a gradient.
+"""Moves draws away from kinks, where rounding alone decides a branch.
 
-Before a trial the float64 reference shows which comparisons rounding could turn. Samples that have one are drawn again.
-Where that does not help, what turning them changes is measured, and not held against anyone. See docs/numerics.md.
+One flipped branch changes whole rows of a gradient. Before a trial the float64 reference shows
+which comparisons rounding could turn, and samples that have one are redrawn. Where redrawing does
+not help, the judge measures what flips change and holds that against nobody. See docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -20,27 +21,29 @@ from harness.judge.reference.reduced_precision import cut_inputs
 from harness.judge.reference.reference import Graph, Reference, batch_of
 from harness.records.record import PrecisionClass
 
-#: Rounds of redrawing samples, and how often in all the whole batch may be evaluated for it.
+#: The most rounds of redrawing samples, and the most evaluations of the whole batch for it.
 ROUNDS = 32
 BATCHES = 8
-#: With more near comparisons than these, on average a sample or in the whole draw, no further draw has none.
+#: Redrawing stops above so many near comparisons, per sample on average or in the whole draw: no
+#: further draw would be free of them.
 HOPELESS_IN_A_SAMPLE = 8
 HOPELESS_IN_A_DRAW = 32
-#: Draws of a batch whose samples depend on each other, the first one included.
+#: The most draws of a batch with dependent samples, including the first one.
 WHOLE_DRAWS = 4
-#: Evaluations with elements moved, where few remain and where many do: among many, chance does not cancel.
+#: Number of evaluations with moved elements where few remain and where many do. Many elements need
+#: fewer runs.
 RUNS_FOR_FEW, RUNS_FOR_MANY = 8, 4
 FEW = 256
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A draw that is as far from kinks as it could be made.
+    """A draw, moved as far from kinks as possible.
 
     Attributes:
-        draw: The draw, some of its samples replaced.
-        redrawn: How many samples were replaced, each counted as often as it was.
-        remaining: How many elements still lie within rounding of a branch.
+        draw: The draw, with some of its samples replaced.
+        redrawn: Number of replacements of samples; a sample may count several times.
+        remaining: Number of elements still within rounding of a branch.
         bounds: How far rounding reaches.
     """
 
@@ -57,11 +60,11 @@ class Settled:
 
 @dataclass(frozen=True)
 class SettlingSteps:
-    """How a draw was settled, so that it can be once more without an evaluation.
+    """The steps that settled a draw, so that they can be repeated without an evaluation.
 
     Attributes:
-        mark: The draw's, as it was.
-        taken: Turns of further draws, and which of their samples were taken; None for all inputs.
+        mark: Mark of the draw before any change.
+        taken: Turns of further draws, with the samples taken from each; None for all inputs.
         redrawn, remaining, bounds: As in ``Settled``.
     """
 
@@ -73,13 +76,13 @@ class SettlingSteps:
 
 
 class Kinks:
-    """Settles the draws of one case.
+    """Settles the draws of one case: moves them away from kinks.
 
     Args:
         reference: Evaluates the reference.
-        precision: The class under which errors are judged.
+        precision: The precision class whose budgets apply.
         fresh_inputs: Draws the inputs under a seed.
-        known: How draws were settled before, by seed; what is found out here is added.
+        known: Steps that settled earlier draws, by seed. New steps are added.
     """
 
     def __init__(
@@ -98,11 +101,11 @@ class Kinks:
         """Replace the samples of a draw in which rounding may decide a branch.
 
         Args:
-            draw: The trial's draw; left as it is.
-            seed: Seed of whatever the forward draws; further draws derive from it.
+            draw: The trial's draw; it does not change.
+            seed: Seed of the random numbers that the forward draws; further draws derive from it.
 
         Raises:
-            ProblemError: The reference does not run, or ``get_inputs`` does not.
+            ProblemError: The reference or ``get_inputs`` does not run.
         """
         mark = draw.mark()
         known = self._known.pop(seed, None)
@@ -110,7 +113,7 @@ class Kinks:
             settled, taken = self._settled(draw, seed)
             self._known[seed] = SettlingSteps(mark, tuple(taken), settled.redrawn, settled.remaining, settled.bounds)
             return settled
-        self._known[seed] = known  # the last one now
+        self._known[seed] = known  # Reinsert as the most recent.
         for turn, rows in known.taken:
             fresh = self._fresh(draw, seed, turn)
             inputs = fresh.inputs
@@ -120,7 +123,7 @@ class Kinks:
         return Settled(draw, known.redrawn, known.remaining, known.bounds)
 
     def _settled(self, draw: Draw, seed: int) -> tuple[Settled, list[tuple[int, torch.Tensor | None]]]:
-        """The draw away from kinks, and what was taken of which further draws for it."""
+        """Settle a draw; also return which samples of which further draws replaced its own."""
         bounds = Bounds(self._floor)
         counts, others = self._count(draw, seed, bounds, learn=True)
         total = int(counts.sum()) + others
@@ -129,15 +132,16 @@ class Kinks:
         if batch_of(draw) is None or not self._reference.samples_are_independent(draw, seed):
             return self._redraw_whole(Settled(draw, 0, total, bounds), seed)
         settled, redrawn, taken = self._redraw_samples(draw, seed, bounds, counts)
-        if redrawn:  # four samples may have deceived: count again
+        # The first few samples may have misled the test of independence, so count again.
+        if redrawn:
             counts, others = self._count(settled, seed, bounds)
         return Settled(settled, redrawn, int(counts.sum()) + others, bounds), taken
 
     def _fresh(self, draw: Draw, seed: int, turn: int) -> Draw:
-        """The draw with other inputs of the same form.
+        """Return the draw with other inputs of the same form.
 
         Raises:
-            ProblemError: Theirs is another.
+            ProblemError: The new inputs have another form.
         """
         inputs = self._fresh_inputs(derive_seed(str(seed), "redraw", turn))
         if draw.bits is not None:
@@ -149,9 +153,10 @@ class Kinks:
     def _count(
         self, draw: Draw, seed: int, bounds: Bounds, rows: torch.Tensor | None = None, learn: bool = False
     ) -> tuple[torch.Tensor, int]:
-        """Near elements by sample, and those of no sample, in the same pieces as the exact evaluation.
+        """Count near elements by sample, and those of no sample.
 
-        With ``learn`` the bounds are taken from the first piece.
+        It uses the same pieces as the exact evaluation. With ``learn`` the first piece sets the
+        bounds.
         """
         batch = batch_of(draw) or 1
         piece = self._reference.exact(draw, seed).pieces[0]
@@ -163,9 +168,9 @@ class Kinks:
             eager = None
             if learn and not counts:
                 eager = EagerOperands()
-                self._reference.run(draw, seed, None, chosen, Watching(eager), differentiate=False)
+                self._reference.run(draw, seed, None, chosen, watch=Watching(eager), differentiate=False)
             counter = Counter(bounds, part.numel(), eager)
-            self._reference.run(draw, seed, torch.float64, chosen, Watching(counter), differentiate=False)
+            self._reference.run(draw, seed, torch.float64, chosen, watch=Watching(counter), differentiate=False)
             counts.append(counter.by_sample())
             others += counter.of_no_sample()
         return torch.cat(counts), others
@@ -173,7 +178,7 @@ class Kinks:
     def _redraw_samples(
         self, draw: Draw, seed: int, bounds: Bounds, counts: torch.Tensor
     ) -> tuple[Draw, int, list[tuple[int, torch.Tensor | None]]]:
-        """Replace samples one by one, each by a better one only."""
+        """Replace samples one by one, each only by a better one."""
         batch = counts.numel()
         counts = counts.clone()
         redrawn = spent = 0
@@ -197,7 +202,7 @@ class Kinks:
         return draw, redrawn, taken
 
     def _redraw_whole(self, settled: Settled, seed: int) -> tuple[Settled, list[tuple[int, torch.Tensor | None]]]:
-        """Draw all inputs again, a few times, and keep those with the fewest near elements."""
+        """Draw all inputs again a few times, and keep those with the fewest near elements."""
         samples = batch_of(settled.draw) or 1
         best = settled
         taken: list[tuple[int, torch.Tensor | None]] = []
@@ -214,7 +219,7 @@ class Kinks:
 
 
 def moved_runs(reference: Reference, settled: Settled, seed: int, piece: slice | None) -> Iterator[Graph]:
-    """Float64 evaluations of a piece in which near elements lie beyond their edge, each in half of them.
+    """Evaluate a piece in float64 several times, each time with half of the near elements flipped.
 
     Raises:
         ProblemError: The reference does not run.
@@ -223,14 +228,15 @@ def moved_runs(reference: Reference, settled: Settled, seed: int, piece: slice |
     runs = RUNS_FOR_FEW if settled.remaining <= FEW else RUNS_FOR_MANY
     for run in range(runs):
         mover = Mover(settled.bounds, signs, run, runs)
-        yield reference.run(settled.draw, seed, torch.float64, piece, Watching(mover))
+        yield reference.run(settled.draw, seed, torch.float64, piece, watch=Watching(mover))
 
 
 def explained_by(runs: Sequence[Slices]) -> Slices:
-    """What flips explain, slice by slice, from the deviations of ``moved_runs``.
+    """Return what flips explain, slice by slice, from the deviations of ``moved_runs``.
 
-    A run changes half of what the elements do and half of what all do together: the factor of two undoes that. So
-    whatever one element changes is explained, what a few do nearly always, and what all do.
+    A run shows half of what single elements change and half of what all change together. The factor
+    of two undoes that. So the result covers what any one element changes, nearly always what a few
+    change, and what all change.
     """
     squares = torch.stack([run.squares for run in runs]).mean(0) * 4
     maximum = torch.stack([run.maximum for run in runs]).amax(0) * 2
@@ -242,7 +248,7 @@ def _form(value: Any) -> tuple[Any, ...]:
 
 
 def _with_rows(inputs: list[Any], fresh: list[Any], rows: torch.Tensor, batch: int) -> list[Any]:
-    """The inputs with some rows replaced, in all of those that carry the batch."""
+    """Replace some rows of the inputs that carry the batch."""
     return [
         value.index_copy(0, rows.to(value.device), other[rows.to(other.device)])
         if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == batch

@@ -1,9 +1,11 @@
-"""What a lower precision class is allowed: to round the operands of products, and nothing else.
+"""Measures what a lower precision class allows: rounded operands of products, nothing else.
 
-A problem of class 10-bit (TF32) or 7-bit (bf16) lets a candidate round what it multiplies, to the nearest or by cutting
-bits off, as tensor cores do. What that changes is measured, in float64, and is the floor of the budget. In some trials
-inputs and parameters are cut to that many bits beforehand: rounding them again changes nothing, and an error of another
-origin has nowhere to hide. See docs/numerics.md.
+In the classes 10-bit (TF32) and 7-bit (bf16) a candidate may round what it multiplies. It may round
+to the nearest or cut bits off, as tensor cores do. The judge measures in float64 what such rounding
+changes; that is the floor of the budget.
+
+In some trials the judge cuts inputs and parameters to that many bits beforehand. Rounding them
+again changes nothing, so an error of another origin shows. See docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -19,26 +21,28 @@ from harness.judge.inputs.draws import Draw
 from harness.judge.reference.equivalence import Errors, LeastBudget
 from harness.records.record import PrecisionClass
 
-#: Trials, counted from 0, in which inputs and parameters are cut.
+#: Trials, counted from 0, in which the judge cuts inputs and parameters.
 CUT_TRIALS = frozenset({1, 3})
 
-#: The least budget where no rounding of operands shows: four times that of fp32, since the accumulators of tensor cores
-#: lose bits of their own (three products of a split reach 1e-5 at 8192 terms).
+#: The least budget where rounding operands changes nothing: four times that of fp32. The
+#: accumulators of tensor cores lose bits of their own: three products of a split reach 1e-5 at 8192
+#: terms.
 ACCUMULATION = LeastBudget(128 * 2.0**-23, 1024 * 2.0**-23)
 
-#: How many times the measured effect is allowed. What is rounded to the nearest differs from kernel to kernel as chance
-#: has it; cutting errs in one direction, so that its effect hardly varies. The next lower class errs 8 times as much as
-#: the one, and 4 times as much as the other.
+#: Multiples of the measured change that the budget allows. Chance decides what rounding to the
+#: nearest changes, and kernels differ. Cutting errs in one direction, so its effect hardly varies.
+#: The next lower class changes 8 times what rounding to the nearest changes here, and 4 times what
+#: cutting changes: more than allowed.
 NEAREST_FACTOR = LeastBudget(4.0, 8.0)
 CUTTING_FACTOR = LeastBudget(2.0, 4.0)
-#: The ways of rounding that are measured: to the nearest or not, with the factors.
+#: The measured ways of rounding: whether to the nearest, and the factors.
 WAYS = ((True, NEAREST_FACTOR), (False, CUTTING_FACTOR))
 
 _MANTISSA_BITS = {PrecisionClass.TEN_BIT: 10, PrecisionClass.SEVEN_BIT: 7}
 
 
 class _Layout(NamedTuple):
-    """A floating dtype: the integers of its size, and the bits of its mantissa."""
+    """The bit layout of a floating dtype: the integer dtype of its size, and its mantissa bits."""
 
     integers: torch.dtype
     mantissa: int
@@ -51,7 +55,7 @@ _LAYOUTS = {
     torch.bfloat16: _Layout(torch.int16, 7),
 }
 
-#: Products, with the places of their operands among the arguments.
+#: Operators that multiply, with the positions of their operands among the arguments.
 _PRODUCTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "linear", "matmul"), (0, 1)),
     **dict.fromkeys(("addmm", "addmv", "addbmm", "baddbmm", "addr", "_addmm_activation"), (1, 2)),
@@ -63,16 +67,16 @@ _PRODUCTS: dict[str, tuple[int, ...]] = {
 
 
 def mantissa_bits(precision: PrecisionClass) -> int | None:
-    """The bits that operands keep in a class, the implicit one not counted; None for fp32, which rounds nothing."""
+    """Return the explicit mantissa bits that operands keep in a class; None for fp32."""
     return _MANTISSA_BITS.get(precision)
 
 
 def cut(draw: Draw, bits: int) -> Draw:
-    """The draw with inputs and parameters cut to so many bits, towards zero.
+    """Cut a draw's inputs and parameters to ``bits`` mantissa bits, towards zero.
 
     Args:
-        draw: The draw; its model is changed in place.
-        bits: Mantissa bits that are kept.
+        draw: The draw. Its model changes in place.
+        bits: Number of mantissa bits to keep.
     """
     with torch.no_grad():
         for parameter in draw.model.parameters():
@@ -82,7 +86,7 @@ def cut(draw: Draw, bits: int) -> Draw:
 
 
 def cut_inputs(inputs: Sequence[Any], bits: int) -> list[Any]:
-    """The floating tensors among inputs, cut to so many bits."""
+    """Cut the floating tensors among the inputs to ``bits`` mantissa bits."""
     return [
         _shortened(value, bits, to_nearest=False)
         if isinstance(value, torch.Tensor) and value.dtype in _LAYOUTS
@@ -92,10 +96,11 @@ def cut_inputs(inputs: Sequence[Any], bits: int) -> list[Any]:
 
 
 def operands_floors(effects: Sequence[Errors]) -> tuple[LeastBudget, LeastBudget]:
-    """The least budgets of a tensor: of the whole, and of its slices.
+    """Return the least budgets of a tensor: of the whole, and of its slices.
 
     Args:
-        effects: What rounding the operands of products changes in it, by each of ``WAYS``; none for nothing. Finite.
+        effects: Finite errors from rounding the operands of products, one for each of ``WAYS``.
+            Empty where nothing was measured.
     """
     whole = by_slice = LeastBudget(0.0, 0.0)
     for effect, (_, factor) in zip(effects, WAYS, strict=bool(effects)):
@@ -110,11 +115,11 @@ def _with_accumulation(floor: LeastBudget) -> LeastBudget:
 
 
 class Rounding(DispatchMode):  # type: ignore[no-untyped-call]
-    """A block in which every product rounds its operands.
+    """Rounds the operands of every product within a ``with`` block.
 
     Args:
-        bits: Mantissa bits that they keep.
-        to_nearest: Whether to the nearest; else what is too much is cut off.
+        bits: Number of mantissa bits that operands keep.
+        to_nearest: Whether to round to the nearest; else surplus bits are cut off.
     """
 
     def __init__(self, bits: int, to_nearest: bool):
@@ -135,20 +140,20 @@ class Rounding(DispatchMode):  # type: ignore[no-untyped-call]
         ]
         result = func(*rounded, **(kwargs or {}))
         if name.startswith("convolution_backward") and result[2] is not None:
-            # The bias's gradient comes along, and is a sum, not a product.
+            # The same operator computes the bias's gradient, which is a sum and not a product.
             summed = args[0].sum([dim for dim in range(args[0].dim()) if dim != 1])
             result = (*result[:2], summed)
         return result
 
 
 def _shortened(values: torch.Tensor, bits: int, to_nearest: bool) -> torch.Tensor:
-    """Values with so many mantissa bits, or as they are where they have no more; NaN and infinities stay."""
+    """Reduce values to ``bits`` mantissa bits; NaN, infinities and shorter mantissas stay."""
     layout = _LAYOUTS[values.dtype]
     surplus = layout.mantissa - bits
     if surplus <= 0:
         return values
     whole = values.detach().contiguous().view(layout.integers)
-    if to_nearest:  # a carry into the exponent is the next power of two, as it should be
+    if to_nearest:  # A carry into the exponent correctly gives the next power of two.
         whole = whole + (1 << (surplus - 1))
     kept = (whole & -(1 << surplus)).view(values.dtype)
     return torch.where(values.isfinite(), kept, values)

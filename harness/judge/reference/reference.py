@@ -1,9 +1,12 @@
-"""The reference's evaluations: exact (float64, in pieces where memory is short), and eager, several times over.
+"""Evaluates the reference: exactly in float64, and several times with eager PyTorch.
 
-Eager's error is the yardstick of the budget. So that its luck is not, it runs three times: as it is, and twice more on
-inputs and parameters moved by one rounding, with the batch in another order, and on the CPU with another number of
-threads. Whether a model treats its samples independently, so that the batch may be permuted or cut, is tried in
-float64, not assumed.
+The exact evaluation runs in pieces of the batch where memory is short. The budget is a multiple of
+eager's error. Eager runs three times, so that one lucky run does not set the budget: once as it is,
+and twice on inputs and parameters moved by one rounding. Those two runs also permute the batch, or
+on the CPU use another number of threads.
+
+Permuting or cutting the batch is right only if the model treats its samples independently. A
+float64 run tests that.
 """
 
 from __future__ import annotations
@@ -37,26 +40,28 @@ from harness.project.problems import Problem, failure
 from harness.wire.replies import OutputPart
 from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
 
-#: Two float64 evaluations in different order agree far below this; a model that mixes samples does not.
+#: Float64 evaluations in different orders agree far better than this, unless the model mixes
+#: samples.
 INDEPENDENCE_TOLERANCE = 1e-9
-#: Bytes of float64 evaluation per element of input: value, gradient and saved tensors of inputs and outputs.
+#: Bytes of a float64 evaluation per input element: value, gradient and saved tensors of inputs and
+#: outputs.
 EXACT_BYTES_PER_ELEMENT = 64
-#: The part of the free memory that a float64 evaluation may take: one in so many.
+#: A float64 evaluation may take one part in so many of the free memory.
 EXACT_SHARE = 8
-#: What is kept for a comparison leaves so many times the memory of a float64 evaluation.
+#: Keeping data for a comparison must leave so many times the memory of a float64 evaluation.
 ROOM = 2
 
 
 @dataclass
 class Graph:
-    """One evaluation of the reference, its autograd graph kept.
+    """One evaluation of the reference, with its autograd graph.
 
     Attributes:
         outputs: The output tensors, in order.
         leaves: Differentiable inputs and parameters by name.
-        structure: What the outputs came in.
+        structure: The containers and plain values around the outputs.
         buffers: The model's persistent buffers after the forward.
-        drawn_from: The generators that the forward drew from: ``torch``, ``random``.
+        drawn_from: The generators from which the forward drew: ``torch``, ``random``.
     """
 
     outputs: list[torch.Tensor]
@@ -66,7 +71,7 @@ class Graph:
     drawn_from: frozenset[str]
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
-        """Gradients of the outputs against these cotangents, by leaf; None for a leaf that does not matter."""
+        """Return gradients by leaf under these cotangents; None for a leaf without influence."""
         pairs = [
             (output, cotangent.to(output.dtype))
             for output, cotangent in zip(self.outputs, cotangents, strict=True)
@@ -83,12 +88,12 @@ class Graph:
 
 
 class Exact:
-    """The reference in float64 on one draw, whole or in pieces of the batch.
+    """The float64 reference on one draw, whole or in pieces of the batch.
 
     Args:
-        reference: Evaluates it.
+        reference: Evaluates the reference.
         draw: The draw.
-        seed: Seed of whatever the forward draws.
+        seed: Seed of the random numbers that the forward draws.
         rows: Samples in a piece; None for the whole batch at once.
     """
 
@@ -102,7 +107,7 @@ class Exact:
             self.pieces = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
 
     def graph(self, piece: slice | None) -> Graph:
-        """The evaluation of a piece, made anew each time.
+        """Evaluate a piece, anew each time.
 
         Raises:
             ProblemError: The reference does not run in float64.
@@ -115,13 +120,14 @@ class Reference:
 
     Args:
         problem: The problem, for messages.
-        differentiate: Whether graphs are wanted at all.
-        memory_bytes: Memory that a float64 evaluation may take; a batch that needs more is evaluated in pieces.
+        differentiate: Whether the caller needs gradients at all.
+        memory_bytes: Memory that a float64 evaluation may take. A batch that needs more is
+            evaluated in pieces.
         device: Where the draws are.
 
     Attributes:
-        changes: Buffers that a forward changes; known once it has run.
-        same_generator: Whether random numbers that the forward draws are to be drawn by the candidate as well.
+        changes: Names of the buffers that a forward changes; known once a forward has run.
+        same_generator: Whether candidates must draw the forward's random numbers by the same calls.
     """
 
     def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int, device: torch.device = CPU):
@@ -137,19 +143,19 @@ class Reference:
         self._recorded: tuple[Draw, int, list[Drawn]] | None = None
 
     def grant(self, memory_bytes: int) -> None:
-        """Have a float64 evaluation take so much memory from now on."""
+        """Set the memory that a float64 evaluation may take from now on."""
         self._memory_bytes = memory_bytes
 
     def forget(self) -> None:
-        """Let go of the last draw."""
+        """Release the random numbers recorded for the last draw."""
         self._recorded = None
 
     def has_room_beside(self, size: int) -> bool:
-        """Whether so many bytes more may be kept while the reference is evaluated, with a margin for the candidate."""
+        """Return whether ``size`` bytes fit beside an evaluation, with a margin for a candidate."""
         return spare_memory(self._device) >= size + ROOM * self._memory_bytes
 
     def exact(self, draw: Draw, seed: int) -> Exact:
-        """The reference in float64."""
+        """Return the float64 reference for a draw, in pieces where memory is short."""
         batch = batch_of(draw)
         elements = sum(value.numel() for value in draw.inputs if isinstance(value, torch.Tensor))
         needed = elements * EXACT_BYTES_PER_ELEMENT
@@ -158,25 +164,26 @@ class Reference:
         return Exact(self, draw, seed, max(1, self._memory_bytes * batch // needed))
 
     def eager(self, draw: Draw, seed: int, watch: contextlib.AbstractContextManager[Any] | None = None) -> Graph:
-        """The reference as the problem wrote it; ``watch`` sees every operator of its forward.
+        """Run the reference as the problem wrote it; ``watch`` sees every operator of its forward.
 
         Raises:
-            ProblemError: It does not run.
+            ProblemError: The reference does not run.
         """
-        graph = self.run(draw, seed, None, None, watch)
+        graph = self.run(draw, seed, None, None, watch=watch)
         self._notice_forms(graph, batch_of(draw))
         return graph
 
     def check_randomness(self, draw: Draw, seed: int, graph: Graph) -> None:
-        """Verify that nothing depends on random numbers, or that a candidate is to draw them as well.
+        """Check that nothing depends on random numbers, unless candidates can draw the same ones.
 
         Args:
             draw: A draw.
-            seed: Seed of whatever the forward draws.
-            graph: An eager evaluation under them.
+            seed: Seed of the random numbers that the forward draws.
+            graph: An eager evaluation under both.
 
         Raises:
-            ProblemError: Something does, and it cannot; the message says what to do.
+            ProblemError: A result depends on random numbers that a candidate cannot draw. The
+                message says what to do.
         """
         if not graph.drawn_from:
             return
@@ -200,22 +207,23 @@ class Reference:
         self._is_random = True
 
     def _random_numbers(self, draw: Draw, seed: int) -> list[Drawn]:
-        """What an eager forward draws under a seed.
+        """Return what an eager forward draws under a seed.
 
         Raises:
-            ProblemError: The reference does not run, or draws where it cannot be seen.
+            ProblemError: The reference does not run, or draws numbers inside an operator that hides
+                them.
         """
         if self._recorded is None or self._recorded[0] is not draw or self._recorded[1] != seed:
             recording = Recording()
-            self.run(draw, seed, None, None, recording)
+            self.run(draw, seed, None, None, watch=recording)
             self._recorded = draw, seed, recording.kept
         return self._recorded[2]
 
     def check_forms(self, draw: Draw, seed: int, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Verify that the outputs still have these shapes.
+        """Check that the outputs still have these shapes.
 
         Raises:
-            ProblemError: They do not: the reference's form changes from draw to draw.
+            ProblemError: The shapes change from draw to draw.
         """
         if [tuple(output.shape) for output in self.eager(draw, seed).outputs] != list(shapes):
             raise ProblemError(
@@ -223,24 +231,27 @@ class Reference:
             )
 
     def eager_runs(self, draw: Draw, seed: int, piece: slice | None) -> Iterator[tuple[Graph, torch.Tensor | None]]:
-        """Three eager evaluations of a piece of the batch: one as it is, and two that round otherwise.
+        """Run eager three times on a piece: once as it is, and twice with other rounding.
 
-        Those two differ in the order of their sums, where the batch may be permuted, and begin with ``nudged`` inputs
-        and parameters.
+        The last two begin with ``nudged`` inputs and parameters. Where samples are independent,
+        each also permutes the batch; the last one, or both where samples depend on each other, use
+        another number of threads.
 
         Args:
             draw: The draw.
-            seed: Seed of whatever the forward draws, of the permutation and of the nudges.
+            seed: Seed of the random numbers that the forward draws, of the permutation and of the
+                nudges.
             piece: Rows of the batch; None for all.
 
         Yields:
-            The evaluation, and the permutation of the piece that its inputs and outputs are in (None for none).
+            The evaluation, and the permutation of the piece that its inputs and outputs are in
+            (None for none).
         """
         straight = self.run(draw, seed, None, piece)
         yield straight, None
         count = batch_of(draw) if piece is None else piece.stop - piece.start
         self._notice_forms(straight, count)
-        del straight  # its graph is not held while others are made
+        del straight  # Release the graph before the next run.
         orders: list[torch.Tensor | None] = [None, None]
         if count is not None and self.samples_are_independent(draw, seed):
             generator = torch.Generator().manual_seed(seed)
@@ -252,16 +263,17 @@ class Reference:
                 yield self.run(draw, seed, None, piece if order is None else first + order, nudge=nudge), order
 
     def samples_are_independent(self, draw: Draw, seed: int) -> bool:
-        """Whether a few samples evaluated together give what they give in two parts, and all outputs carry the batch.
+        """Return whether samples can be permuted and cut: parts give what the whole gives.
 
-        A few samples say nothing about a form that depends on values (``x[x > 0]``): the whole runs do.
+        A test on up to four samples decides. It cannot see a form that depends on values (``x[x >
+        0]``); runs on the whole batch correct that.
         """
         if self._independent is None:
             self._independent = not (self.changes or self._is_random) and self._try_parts(draw, seed)
         return self._independent
 
     def _notice_forms(self, graph: Graph, count: int | None) -> None:
-        """Outputs of another length than the batch: samples can be neither permuted nor cut, whatever a few gave."""
+        """Notice outputs without the batch dimension: then samples can be neither permuted nor cut."""
         if any(output.dim() == 0 or output.shape[0] != count for output in graph.outputs):
             self._independent = False
 
@@ -290,20 +302,23 @@ class Reference:
         seed: int,
         dtype: torch.dtype | None,
         rows: slice | torch.Tensor | None,
+        *,
         watch: contextlib.AbstractContextManager[Any] | None = None,
         differentiate: bool = True,
         nudge: int | None = None,
     ) -> Graph:
-        """One evaluation.
+        """Evaluate the reference once.
 
         Args:
             draw: The draw.
-            seed: Seed of whatever the forward draws.
+            seed: Seed of the random numbers that the forward draws.
             dtype: Evaluate in this dtype; None for the problem's own.
-            rows: Take these samples of every input that carries the batch, in this order; None for all.
+            rows: Take these samples of every input that carries the batch, in this order; None for
+                all.
             watch: Sees every operator of the forward.
-            differentiate: Whether a graph is wanted here; where the reference makes none, there is none.
-            nudge: Seed with which inputs and parameters are ``nudged``; None where they are not.
+            differentiate: Whether to keep a graph. A reference made without ``differentiate`` never
+                keeps one.
+            nudge: Seed for nudging inputs and parameters by one rounding; None for none.
 
         Raises:
             ProblemError: The reference does not run.
@@ -330,7 +345,7 @@ class Reference:
                 argument = argument.to(dtype) if dtype is not None else argument
                 leaf = argument.detach().requires_grad_(differentiate)
                 leaves[names[position]] = argument = leaf
-            # A copy: a reference that works in place must not change the draw.
+            # A reference that works in place must not change the draw, so it gets a copy.
             arguments.append(argument.clone())
         leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
         watching = watch or contextlib.nullcontext()
@@ -343,7 +358,7 @@ class Reference:
                 result = model(*arguments)
             except torch.OutOfMemoryError:
                 raise
-            except ProblemError as error:  # of a watcher
+            except ProblemError as error:  # Raised by a watcher.
                 raise ProblemError(f"{self._problem.path}: {error}") from error
             except Exception as error:
                 what = "the reference in float64" if dtype is torch.float64 else "the reference's forward"
@@ -356,10 +371,10 @@ class Reference:
         return graph
 
     def _taken_apart(self, result: Any) -> tuple[tuple[OutputPart, ...], list[torch.Tensor]]:
-        """The outputs.
+        """Split a result into its structure and its output tensors.
 
         Raises:
-            ProblemError: They cannot be judged.
+            ProblemError: The judge cannot compare these outputs.
         """
         try:
             structure, outputs = taken_apart(result)
@@ -375,12 +390,12 @@ class Reference:
         return structure, outputs
 
     def _check_form(self, draw: Draw, graph: Graph) -> None:
-        """Verify that what surrounds the tensors, and which buffers change, is what it was in the first draw.
+        """Check that output structure and changed buffers are the same as in the first draw.
 
-        The candidate is held to that.
+        The candidate must return the same structure.
 
         Raises:
-            ProblemError: It is not, or a buffer changes its form.
+            ProblemError: They differ, or a buffer changes its shape or dtype.
         """
         changes, structure = changed_buffers(draw, graph.buffers), graph.structure
         if not self._structure:
@@ -403,7 +418,7 @@ class Reference:
 
 
 def batch_of(draw: Draw) -> int | None:
-    """Length of dimension 0 of the first tensor input, None where there is nothing to permute or cut."""
+    """Return the length of dimension 0 of the first tensor input; None if there is no batch to cut."""
     for value in draw.inputs:
         if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] > 1:
             return value.shape[0]
@@ -411,7 +426,7 @@ def batch_of(draw: Draw) -> int | None:
 
 
 def input_names(draw: Draw) -> dict[int, str]:
-    """Names of the differentiable inputs by position: the forward's own argument names where they are free."""
+    """Name the differentiable inputs by position, after the forward's arguments if possible."""
     taken = {name for name, _ in draw.model.named_parameters()}
     try:
         arguments = list(inspect.signature(draw.model.forward).parameters)
@@ -425,14 +440,14 @@ def input_names(draw: Draw) -> dict[int, str]:
 
 
 def unpermuted(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
-    """Undo a permutation of dimension 0; a tensor that does not carry the batch comes back as it is."""
+    """Undo a permutation of dimension 0; tensors that do not carry the batch return unchanged."""
     if order is None or tensor.dim() == 0 or tensor.shape[0] != order.numel():
         return tensor
     return tensor[torch.argsort(order).to(tensor.device)]
 
 
 def differentiable_leaves(gradients: Mapping[str, torch.Tensor | None]) -> list[str]:
-    """The leaves that the reference differentiates."""
+    """Return the leaves that the reference differentiates."""
     return [name for name, gradient in gradients.items() if gradient is not None]
 
 
@@ -446,7 +461,7 @@ def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
-    """Let what a forward creates without naming a dtype have this one."""
+    """Set the dtype of tensors that a forward creates without naming one."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype or before)
     try:
@@ -457,7 +472,7 @@ def _default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _other_thread_count() -> Iterator[None]:
-    """Run torch's CPU kernels with another number of threads: another split of their sums."""
+    """Run torch's CPU kernels with another number of threads, so that sums split differently."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if threads > 1 else 2)
     try:

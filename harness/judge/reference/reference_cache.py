@@ -1,8 +1,9 @@
-"""What the candidates of a batch have in common on a case: what its reference came to under the batch's secret.
+"""Caches what the candidates of a batch share on a case: facts about its reference.
 
-All of it follows from the problem, the case and the secret, and none of it from a candidate: the forms of the outputs,
-which draws lie near a kink, and the sums that budgets are measured by. Kept are sums and forms, no tensor of a draw and
-no expected value. It lives in the judge's process, which no worker can reach.
+These facts follow from the problem, the case and the batch's secret, and never from a candidate:
+the forms of outputs, which samples lie near a kink, and the sums that budgets depend on. The cache
+keeps no tensor of a draw and no expected value. It lives in the judge's process, which no worker
+can reach.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from harness.judge.reference.reference import Reference
 from harness.judge.reference.reference_errors import Gauges
 from harness.wire.replies import OutputPart
 
-#: What is kept of all cases together, at most.
+#: Limits of the whole cache: cases, and bytes.
 MOST_CASES, MOST_BYTES = 64, 256 << 20
-#: Of one case what is known of so many draws: those of all trials, and of the audited calls of some candidates, whose
-#: seeds follow from how many calls a window has.
+#: The most draws kept of one case. That covers all trials, and the audited calls of some candidates,
+#: whose seeds depend on how many calls a window has.
 MOST_DRAWS = 48
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a case's reference looks like from outside.
+    """The visible form of a case's reference.
 
     Attributes:
-        outputs: The outputs' forms.
-        leaves: The leaves that it differentiates.
-        structure: What the outputs come in.
-        has_kinks: Whether its forward has an operator with a kink.
+        outputs: Forms of the outputs.
+        leaves: The leaves that the reference differentiates.
+        structure: The containers around the outputs.
+        has_kinks: Whether the forward has an operator with a kink.
     """
 
     outputs: list[TensorForm]
@@ -44,14 +45,14 @@ class Shape:
 
 
 class _Measured(NamedTuple):
-    """What was measured of a draw, and the draw's ``Draw.mark``."""
+    """A draw's gauges, with its ``Draw.mark``."""
 
     mark: bytes
     gauges: Gauges
 
 
 class _Reason(NamedTuple):
-    """Why nothing can be judged under a draw, or None, and the draw's mark."""
+    """Why nothing can be judged under a draw (None if it can), with the draw's mark."""
 
     mark: bytes
     why: str | None
@@ -59,13 +60,13 @@ class _Reason(NamedTuple):
 
 @dataclass
 class CaseCache:
-    """What is known of one case.
+    """Everything the cache knows of one case.
 
     Attributes:
         reference: Evaluates the reference; None before it has run.
-        shape: What that showed; None before.
-        steps: How draws were kept from kinks, by the seed of their forward.
-        shared: Of how many draws gauges were there already, since this was last set to 0.
+        shape: The visible form of the reference; None before it has run.
+        steps: How draws were moved away from kinks, by the seed of their forward.
+        shared: Number of draws whose gauges were found here since this was last set to 0.
     """
 
     reference: Reference | None = None
@@ -76,22 +77,22 @@ class CaseCache:
     _reasons: dict[Hashable, _Reason] = field(default_factory=dict)
 
     def gauges(self, name: Hashable, draw: Draw) -> Gauges:
-        """What is known of the reference's evaluations of a draw; what is measured is to be added to it.
+        """Return the known gauges of a draw; the caller adds what it measures.
 
         Args:
             name: What the draw is for; its seed follows from that.
-            draw: The draw. Where the same seed gave another one before, nothing of that is known of this one.
+            draw: The draw. If the same seed gave another draw before, its gauges do not count.
         """
         mark = draw.mark()
         kept = self._gauges.pop(name, None)
         if kept is None or kept.mark != mark:
             kept = _Measured(mark, {})
-        self._gauges[name] = kept  # the last one now
+        self._gauges[name] = kept  # Reinsert as the most recent.
         self.shared += bool(kept.gauges)
         return kept.gauges
 
     def sizes(self, name: Hashable, cotangent: str) -> list[float]:
-        """RMS of each of the reference's gradients under a cotangent; empty where they were not measured.
+        """Return the RMS of each of the reference's gradients; empty where they were not measured.
 
         Args:
             name: What the draw is for.
@@ -102,12 +103,12 @@ class CaseCache:
         return [] if gauge is None else [scale.rms for scale in gauge.scale.values()]
 
     def reason(self, name: Hashable, draw: Draw, look: Callable[[], str | None]) -> str | None:
-        """Why nothing can be judged under a draw; None where it can.
+        """Return why nothing can be judged under a draw; None where it can.
 
         Args:
-            name: What the draw is for, and what is looked at.
+            name: What the draw is for, and what is tested.
             draw: The draw.
-            look: Finds out.
+            look: Finds the reason.
         """
         mark = draw.mark()
         kept = self._reasons.get(name)
@@ -116,26 +117,27 @@ class CaseCache:
         return kept.why
 
     def trim(self) -> None:
-        """Forget the draws that were asked for longest ago, where there are too many."""
+        """Forget the least recently used draws above the limit."""
         for kept in (self._gauges, self.steps):
             for oldest in list(kept)[: max(0, len(kept) - MOST_DRAWS)]:
                 del kept[oldest]  # type: ignore[arg-type]
 
     @property
     def bytes(self) -> int:
-        """What the sums take in memory."""
+        """Memory that the sums take, in bytes."""
         return sum(gauge.bytes for kept in self._gauges.values() for gauge in kept.gauges.values())
 
 
 class ReferenceCache:
-    """Of the cases that were judged last, what is known of each; for one batch, or one process that judges.
+    """Keeps what is known of the most recently judged cases, for one batch or judging process.
 
     Args:
-        most_cases: So many are kept at most.
-        most_bytes: Their sums take no more.
+        most_cases: The most cases to keep.
+        most_bytes: The most memory that their sums may take.
 
     Attributes:
-        unfit: What the fitness checks of problems found, by ``store.fitness_key``; None where they could not finish.
+        unfit: Results of the problems' fitness checks, by ``store.fitness_key``. None where the
+            checks could not finish.
     """
 
     def __init__(self, most_cases: int = MOST_CASES, most_bytes: int = MOST_BYTES):
@@ -148,17 +150,17 @@ class ReferenceCache:
         return len(self._known)
 
     def of(self, key: Hashable) -> CaseCache:
-        """What is known of a case.
+        """Return what is known of a case.
 
         Args:
-            key: All that draws and evaluations of its reference follow from.
+            key: Identifies everything on which draws and evaluations of its reference depend.
         """
         known = self._known.setdefault(key, CaseCache())
         self._known.move_to_end(key)
         return known
 
     def trim(self) -> None:
-        """Forget those that were asked for longest ago, where they are too many or take too much."""
+        """Forget the least recently used cases above the limits."""
         for known in self._known.values():
             known.trim()
         while len(self._known) > self._most_cases or sum(one.bytes for one in self._known.values()) > self._most_bytes:

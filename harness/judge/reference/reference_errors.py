@@ -1,8 +1,9 @@
-"""How far other evaluations of the reference are from the exact one: what budgets and explanations are measured by.
+"""Measures how far other evaluations of the reference are from the exact one; budgets use that.
 
-Nothing here is a candidate's. Outputs, and gradients under the cotangents ``normal`` and ``ones``, follow from the draw
-alone; for the cotangent that is the output itself the exact output stands in, which stays with the judge. So the
-candidates of a batch, which get the same draws, share what was found for the first of them. See docs/numerics.md.
+Nothing here comes from a candidate. Outputs, and gradients under the cotangents ``normal`` and
+``ones``, follow from the draw alone. For the cotangent that is the output itself, the exact output
+stands in, and it stays with the judge. So the candidates of a batch, which get the same draws,
+share what was measured for the first of them. See docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from harness.judge.reference.reference import Graph, unpermuted
 from harness.wire.structure import paths_of
 
 Parts = list[Slices]
-#: Kinds of evaluations beside the exact one: eager ones, exact ones whose elements near a kink lie on its other side,
-#: and exact ones with rounded operands of products, in each of ``operands.WAYS`` (none in the class fp32).
+#: Kinds of evaluations beside the exact one: eager ones; exact ones with elements near a kink moved
+#: to its other side; and exact ones with the operands of products rounded in each of
+#: ``reduced_precision.WAYS`` (none in the class fp32).
 KINDS = ("eager", "moved", "rounded")
-#: The cotangent that is the output itself.
+#: Name of the cotangent that is the output itself.
 OWN_OUTPUT = "output"
 
 
@@ -31,7 +33,7 @@ def _by_kind() -> dict[str, dict[str, Parts]]:
 
 @dataclass(frozen=True)
 class Gauge:
-    """Deviations of the other evaluations, of all outputs or of all gradients under one cotangent.
+    """Deviations of the other evaluations, for all outputs or all gradients under one cotangent.
 
     Attributes:
         scale: The exact tensors' magnitudes, by name.
@@ -42,11 +44,11 @@ class Gauge:
     runs: dict[str, dict[str, Parts]] = field(default_factory=_by_kind)
 
     def of(self, kind: str, name: str) -> Parts:
-        """A tensor's deviations in the runs of a kind."""
+        """Return a tensor's deviations in the runs of a kind."""
         return self.runs[kind].get(name, [])
 
     def rows(self, piece: slice | None, names: Iterable[str]) -> Gauge:
-        """What it says of some tensors in a piece of the batch."""
+        """Return the part of the gauge about some tensors in a piece of the batch."""
         if piece is None:
             return self
         first, count = piece.start, piece.stop - piece.start
@@ -60,32 +62,35 @@ class Gauge:
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Memory that the sums take, in bytes."""
         runs = (run for by_name in self.runs.values() for parts in by_name.values() for run in parts)
         return sum(one.squares.nbytes + one.maximum.nbytes for one in (*self.scale.values(), *runs))
 
 
-#: Of one draw: by the cotangent's name, "" for the outputs.
+#: The gauges of one draw by the cotangent's name, "" for the outputs.
 Gauges = dict[str, Gauge]
 
 
 def cotangent_like(outputs: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
-    """The exact outputs as the cotangent that they are, in the dtypes that a candidate returns them in."""
+    """Return the exact outputs as a cotangent, in the dtypes in which a candidate returns them."""
     return [output.detach().to(dtype) for output, dtype in zip(outputs, dtypes, strict=True)]
 
 
 class Deviations:
-    """Takes evaluations of one draw in, piece by piece of the batch: first the exact one of a piece, then others.
+    """Collects deviations of evaluations of one draw, piece by piece of the batch.
+
+    For each piece the exact evaluation comes first, then the others.
 
     Args:
-        names: The tensors that matter.
-        by_rows: Names of what comes in pieces; all else is a parameter's gradient, and a sum over the pieces.
-        cotangent: One tensor per output; None for the outputs themselves.
-        own_output: The outputs' dtypes where the cotangent is the output itself, the exact one; else None.
-        known: What was measured under this very cotangent before: its magnitudes need no measuring again.
+        names: The tensors to measure.
+        by_rows: Names of the tensors that come in pieces. All others are gradients of parameters,
+            which are sums over the pieces.
+        cotangent: One tensor per output; None to measure the outputs themselves.
+        own_output: The outputs' dtypes if the cotangent is the exact output itself; else None.
+        known: The gauge under this very cotangent, if measured before. Its magnitudes serve again.
 
     Attributes:
-        exact: The exact tensors of the piece at hand, by name.
+        exact: The exact tensors of the current piece, by name.
     """
 
     def __init__(
@@ -108,7 +113,7 @@ class Deviations:
         self._runs: dict[str, dict[tuple[str, int], Parts]] = {kind: {} for kind in KINDS}
 
     def begin(self, graph: Graph, piece: slice | None) -> None:
-        """Take the exact evaluation of a piece in."""
+        """Add the exact evaluation of a piece."""
         if self._own_output is not None:
             self._part = cotangent_like(graph.outputs, self._own_output)
         elif self._cotangent is not None:
@@ -117,23 +122,25 @@ class Deviations:
         self._book_scale(piece)
 
     def begin_totals(self) -> None:
-        """Go on to what is a sum over the pieces, once all are in."""
+        """Turn to tensors that are sums over the pieces, once all pieces are in."""
         self.exact = self._totals.pop(("exact", 0), {})
         self._book_scale(None)
 
     def add_totals(self) -> None:
-        """Take the sums of the other evaluations in, after ``begin_totals``."""
+        """Book the sums of the other evaluations; call it after ``begin_totals``."""
         for (kind, number), total in self._totals.items():
             self.book(kind, number, total)
         self._totals.clear()
 
     def found(self, kind: str, number: int, graph: Graph, order: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """An evaluation's tensors by name, the batch in its own order; sums over the pieces are added to the totals.
+        """Return an evaluation's tensors by name, with the batch in its own order.
+
+        Tensors that are sums over the pieces go to the totals instead.
 
         Args:
             kind: One of ``KINDS``, or ``exact``.
-            number: Its number among them.
-            graph: An evaluation of the piece at hand.
+            number: The number of the evaluation among its kind.
+            graph: An evaluation of the current piece.
             order: The order that its samples are in; None for their own.
         """
         if self._part is None:
@@ -150,24 +157,24 @@ class Deviations:
         return of_inputs
 
     def at_hand(self, graph: Graph, piece: slice | None) -> dict[str, torch.Tensor]:
-        """Any evaluation's tensors of a piece, and its part of what is a sum over the pieces; nothing is booked."""
+        """Return an evaluation's tensors in a piece, with partial sums; books nothing."""
         if self._cotangent is None:
             return self._outputs_of(graph, None)
         part = [rows_of(one, piece) for one in self._cotangent]
         return {name: gradient for name, gradient in graph.gradients(part).items() if gradient is not None}
 
     def last_scale(self, name: str) -> Slices:
-        """A tensor's magnitude in the piece at hand."""
+        """Return a tensor's magnitude in the current piece."""
         return self._scale[name][-1]
 
     @property
     def last(self) -> Gauge:
-        """What the piece at hand came to."""
+        """The gauge of the current piece."""
         return self._gauge(lambda parts: parts[-1], self.exact)
 
     @property
     def whole(self) -> Gauge:
-        """What all pieces came to."""
+        """The gauge of all pieces together."""
         return self._gauge(joined, self._scale)
 
     def _outputs_of(self, graph: Graph, order: torch.Tensor | None) -> dict[str, torch.Tensor]:
@@ -193,7 +200,7 @@ class Deviations:
             self._scale.setdefault(name, []).append(scale)
 
     def book(self, kind: str, number: int, found: Mapping[str, torch.Tensor]) -> None:
-        """Add the deviations of what was ``found`` in an evaluation of the piece at hand."""
+        """Add the deviations of tensors ``found`` in an evaluation of the current piece."""
         for name, tensor in found.items():
             if name in self.exact and tensor.shape == self.exact[name].shape:
                 part = deviation(real(tensor.detach()), self.exact[name].to(torch.float64))
@@ -201,15 +208,15 @@ class Deviations:
 
 
 def rows_of(tensor: torch.Tensor, piece: slice | None) -> torch.Tensor:
-    """A tensor's samples in a piece of the batch."""
+    """Return a tensor's samples in a piece of the batch."""
     return tensor if piece is None else tensor[piece]
 
 
 def ordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
-    """A tensor's samples in another order; None for the one they are in."""
+    """Return a tensor's samples in another order; None keeps their order."""
     return tensor if order is None else tensor[order.to(tensor.device)]
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
-    """Integers and truth values as float64; floating tensors as they are."""
+    """Convert integers and truth values to float64; floating tensors stay."""
     return tensor if tensor.is_floating_point() else tensor.to(torch.float64)

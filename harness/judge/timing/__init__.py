@@ -1,1 +1,1 @@
-"""Speed: paired timing against baselines, certified by a clock that the candidate cannot reach."""
+"""Measures speed: paired timing against baselines, certified by the judge's own clock."""

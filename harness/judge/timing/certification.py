@@ -1,4 +1,4 @@
-"""What the judge's clock proves of a candidate's speed: windows, their bound, the call that is compared."""
+"""Certifies a candidate's speed by the judge's clock: windows, their bound, the audited call."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import torch
 
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.slots import Slots, bytes_of_call
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.inputs.memory_fit import free_memory
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.reference.kinks import Settled
 from harness.judge.timing.paired_timing import BaselineError, Refuted, Series, Side, asked
 from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of
@@ -23,14 +25,15 @@ from harness.wire.commands import DropSlots, Loop
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.replies import Released
 
-#: A short window has as many calls as take this long, within bounds.
+#: Duration of a short window in milliseconds, within the bounds on its calls.
 WINDOW_MS = 8.0
 MOST_CALLS = 64
-#: Tensors in all slots: their descriptions must fit a message.
+#: The most tensors in all slots; their descriptions must fit a message.
 MOST_REGIONS = 16_000
-#: Of the device's free memory the slots and what is kept of their results may take this share.
+#: The share of the device's free memory for slots and for copies of their results.
 MEMORY_SHARE = 0.9
-#: Rounds of the second series, where the first left a claim outside its bound: noise goes away, a lie stays.
+#: Rounds of the second series, after a claim outside the bound of the first: noise goes away, a lie
+#: stays.
 ROUNDS_OF_DOUBT = 7
 #: Seconds that drawing the inputs of a short window may take.
 DRAWING_S = 0.1
@@ -39,13 +42,13 @@ DRAWING_S = 0.1
 def certified(
     target: TimingTarget, direction: Direction, mine: Side, eager: Side, series: Series
 ) -> tuple[Certificate, TrialResult]:
-    """What the windows prove of a direction, and what the audited call came to.
+    """Measure windows of a direction; return what they prove, and the audited call's result.
 
     Raises:
-        Refuted: The candidate's claims are below that, also beside longer windows.
+        Refuted: The candidate's claims are below the bound, even beside longer windows.
         CandidateStopped: The candidate failed.
-        Uncertified: Memory does not do for windows, or they prove nothing; so too where a call takes less than what
-            launching one may vary by.
+        Uncertified: Memory is too short for windows, or they prove nothing. That includes calls
+            shorter than the variation of a launch.
     """
     with contextlib.ExitStack() as at_failure:
         at_failure.callback(_give_back, mine, eager)
@@ -58,7 +61,8 @@ def certified(
             cotangents = exchange.cotangents if direction.backward[0] is not None else ()
             results = tuple(direction.results.values())
             with contextlib.closing(Slots(exchange, results, cotangents, 2 * calls, target.device)) as slots:
-                proof, found, fault = _proven(target, direction, (mine, eager), series, slots, calls)
+                sides = mine, eager
+                proof, found, fault = _proven(target, direction, sides, series, slots=slots, calls=calls)
             try:
                 audit = _compared(target, direction, found)
             except Uncertified:
@@ -69,14 +73,15 @@ def certified(
                 raise Uncertified(f"calls are too short for the judge's clock, and {fault}", audit)
             if fault:
                 raise Refuted(fault, series, audit)
-        except (torch.OutOfMemoryError, DeviceMemoryError):  # the judge's own: the verdict stands without
+        # This is the judge's own memory, so the verdict stands.
+        except (torch.OutOfMemoryError, DeviceMemoryError):
             raise Uncertified("the device's memory does not do for calls in a row") from None
-        at_failure.pop_all()  # all went well: they have given the slots back
+        at_failure.pop_all()  # All went well, and the sides have given the slots back.
     return proof, audit
 
 
 def _give_back(*sides: Side) -> None:
-    """Have sides that live give the slots back, whatever happened."""
+    """Have the sides that still run unmap the slots, whatever happened."""
     for side in sides:
         if not side.worker.is_closed:
             with contextlib.suppress(CandidateStopped, BaselineError):
@@ -84,26 +89,31 @@ def _give_back(*sides: Side) -> None:
 
 
 def _calls(target: TimingTarget, direction: Direction, series: Series) -> int:
-    """Calls in a short window: enough for the clock, and as many as can be drawn and held; 0 where not even one can."""
+    """Return the number of calls in a short window; 0 where memory cannot hold even one.
+
+    There are enough calls for the clock, and no more than can be drawn and held.
+    """
     exchange = target.context.exchange
     inputs, results = ([region for _, region in exchange.tensor_inputs], list(direction.results.values()))
     given = [*inputs, *(exchange.cotangents if direction.backward[0] is not None else ())]
-    # Two sets of results are held, and as much again as a call is given while it is drawn.
+    # Memory holds two sets of results, and the given tensors once more while they are drawn.
     free = free_memory(target.device) * MEMORY_SHARE - bytes_of_call([*results, *results, *given])
-    slots = free // max(1, bytes_of_call([*given, *results])) + 1  # the first lies in the trials' arena
+    # The first slot lies in the trials' arena.
+    slots = free // max(1, bytes_of_call([*given, *results])) + 1
     slots = min(slots, MOST_REGIONS // (len(given) + len(results)))
     started = time.monotonic()
     target.fresh_inputs(target.seed("how long"))
     drawing_s = max(time.monotonic() - started, 1e-6)
-    call_ms = min(series.eager.median_ms, series.candidate.window_ms)  # neither is the candidate's word
+    # Neither of the two is the candidate's word.
+    call_ms = min(series.eager.median_ms, series.candidate.window_ms)
     wanted = min(math.ceil(WINDOW_MS / call_ms), math.ceil(DRAWING_S / drawing_s), MOST_CALLS)
     return int(min(max(1, wanted), slots // 2))
 
 
 def _proven(
-    target: TimingTarget, direction: Direction, sides: tuple[Side, Side], series: Series, slots: Slots, calls: int
+    target: TimingTarget, direction: Direction, sides: tuple[Side, Side], series: Series, *, slots: Slots, calls: int
 ) -> tuple[Certificate, WindowTimes, str]:
-    """What windows prove, and what speaks against the claims, if it does beside longer ones, too; else empty."""
+    """Return what windows prove, and an objection to the claims that longer windows confirm, or ""."""
     commands = [Loop((), leaves, False) for leaves in direction.leaves]
     likeness = [target.likeness(name) for name in direction.results]
     claims = series.candidate.median_ms, series.eager.median_ms
@@ -121,7 +131,8 @@ def _proven(
 
     for least_rounds in (LEAST_ROUNDS, ROUNDS_OF_DOUBT):
         secret = f"{target.context.secret}:{direction.name}:{least_rounds}:{series.head_start_us}"
-        loops = Loops(sides, (commands[0], commands[1]), slots, calls, fresh, likeness, secret)
+        pair = commands[0], commands[1]
+        loops = Loops(sides, pair, slots, calls=calls, fresh=fresh, likeness=likeness, secret=secret)
         found = loops.run(least_rounds)
         proof = certificate(found.candidate, found.eager, found.storing)
         if proof.accepts(*claims):
@@ -134,10 +145,11 @@ def _proven(
 
 
 def _compared(target: TimingTarget, direction: Direction, found: WindowTimes) -> TrialResult:
-    """The audited call against the exact reference.
+    """Compare the audited call with the exact reference.
 
     Raises:
-        Uncertified: It is wrong, but the reference has a state that earlier calls may have changed.
+        Uncertified: The result is wrong, but the reference has buffers that earlier calls may have
+            changed.
     """
     context, drawn, seed = target.context, found.audited.drawn, found.audited.seed
     draw, settled = (drawn.draw, drawn) if isinstance(drawn, Settled) else (drawn, None)
@@ -147,16 +159,16 @@ def _compared(target: TimingTarget, direction: Direction, found: WindowTimes) ->
         seed,
         context.leaves,
         context.precision,
-        target.trial,
-        settled,
-        context.is_relaxed,
-        context.known.gauges(("call", direction.name, seed), draw),
-        context.gauges_at_need,
+        trial=target.trial,
+        settled=settled,
+        is_relaxed=context.is_relaxed,
+        gauges=context.known.gauges(("call", direction.name, seed), draw),
+        gauges_at_need=context.gauges_at_need,
     )
     if direction.backward[0] is None:
         comparison.add(found.results)
     else:
-        # What the judge has drawn, not what lies in the arena, where the candidate can write.
+        # Use the cotangents that the judge drew: the candidate can write to those in the arena.
         gradients = dict(zip(context.leaves, found.results, strict=True))
         comparison.add(None, [ReceivedGradients("normal", found.audited.cotangents, gradients)])
     result = comparison.result()

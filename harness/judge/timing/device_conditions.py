@@ -1,4 +1,4 @@
-"""What a speed is to be seen against: the device's state while it was measured, and the speed of light."""
+"""Reports the conditions of a measurement: the device's state and its speed of light."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from harness.timing.floor import flags, floor_fields
 
 
 class Conditions:
-    """Made before a candidate runs, asked after it was timed.
+    """Watches the device while a candidate is timed, and describes the conditions afterwards.
 
     Args:
         problem: The problem.
         constants: The case's constants.
         device: The device.
-        ceilings: The device's; None where they have not been measured.
-        folder: Where the problem's work is kept.
-        own_pids: Processes of ours that may be on the GPU.
+        ceilings: The device's measured ceilings; None where they have not been measured.
+        folder: Folder that caches the problem's minimal work.
+        own_pids: Processes of the harness that may be on the GPU.
     """
 
     def __init__(
@@ -43,25 +43,25 @@ class Conditions:
         self._watch = None if device.type == "cpu" else DeviceWatch.open(device.index or 0, own_pids)
 
     def look(self) -> None:
-        """See to the device, between timed calls."""
+        """Sample the device's state, between timed calls."""
         if self._watch is not None:
             self._watch.sample()
 
     def begin(self) -> None:
-        """A series begins, in which strangers count."""
+        """Begin a series; other processes on the device count from now on."""
         if self._watch is not None:
             self._watch.begin()
 
     def strangers(self) -> str:
-        """Who else computes on the device, or did in the series, in words; empty where nobody does that is known."""
+        """Name other processes that used the device in the series; empty where none is known."""
         return "" if self._watch is None else self._watch.strangers()
 
     def fields(self, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """The fields of a record, and a sentence for everything that is odd.
+        """Return record fields, and a sentence for each oddity.
 
         Args:
-            samples: A record's samples; only directions in which the candidate's speed counts have a share of the
-                speed of light.
+            samples: A record's samples. Only directions in which the candidate's speed counts get a
+                share of the speed of light.
         """
         found: dict[str, Any] = {}
         if self._work is not None and self._ceilings is not None and samples:

@@ -1,26 +1,28 @@
-"""What a problem cannot do without: the bytes that are moved and the flops of products, read off its reference.
+"""Computes the minimal work of a problem: bytes moved and flops of products, from its reference.
 
 The reference runs on torch's meta device, which allocates and computes nothing.
 
-*Bytes.* A forward reads inputs, parameters and buffers, and writes outputs. A forward with backward also reads the
-cotangents and writes the gradients, and reads once more those inputs and parameters that eager's backward takes from
-what its forward saved. Intermediates are not counted: they can be kept on the chip, or computed again. Each is
-counted once, by the memory that it lies in.
+*Bytes.* A forward reads inputs, parameters and buffers, and writes outputs. A forward with backward
+also reads the cotangents and writes the gradients. It reads once more those inputs and parameters
+that eager's backward takes from what its forward saved. Intermediates do not count: a kernel can
+keep them on the chip or compute them again. Each tensor counts once, by the memory that it lies in.
 
-*Flops.* Multiplications and additions of matrix products, convolutions and attention, as torch's own counter has
-them (``torch.utils.flop_counter``); everything else counts nothing, and is little.
+*Flops.* The count has the multiplications and additions of matrix products, convolutions and
+attention, by the formulas of torch's own counter (``torch.utils.flop_counter``). All other
+operations are few and do not count.
 
-Is that a lower bound? For a dense operator on tensors that do not fit the caches, yes. It is none where a call gets
-by with less than the reference, honestly:
+For a dense operator on tensors that exceed the caches, this is a lower bound. An honest call may
+stay below it in these cases:
 
-- products that the reference computes and the result does not depend on (a gradient that is zero but for one
-  element of each row, behind a minimum; the padding of a convolution, which the counter counts), or another
-  algorithm for the same result (Winograd, Strassen);
-- an input or parameter that is read in part (an embedding) or not at all, or of which a backward needs less than
-  eager saves (the sign, in place of the value);
-- tensors that a cache keeps from one kernel to the next, or whose writing ends after the call does.
+- The reference computes products on which the result does not depend. One example is a gradient
+  behind a minimum, which is zero but for one element of each row. Another is the padding of a
+  convolution, which the counter counts.
+- Another algorithm has the same result (Winograd, Strassen).
+- The call reads an input or parameter in part (an embedding) or not at all.
+- A backward needs less than eager saves (the sign, in place of the value).
+- A cache keeps tensors from one kernel to the next, or writing a tensor ends after the call does.
 
-So a claim below the floor is flagged, and not refused.
+So a claim below the floor gets a flag, and no refusal.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class _Call(NamedTuple):
     Attributes:
         model: The reference.
         inputs: The inputs that are tensors, as the problem made them.
-        kept: What the call was given in their places, copies, without those that it changed in place.
+        kept: Pairs of the copy that the call got and the input, without those that the call changed
+            in place.
         outputs: The outputs that are tensors.
     """
 
@@ -63,12 +66,12 @@ class _Call(NamedTuple):
 
 
 class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the flops of what runs inside, by the formulas of torch's own counter.
+    """Counts the flops of a block by the formulas of torch's own counter.
 
     That counter itself (``FlopCounterMode``) imports torch's compiler, which takes seconds.
 
     Attributes:
-        flops: What was counted so far.
+        flops: The flops counted so far.
     """
 
     def __init__(self) -> None:
@@ -76,7 +79,7 @@ class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
         self.flops = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator, or what it is made of, and count it."""
+        """Run an operator, or its decomposition, and count it."""
         kwargs = kwargs or {}
         formula = flop_registry.get(func._overloadpacket)
         if formula is None:
@@ -91,9 +94,9 @@ class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def work_of(problem: Problem, constants: dict[str, Any]) -> MinimalWork | None:
-    """The work of a case, without doing any; None where the reference does not run on the meta device.
+    """Count the minimal work of a case; None where the reference does not run on the meta device.
 
-    A problem of whose outputs none is differentiable has no ``forward_backward``.
+    If none of a problem's outputs is differentiable, the result has no ``forward_backward``.
 
     Raises:
         ProblemError: The problem's body raised.
@@ -102,7 +105,8 @@ def work_of(problem: Problem, constants: dict[str, Any]) -> MinimalWork | None:
     try:
         with torch.device("meta"), seeded(0):
             found = {"forward": _forward(module), "forward_backward": _forward_backward(module)}
-    except Exception:  # a problem may do what meta tensors cannot; then its work is unknown, not an error
+    # A problem may do what meta tensors cannot; then its work is unknown, which is no error.
+    except Exception:
         return None
     known = {direction: counted for direction, counted in found.items() if counted is not None}
     return MinimalWork(
@@ -112,10 +116,10 @@ def work_of(problem: Problem, constants: dict[str, Any]) -> MinimalWork | None:
 
 
 def kept_work(folder: Path, problem: Problem, constants: dict[str, Any]) -> MinimalWork | None:
-    """The same, kept in a folder from one program to the next: the first on the meta device imports for seconds.
+    """Return ``work_of``, cached in a folder across programs: meta tensors import for seconds.
 
     Args:
-        folder: Where it is kept; made where it is missing. What cannot be read or written there does no harm.
+        folder: The cache folder, made where missing. Errors in reading or writing there do no harm.
         problem: The problem.
         constants: The case's constants.
 
@@ -131,19 +135,19 @@ def kept_work(folder: Path, problem: Problem, constants: dict[str, Any]) -> Mini
     except (OSError, ValueError, RecursionError):
         pass
     work = work_of(problem, constants)
-    with contextlib.suppress(OSError):  # it is counted again next time
+    with contextlib.suppress(OSError):  # The next program counts again.
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(None if work is None else asdict(work)).encode())
     return work
 
 
 def _own_digest() -> str:
-    """The beginning of a sha256 of this file: another way of counting counts anew."""
+    """Return the start of this file's sha256, so that a changed way of counting counts anew."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 
 
 def _is_work(kept: Any) -> bool:
-    """Whether a file holds the counts of a ``MinimalWork``."""
+    """Return whether a file holds the counts of a ``MinimalWork``."""
     if not isinstance(kept, dict) or set(kept) != {"bytes", "flops"}:
         return False
     return all(
@@ -155,7 +159,7 @@ def _is_work(kept: Any) -> bool:
 
 
 def _forward(module: ProblemModule) -> tuple[int, int]:
-    """Bytes and flops of a forward."""
+    """Count the bytes and flops of a forward."""
     model, arguments = _made(module)
     with FlopCounter() as counter, torch.no_grad():
         call = _called(model, arguments, differentiate=False)
@@ -163,7 +167,7 @@ def _forward(module: ProblemModule) -> tuple[int, int]:
 
 
 def _forward_backward(module: ProblemModule) -> tuple[int, int] | None:
-    """Bytes and flops of a forward with backward; None where nothing is differentiable."""
+    """Count the bytes and flops of forward with backward; None where nothing is differentiable."""
     model, arguments = _made(module)
     taken: list[torch.Tensor] = []
 
@@ -171,7 +175,7 @@ def _forward_backward(module: ProblemModule) -> tuple[int, int] | None:
         taken.append(saved)
         return saved
 
-    # Detached: an operator that saves its own output would else keep itself alive.
+    # The hook detaches: an operator that saves its own output would otherwise keep itself alive.
     with FlopCounter() as counter, torch.enable_grad(), saved_tensors_hooks(torch.Tensor.detach, take):
         call = _called(model, arguments, differentiate=True)
         leaves = [leaf for leaf in (*call.inputs, *model.parameters()) if leaf.requires_grad]
@@ -190,12 +194,12 @@ def _forward_backward(module: ProblemModule) -> tuple[int, int] | None:
 
 
 def _made(module: ProblemModule) -> tuple[torch.nn.Module, list[Any]]:
-    """The reference and the arguments of a call."""
+    """Make the reference and the arguments of a call."""
     return module.model(*module.get_init_inputs()), list(module.get_inputs())
 
 
 def _called(model: torch.nn.Module, arguments: list[Any], differentiate: bool) -> _Call:
-    """Call the reference on copies, since it may work in place, which leaves do not allow."""
+    """Call the reference on copies: it may work in place, which autograd forbids on leaves."""
     tensors = {
         position: value.detach().requires_grad_(differentiate and value.is_floating_point())
         for position, value in enumerate(arguments)
@@ -211,14 +215,14 @@ def _called(model: torch.nn.Module, arguments: list[Any], differentiate: bool) -
 
 
 def _moved(call: _Call) -> int:
-    """Bytes that a forward reads and writes; an output that is a view of what was there before is not written."""
+    """Count the bytes that a forward reads and writes; it does not write outputs that are views."""
     state = [*call.model.parameters(), *call.model.buffers()]
     there = {_place(tensor) for tensor in (*(given for given, _ in call.kept), *state)}
     return _occupied([*call.inputs, *state]) + _occupied(one for one in call.outputs if _place(one) not in there)
 
 
 def _place(tensor: torch.Tensor) -> int:
-    """Identifies the memory that a tensor lies in, for as long as some tensor does."""
+    """Identify the memory that a tensor lies in, as long as some tensor holds it."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -227,7 +231,7 @@ def _dense(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _occupied(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes that tensors occupy: the same view counts once, and all views of one memory no more than that has."""
+    """Count the bytes of tensors: equal views once, and all views of one memory at most its size."""
     views: dict[int, dict[tuple[object, ...], torch.Tensor]] = {}
     for tensor in tensors:
         form = tensor.storage_offset(), tensor.shape, tensor.stride()

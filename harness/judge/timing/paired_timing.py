@@ -1,8 +1,9 @@
-"""Paired, interleaved timing of a candidate and of its rivals: the candidate in a worker of its own, they in another.
+"""Times a candidate and its rivals in interleaved pairs, each in a worker of its own.
 
-For each round the judge draws fresh inputs, and asks all sides in random order, the L2 cache flushed before each. Times
-are the workers' CUDA events around one call. They are claims: the judge's own clock around the message bounds each from
-above, and ``judge.loops`` bounds them from below.
+For each round the judge draws fresh inputs and asks all sides in random order. It flushes the L2
+cache before each. Times come from the workers' CUDA events around one call, so they are claims. The
+judge's own clock around the message bounds each claim from above, and ``timing.windows`` bounds
+them from below.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.project.baselines import BASELINES, EAGER
 from harness.records.record import Status
 from harness.records.rules import CLOCK
@@ -31,34 +34,38 @@ CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2
 MIN_ROUNDS = 10
 MAX_ROUNDS = 50
-#: What repeats this well needs no more rounds than these.
+#: Ratios known to this precision end a series after so few rounds.
 SOON_ROUNDS, SOON_PRECISION = 6, 0.0025
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
-#: Where all sides take longer than this, their launches get a head start of so many microseconds: Python and the driver
-#: take 0.2 to 0.4 ms when they begin to work again, which varies more than a kernel does.
+#: If all sides take longer than the first number, their launches get a head start of so many
+#: microseconds. Python and the driver take 0.2 to 0.4 ms to resume work, which varies more than a
+#: kernel does.
 LONG_MS, HEAD_START_US = 1.0, 1000
-#: What launches never need: a head start that leaves nothing of them in a time.
+#: A head start longer than any launch, so that a time contains nothing of launching.
 FULL_HEAD_START_US = 2000
-#: Until the device is seen idle may take so much longer than behind eager's calls, and this share of a call.
+#: Tolerance on the time until the device is idle, beyond that after eager's calls: milliseconds, and
+#: a share of the call.
 WAKING_MS, WAKING_SHARE = 0.05, 0.01
-#: What the judge runs before a rival is timed may take so many times what it takes at best, and this much more; and the
-#: device may be busy for so much longer behind a rival's call than behind the candidate's. It is shared with nobody,
-#: unless the candidate has left something running there: the device then turns to that for 2 ms at a time, as often as
-#: to the rival.
+#: Limits on a busy device. The flush before a rival's call may take this multiple of the best flush,
+#: and this many milliseconds more. The device may be busy after a rival's call for that many
+#: milliseconds longer than after the candidate's. Nobody shares the device, unless the candidate
+#: left something running there. The device then serves that for 2 ms at a time, as often as the
+#: rival.
 BUSY_FACTOR, BUSY_MS = 4.0, 1.0
-#: A series is long enough when the interval of its median ratio reaches no further than this share of it either way.
+#: A series is long enough when the interval of its median ratio extends by no more than this share
+#: either way.
 PRECISION = 0.005
 
 ReplyT = TypeVar("ReplyT")
 
 
 class Refuted(CandidateStopped):
-    """The judge's clock speaks against a candidate's times; whoever else computes on the GPU can be the reason, too.
+    """The judge's clock refutes a candidate's times; other users of the GPU can be the reason.
 
     Attributes:
-        series: The series that it speaks against.
-        audit: What the audited call came to; None where there was none yet.
+        series: The refuted series.
+        audit: Result of the audited call; None where there was none yet.
     """
 
     def __init__(self, message: str, series: Series, audit: TrialResult | None = None):
@@ -71,7 +78,7 @@ class BaselineError(Exception):
     """A baseline failed; the candidate's verdict stands.
 
     Attributes:
-        name: Which one.
+        name: The baseline's name.
     """
 
     def __init__(self, name: str, message: str):
@@ -80,21 +87,22 @@ class BaselineError(Exception):
 
     @property
     def words(self) -> str:
-        """What to tell the user."""
+        """The message for the user."""
         return f"{BASELINES[self.name].meaning if self.name in BASELINES else self.name}: {self}"
 
 
 @dataclass
 class Side:
-    """One of those that are timed.
+    """A candidate or baseline that is being timed.
 
     Attributes:
         worker: Its worker, ready to be timed.
-        clock: The seconds it may still use.
+        clock: The seconds that it may still use.
         name: ``candidate``, or the baseline's name.
-        vary: What makes the worker run this side, where it can run several.
-        head_start_us: That of its launches (see ``wire.messages.Time``); None for what suits how long all sides take.
-        is_replayed: Whether a CUDA graph is replayed.
+        vary: The command that makes the worker run this side, if it can run several.
+        head_start_us: Head start of its launches (see ``wire.messages.TimeCalls``). None for the
+            head start of the series.
+        is_replayed: Whether it replays a CUDA graph.
     """
 
     worker: WorkerHandle
@@ -113,19 +121,19 @@ class Side:
         """Have its worker run this side from now on.
 
         Raises:
-            BaselineError: It cannot.
+            BaselineError: The worker cannot.
         """
         if self.vary is not None:
             asked(self, self.vary, Varied)
 
 
 class Claim(NamedTuple):
-    """What a worker says of one call.
+    """A worker's claim about one call, and the time that the judge saw pass.
 
     Attributes:
-        milliseconds: What it took.
-        behind_ms: From its end until the host had seen the whole device idle.
-        window_ms: What the judge saw pass.
+        milliseconds: Claimed duration of the call.
+        behind_ms: Time from the end of the call until the host saw the whole device idle.
+        window_ms: Time by the judge's clock.
     """
 
     milliseconds: float
@@ -138,11 +146,12 @@ class Series:
     """A finished series in one direction.
 
     Attributes:
-        latencies: By side, the candidate's among them; all on the same inputs.
-        speedups: By baseline: median of the paired ratios, baseline over candidate, with its interval.
-        hidden_ms: What the device still did for the candidate when its call was over; 0 for nothing to speak of. Else
-            all times are until the whole device was idle.
-        head_start_us: That of all launches.
+        latencies: Latencies by side, including the candidate's, all on the same inputs.
+        speedups: By baseline the median of the paired ratios, baseline over candidate, with its
+            interval.
+        hidden_ms: How long the device still worked for the candidate after its call; 0 where that
+            is negligible. Otherwise all times last until the whole device was idle.
+        head_start_us: Head start of all launches.
     """
 
     latencies: dict[str, Latency]
@@ -162,7 +171,7 @@ class Series:
 
 
 def flush_l2(device: torch.device, cache: dict[int, torch.Tensor]) -> None:
-    """Write twice the L2's size, so that nothing a candidate left there is found, and wait; nothing on the CPU."""
+    """Write twice the L2's size and wait, so that the cache holds nothing useful; no-op on the CPU."""
     if device.type == "cpu":
         return
     index = device.index or 0
@@ -177,26 +186,28 @@ def measure(
     sides: Sequence[tuple[Side, Backward | None]],
     renew: Callable[[int], Callable[[], object]],
     device: torch.device,
+    *,
     choose: random.Random,
     between: Callable[[], object],
     rounds: int = MAX_ROUNDS,
     gives_head_start: bool = True,
 ) -> Series:
-    """Time all sides in rounds, until the ratios are known well enough or the budget of rounds or seconds is spent.
+    """Time all sides in rounds until the ratios are precise or the budget is spent.
 
     Args:
-        sides: The candidate and its rivals, and what each differentiates; None for a forward.
-        renew: Draws what the round of this number is given; calling its result writes that, for one side.
+        sides: The candidate and its rivals, with the backward of each; None for a forward.
+        renew: Draws the inputs of a round by its number. Calling the result writes them for one
+            side.
         device: The device, whose L2 cache is flushed.
-        choose: Decides who goes first.
+        choose: Decides the order of the sides.
         between: Called after each round.
-        rounds: How many at most.
-        gives_head_start: Whether launches get one where all calls are long.
+        rounds: The most rounds.
+        gives_head_start: Whether launches get a head start if all calls are long.
 
     Raises:
         CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
-        Refuted: The device was at work while its rivals were timed.
-        BaselineError: A baseline did.
+        Refuted: The device was busy while the rivals were timed.
+        BaselineError: A baseline failed.
     """
     buffers: dict[int, torch.Tensor] = {}
     claims: dict[str, list[Claim]] = {side.name: [] for side, _ in sides}
@@ -224,7 +235,7 @@ def measure(
             began = time.perf_counter()
             flush_l2(device, buffers)
             flushes[side.name].append((time.perf_counter() - began) * 1e3)
-            with contextlib.ExitStack() as others:  # whoever is not timed is stopped
+            with contextlib.ExitStack() as others:  # Stop all workers that are not being timed.
                 for worker in workers.values():
                     if worker is not side.worker:
                         worker.pause()
@@ -237,17 +248,18 @@ def measure(
 
 
 def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Sequence[Claim]], series: Series) -> None:
-    """Verify that the device was nobody's while rivals were timed.
+    """Check that the device was free while rivals were timed.
 
-    A host that is slow to wake up is so behind the candidate's calls, too; so those are what rivals' are held against.
+    A host that wakes up slowly does so after the candidate's calls, too. So the judge compares
+    rivals with the candidate.
 
     Args:
-        flushes: What the judge's own flush took before each call, in milliseconds, by side.
-        claims: What the sides say of their calls; rivals do not lie.
-        series: What was made of the claims.
+        flushes: Duration of the judge's own flush before each call, in milliseconds, by side.
+        claims: The sides' claims about their calls; rivals do not lie.
+        series: The series made of the claims.
 
     Raises:
-        Refuted: It was not.
+        Refuted: The device was busy.
     """
     if CANDIDATE not in flushes:
         return
@@ -268,7 +280,7 @@ def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Seq
 
 
 def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:
-    """What a series found."""
+    """Make a series of the claims."""
     hidden_ms = _hidden_ms(claims)
     samples = {
         name: [claim.milliseconds + (claim.behind_ms if hidden_ms else 0.0) for claim in own]
@@ -283,10 +295,11 @@ def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series
 
 
 def _hidden_ms(claims: Mapping[str, Sequence[Claim]]) -> float:
-    """How much longer than behind eager's calls the device is busy behind the candidate's; 0 for what noise may be.
+    """Return how much longer the device works after the candidate's calls than after eager's.
 
-    An end on the current stream is precise and does not see other streams; an idle device does, and is seen by a host
-    that has to wake up first. Both sides wake up alike, which is what eager is compared for.
+    It is 0 where noise may explain it. An event at the end of the current stream is precise, but
+    does not see other streams. An idle device shows those, but the host has to wake up first. It
+    wakes up equally slowly on both sides, which is why eager serves as the comparison.
     """
     if CANDIDATE not in claims or EAGER not in claims:
         return 0.0
@@ -296,7 +309,7 @@ def _hidden_ms(claims: Mapping[str, Sequence[Claim]]) -> float:
 
 
 def _ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
-    """How many times as fast the candidate is as each rival, by these samples; nothing where it is not timed."""
+    """Return the candidate's speedup over each rival from samples; empty if it is not timed."""
     if CANDIDATE not in samples:
         return {}
     mine = samples[CANDIDATE]
@@ -309,7 +322,7 @@ def _is_settled(claims: Mapping[str, Sequence[Claim]], precision: float) -> bool
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:
-    """A side's reply to a command.
+    """Return a side's reply to a command.
 
     Raises:
         CandidateStopped: The candidate failed, or answered with something else.
@@ -327,7 +340,9 @@ def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int 
 
 
 def claimed(side: Side, backward: Backward | None, head_start_us: int) -> Claim:
-    """What a side says that one call took, and what the judge saw pass; the head start where the side has none.
+    """Return a side's claim about one call, and the time that the judge saw pass.
+
+    The given head start applies if the side has none of its own.
 
     Raises:
         CandidateStopped: The candidate failed, or claims more time than the judge saw pass.

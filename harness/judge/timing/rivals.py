@@ -1,4 +1,4 @@
-"""The problem's own model as a candidate's rival: eager, compiled, ... in a second, trusted worker."""
+"""Runs the problem's own model as a rival (eager, compiled, ...) in a second, trusted worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.timing.paired_timing import BaselineError, Side, asked
 from harness.project.baselines import BASELINES, EAGER
@@ -28,10 +30,10 @@ from harness.wire.commands import (
 from harness.wire.replies import Constructed, Failed, Loaded, Outputs, Released, Timed, Traced, Varied
 
 LIMIT_S = 300.0
-#: Compiling, with every kernel tuned, may take so long.
+#: Seconds for compiling, with every kernel tuned.
 COMPILE_LIMIT_S = 900.0
 MAX_FAILURE_CHARACTERS = 500
-#: What measures timing itself; no baseline of a user's has this name.
+#: Measures the overhead of timing itself; no user's baseline has this name.
 EMPTY = Vary("empty launch", compile_mode="", allows_tf32=False, is_empty=True)
 
 ReplyT = TypeVar("ReplyT")
@@ -41,15 +43,15 @@ __all__ = ["Baseline", "BaselineError", "Rivals", "Scene"]
 
 @dataclass(frozen=True)
 class Scene:
-    """What all rivals are given.
+    """The case that all rivals run.
 
     Attributes:
         problem: The problem.
         constants: The case's constants, encoded.
-        construct: What makes an instance.
-        descriptor: The arena's.
-        forward: A draw's state and inputs.
-        backward: What is differentiated; None where outputs alone are judged.
+        construct: The command that makes an instance.
+        descriptor: File descriptor of the arena.
+        forward: The command with a draw's state and inputs.
+        backward: The command to differentiate; None where only outputs are judged.
     """
 
     problem: Problem
@@ -62,11 +64,11 @@ class Scene:
 
 @dataclass
 class Rivals:
-    """Who is there to be timed against, and what is to be said of each.
+    """The rivals that are ready, and facts about each for the record.
 
     Attributes:
-        sides: Ready to be timed, by name.
-        told: What a record says of them beside their times: ``prepare_s``, ``note``, ``failure``.
+        sides: Sides that are ready to be timed, by name.
+        told: Facts for the record beside the times: ``prepare_s``, ``note``, ``failure``.
     """
 
     sides: dict[str, Side] = field(default_factory=dict)
@@ -74,10 +76,10 @@ class Rivals:
 
 
 class Baseline:
-    """A worker that runs references; one serves a whole batch, and a fresh one follows where it failed.
+    """A worker that runs baselines; it serves a whole batch and is replaced when it fails.
 
     Args:
-        workers: Where its worker comes from.
+        workers: The source of its worker.
     """
 
     def __init__(self, workers: Workers):
@@ -88,20 +90,22 @@ class Baseline:
         self._profiled: Baseline | None = None
 
     def rivals(self, scene: Scene, names: Sequence[str]) -> Rivals:
-        """Make the problem's model under a case, in several ways, and give each a draw's state and inputs.
+        """Prepare baselines: make the problem's model in several ways, each with a draw's inputs.
 
-        What compiles is compiled here, and called once in either direction. A baseline that fails is left out.
+        Baselines that compile do so here, and run once in either direction. One that fails is left
+        out.
 
         Args:
-            scene: What they are given.
-            names: Which of ``BASELINES``.
+            scene: The case that they run.
+            names: Names from ``BASELINES``.
 
         Raises:
             BaselineError: The reference does not run even eagerly.
         """
         found = Rivals(told={name: {} for name in names})
         self._begin(scene)
-        # Those that replay come first: where one fails its worker goes, and with it those that are ready.
+        # Baselines that replay come first. If one fails, its worker ends, and the baselines that
+        # are ready end with it.
         for name in sorted(names, key=lambda name: (name != EAGER, not BASELINES[name].replays)):
             if known := self.failure(scene, name):
                 found.told[name] = {"failure": known}
@@ -116,7 +120,8 @@ class Baseline:
                     self._begin(scene)
                     found.sides = {other: self._prepared(other, scene, found.told[other]) for other in found.sides}
         found.sides = {name: found.sides[name] for name in names if name in found.sides}
-        self._ask(DropSlots(), Clock(LIMIT_S, LIMIT_S), Released)  # what compiling and tuning has left
+        # Release what compiling and tuning left.
+        self._ask(DropSlots(), Clock(LIMIT_S, LIMIT_S), Released)
         return found
 
     def fail(self, found: Rivals, scene: Scene, name: str, error: BaselineError) -> None:
@@ -125,9 +130,10 @@ class Baseline:
         found.told[name] = {"failure": self.remember(scene, name, error)}
 
     def remember(self, scene: Scene, name: str, error: BaselineError) -> str:
-        """Have a baseline not be tried again; the reason, in short.
+        """Record that a baseline is not to be tried again; return the reason, shortened.
 
-        A capture that failed leaves its process unfit for another: torch's allocator and stream are in between.
+        A failed capture leaves its process unfit for another: torch's allocator and stream stay in
+        the middle of it.
         """
         words = shortened(str(error).partition("\n")[0], MAX_FAILURE_CHARACTERS)
         self._failures[self._key(scene, name)] = words
@@ -136,11 +142,11 @@ class Baseline:
         return words
 
     def failure(self, scene: Scene, name: str) -> str:
-        """Why a baseline is not tried; empty where it may be."""
+        """Return why a baseline is not tried; empty where it may be."""
         return self._failures.get(self._key(scene, name), "")
 
     def empty(self, scene: Scene) -> Side:
-        """A side whose call launches one kernel that does nothing."""
+        """Make a side whose call launches one kernel that does nothing."""
         assert self._worker is not None
         clock = Clock(LIMIT_S, LIMIT_S)
         self._ask(EMPTY, clock, Varied)
@@ -148,10 +154,12 @@ class Baseline:
         return Side(self._worker, clock, EMPTY.name, EMPTY)
 
     def traced(self, scene: Scene) -> Traced:
-        """The kernels of eager's forward and backward, by a worker for that alone: once profiled, a process is slower.
+        """Return the kernels of eager's forward and backward.
+
+        A separate worker runs the profiler, since a profiled process is slower afterwards.
 
         Raises:
-            BaselineError: It does not run.
+            BaselineError: Eager does not run.
         """
         if self._profiled is None:
             self._profiled = Baseline(self._workers)
@@ -162,7 +170,7 @@ class Baseline:
             self._profiled.release()
 
     def release(self) -> None:
-        """Give its memory back; a worker that cannot is ended."""
+        """Release the worker's memory; end a worker that cannot."""
         if self._worker is None:
             return
         try:
@@ -171,7 +179,7 @@ class Baseline:
             self.close()
 
     def close(self) -> None:
-        """End its workers."""
+        """End the workers."""
         if self._profiled is not None:
             self._profiled.close()
         if self._worker is not None:
@@ -192,7 +200,7 @@ class Baseline:
         self._ask(scene.construct, clock, Constructed, scene.descriptor)
 
     def _prepared(self, name: str, scene: Scene, told: dict[str, object]) -> Side:
-        """A baseline that has run once; ``told`` gets what is to be said of it.
+        """Prepare a baseline and run it once; record facts about it in ``told``.
 
         Raises:
             BaselineError: It does not run.
@@ -216,7 +224,7 @@ class Baseline:
                 notes.append("nothing was compiled: it runs eagerly")
             if notes:
                 told["note"] = "; ".join(notes)
-        clock.run_s = 0.0  # what it takes to be ready is not what it may take to be timed
+        clock.run_s = 0.0  # Preparation does not count against the time for timing.
         return side
 
     def _ask(
@@ -226,10 +234,10 @@ class Baseline:
         expected: type[ReplyT],
         descriptor: int | None = None,
     ) -> ReplyT:
-        """Its reply.
+        """Return the worker's reply to a command.
 
         Raises:
-            BaselineError: It failed; its worker is closed where it did not answer.
+            BaselineError: The worker failed. One that did not answer is closed.
         """
         assert self._worker is not None
         try:

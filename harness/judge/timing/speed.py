@@ -1,4 +1,4 @@
-"""Times a candidate that passed: its latencies beside its rivals', and what bounds them by the judge's own clock."""
+"""Times a candidate that passed against its rivals, and bounds its times by the judge's clock."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any, Self
 import torch
 
 from harness.judge.case_context import forward_command
-from harness.judge.compare.comparison import TrialResult
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.compare.trial_result import TrialResult
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.timing.certification import certified
 from harness.judge.timing.paired_timing import (
     CANDIDATE,
@@ -37,19 +39,19 @@ from harness.timing.statistics import Latency
 from harness.wire.commands import DropSlots, Weigh
 from harness.wire.replies import Outputs, Released, Traced, Weighed
 
-#: Calls that are shorter are also measured without what launching and waiting takes, in so many rounds.
+#: Calls shorter than this are also measured without launching and waiting, in so many rounds.
 SHORT_MS, QUICK_ROUNDS = LONG_MS, 10
 
 
 @dataclass
 class TimingResult:
-    """What timing came to.
+    """The result of timing a candidate.
 
     Attributes:
-        series: The latencies by direction, as events claim them.
-        told: What is to be said of each baseline beside its times.
+        series: The latencies by direction, as CUDA events claim them.
+        told: Further facts about each baseline for the record.
         certified: What the judge's clock proves, by direction.
-        audits: The calls that were compared in full.
+        audits: Results of the calls that were compared in full.
         reasons: Why a direction is not certified.
         peak_bytes: The most device memory that a call held, by direction and side.
     """
@@ -62,12 +64,12 @@ class TimingResult:
     peak_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, direction: str, proof: Certificate, audit: TrialResult) -> None:
-        """Take a certificate and the audit behind it in."""
+        """Add a certificate and the audit behind it."""
         self.certified[direction] = proof
         self.audits.append(audit)
 
     def fields(self) -> dict[str, Any]:
-        """The fields of a record: samples of all directions, but speed only where it is certified."""
+        """Return record fields: samples of all directions, but speed only where it is certified."""
         counted = {name: series for name, series in self.series.items() if name not in self.reasons}
         notes = [
             f"note: other streams were still at work when a call was over ({name}; {series.hidden_ms:.3g} ms): "
@@ -90,7 +92,7 @@ class TimingResult:
         }
 
     def _times(self, baseline: str, counted: dict[str, Series]) -> dict[str, Any]:
-        """A baseline's medians, and how many times as fast the candidate is where that counts."""
+        """Return a baseline's medians, and the speedups over it in the directions that count."""
         measured = {name: series for name, series in self.series.items() if baseline in series.latencies}
         found: dict[str, Any] = {
             f"{name}_ms": series.latencies[baseline].median_ms for name, series in measured.items()
@@ -100,20 +102,23 @@ class TimingResult:
         return found
 
     def _samples(self, direction: str) -> dict[str, Any]:
-        """Each side's samples; under another name those of a candidate whose speed is not counted, so that none are."""
+        """Return each side's samples, with an uncertified candidate's under another name.
+
+        Nothing then mistakes those for a speed that counts.
+        """
         names = {CANDIDATE: "uncertified"} if direction in self.reasons else {}
         return {names.get(name, name): vars(one) for name, one in self.series[direction].latencies.items()}
 
 
 class SpeedTimer:
-    """Times a candidate against its rivals; a context, whose end gives the rivals' memory back.
+    """Times a candidate against its rivals. A context manager that releases the rivals' memory.
 
     Args:
-        target: What is timed.
-        worker: The candidate's.
-        clock: The seconds it may still use.
-        baseline: Where rivals run.
-        stages: Told what is done.
+        target: The candidate and its baselines.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may still use.
+        baseline: The worker in which rivals run.
+        stages: Stopwatch of the evaluation's stages.
 
     Attributes:
         is_upset: Whether the candidate's process may be of no further use.
@@ -139,21 +144,21 @@ class SpeedTimer:
     ) -> None:
         if kind is None or issubclass(kind, Exception):
             self._baseline.release()
-        else:  # an interrupt does not wait for a compiler
+        else:  # An interrupt does not wait for a compiler.
             self._baseline.close()
 
     def run(self) -> TimingResult:
-        """Time the candidate against its rivals, and certify it and eager.
+        """Time the candidate against its rivals, and certify both it and eager.
 
         Raises:
-            CandidateStopped: The candidate failed, or claims what the judge's clock refutes.
+            CandidateStopped: The candidate failed, or the judge's clock refutes its claims.
             BaselineError: A baseline failed.
         """
         target, context = self._target, self._target.context
         self._stages.enter("baselines")
         torch.cuda.empty_cache()
         draw = replace(target.first, inputs=target.fresh_inputs(target.seed("first")))
-        command = forward_command(context, draw, 0, "forward", bool(context.leaves))
+        command = forward_command(context, draw, 0, "forward", differentiate=bool(context.leaves))
         del draw
         self._scene = Scene(
             target.problem,
@@ -184,30 +189,32 @@ class SpeedTimer:
         return outcome
 
     def _why_not_refuted(self, stop: Refuted) -> str:
-        """Why a refuted claim only makes that speed not count; empty where it ends the candidate."""
+        """Return why a refuted claim only voids that speed; empty if it ends the candidate."""
         strangers = self._target.conditions.strangers()
         if strangers or not self._target.context.exchange.integrity.tolerates(stop):
             return strangers
         return "the judge's clock is not enforced"
 
     def again(self) -> dict[str, Series]:
-        """Another series of candidate and eager in each direction, on inputs of its own, once ``run`` is through.
+        """Take another series of candidate and eager in each direction, after ``run``.
 
         Raises:
             CandidateStopped: The candidate failed.
-            BaselineError: Eager did.
+            BaselineError: Eager failed.
         """
         assert self._eager is not None
         return {one.name: self._taken(one, [self._mine, self._eager]) for one in self._directions}
 
     def _time_fairly(self, direction: Direction, rivals: Rivals, outcome: TimingResult) -> None:
-        """Take a series and certify it: with a head start, and where that is refuted without.
+        """Take a series with a head start and certify it; repeat without the head start if refuted.
 
-        Where launching is what takes long, a head start hides it, but not from windows.
+        A head start hides the time of launching from the series, but not from the windows. A
+        candidate that is slow to launch would therefore be refuted.
 
         Raises:
-            Refuted: The candidate claims what the judge's clock refutes, or the device was at work beside its rivals.
-            CandidateStopped: It failed.
+            Refuted: The judge's clock refutes the candidate's claims, or the device was busy while
+                its rivals were timed.
+            CandidateStopped: The candidate failed.
             BaselineError: A baseline failed.
         """
         self._target.conditions.begin()
@@ -219,7 +226,7 @@ class SpeedTimer:
             self._time(direction, rivals, outcome, gives_head_start=False)
 
     def _audits_of(self, stop: Refuted, direction: Direction) -> list[TrialResult]:
-        """What calls that were looked at in windows came to, where times do not count: results still do."""
+        """Return the audits of a refuted series: its times do not count, but its results do."""
         audit = stop.audit
         if audit is None:
             try:
@@ -231,18 +238,19 @@ class SpeedTimer:
         return [] if audit is None else [audit]
 
     def _certified(self, direction: Direction, series: Series) -> tuple[Certificate, TrialResult]:
-        """As ``proof.certified``, beside eager."""
+        """Certify a series beside eager, by ``certification.certified``."""
         assert self._eager is not None
         self._eager.take_up()
-        asked(self._eager, DropSlots(), Released)  # what other rivals hold is room for the windows
+        # Slots that other rivals hold are memory that the windows need.
+        asked(self._eager, DropSlots(), Released)
         return certified(self._target, direction, self._mine, self._eager, series)
 
     def _time(self, direction: Direction, rivals: Rivals, outcome: TimingResult, gives_head_start: bool) -> None:
         """Take a series and certify it.
 
         Raises:
-            Refuted: The candidate claims what the judge's clock refutes.
-            CandidateStopped: It failed.
+            Refuted: The judge's clock refutes the candidate's claims.
+            CandidateStopped: The candidate failed.
             BaselineError: A baseline failed.
         """
         self._stages.enter("series")
@@ -257,11 +265,11 @@ class SpeedTimer:
                 outcome.audits.append(reason.audit)
 
     def _series(self, direction: Direction, rivals: Rivals, gives_head_start: bool) -> Series:
-        """The series of all sides; a rival that fails now is left out, and the series begins again.
+        """Take the series of all sides; if a rival fails, leave it out and begin again.
 
         Raises:
             CandidateStopped: The candidate failed.
-            BaselineError: Eager did.
+            BaselineError: Eager failed.
         """
         assert self._scene is not None
         while True:
@@ -272,7 +280,7 @@ class SpeedTimer:
                 if error.name == EAGER or error.name not in rivals.sides:
                     raise
                 self._baseline.fail(rivals, self._scene, error.name, error)
-                self._baseline.close()  # it may have ended, or be in any state
+                self._baseline.close()  # The worker may have ended, or be in any state.
                 left = self._baseline.rivals(self._scene, list(rivals.sides))
                 rivals.sides = left.sides
                 rivals.told.update({name: {**rivals.told[name], **told} for name, told in left.told.items()})
@@ -289,19 +297,20 @@ class SpeedTimer:
     def short_calls(
         self, outcome: TimingResult, kernels: Mapping[str, Sequence[KernelUse]]
     ) -> dict[str, dict[str, dict[str, Any]]]:
-        """For directions in which a call is short: what is left when launching and waiting are taken out of it.
+        """Measure short calls without the time of launching and waiting.
 
         Args:
-            outcome: What ``run`` returned.
+            outcome: The result of ``run``.
             kernels: The candidate's kernels by direction.
 
         Returns:
-            By direction and mode (``queued``; ``graph``, replayed and queued; ``kernels``, by the profiler)
-            ``candidate_ms`` and ``eager_ms``, and ``overhead_ms`` of a call that launches one empty kernel; or
-            ``failure``. ``synchronised`` has the last one alone: all other series are taken so.
+            Times by direction and mode. The modes are ``queued``; ``graph``, replayed and queued;
+            and ``kernels``, by the profiler. Each has ``candidate_ms`` and ``eager_ms``, and
+            ``overhead_ms`` of a call that launches one empty kernel; or it has ``failure``.
+            ``synchronised`` has only ``overhead_ms``, which applies to all other series.
 
         Raises:
-            CandidateStopped: The candidate claims what cannot be.
+            CandidateStopped: The candidate makes impossible claims.
             BaselineError: A baseline failed.
         """
         assert self._eager is not None
@@ -343,7 +352,8 @@ class SpeedTimer:
                     found[direction.name][mode] = {"failure": f"{why}, and {stop.message}"}
                     continue
                 except CandidateStopped as stop:
-                    if stop.status is Status.CHEATED or not is_replayed:  # a queued call is a call like any other
+                    # A queued call is a call like any other.
+                    if stop.status is Status.CHEATED or not is_replayed:
                         raise
                     self.is_upset = True
                     words = stop.message.partition("\n")[0]
@@ -357,7 +367,7 @@ class SpeedTimer:
                     return found
                 times = {f"{name}_ms": one.median_ms for name, one in series.latencies.items() if name != empty.name}
                 found[direction.name][mode] = {**times, "overhead_ms": series.latencies[empty.name].median_ms}
-        asked(self._mine, DropSlots(), Released)  # graphs hold memory
+        asked(self._mine, DropSlots(), Released)  # Graphs hold memory.
         return found
 
     def _quick(self, direction: Direction, sides: Sequence[Side]) -> Series:
@@ -366,13 +376,13 @@ class SpeedTimer:
     def _taken(
         self, direction: Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS, gives_head_start: bool = True
     ) -> Series:
-        """A series on inputs that no other has had."""
+        """Take a series on inputs that no other series has."""
         target, exchange = self._target, self._target.context.exchange
         self._series_taken += 1
         part = f"{direction.name}:{self._series_taken}"
 
         def renew(number: int) -> Callable[[], object]:
-            """Draw a round's inputs; each side has them written anew, whatever the others did to them."""
+            """Draw a round's inputs; the result writes them for one side, whatever the others did."""
             inputs = target.fresh_inputs(target.seed(part, number))
             return lambda: exchange.write_inputs(inputs)
 
@@ -385,13 +395,21 @@ class SpeedTimer:
         backward = {CANDIDATE: mine, EMPTY.name: None}
         differentiating = [(side, backward.get(side.name, theirs)) for side in sides]
         choose = random.Random(target.seed(part))
-        return measure(differentiating, renew, target.device, choose, target.conditions.look, rounds, gives_head_start)
+        return measure(
+            differentiating,
+            renew,
+            target.device,
+            choose=choose,
+            between=target.conditions.look,
+            rounds=rounds,
+            gives_head_start=gives_head_start,
+        )
 
 
 def _kernel_times(
     direction: Direction, kernels: Mapping[str, Sequence[KernelUse]], eager: Traced
 ) -> dict[str, float | None]:
-    """How long the kernels of one call run, by the profiler, launches and gaps and copies not counted."""
+    """Sum the profiler's times of one call's kernels, without launches, gaps and copies."""
     parts = ("forward", "backward") if direction.backward[0] is not None else ("forward",)
     mine = [use.device_ms for part in parts for use in kernels.get(part, ())]
     theirs = [one.device_ms for part in parts for one in getattr(eager, part) if not one.is_copy]
@@ -403,5 +421,5 @@ def _of_both(series: Series) -> tuple[Latency, Latency]:
 
 
 def _sum(times: Sequence[float | None]) -> float | None:
-    """The sum; None where nothing was seen."""
+    """Return the sum; None where nothing was seen."""
     return sum(time or 0.0 for time in times) or None

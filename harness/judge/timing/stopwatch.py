@@ -1,4 +1,4 @@
-"""Where the seconds of an evaluation go."""
+"""Measures how long each stage of an evaluation takes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 class Stopwatch:
-    """A stopwatch that always runs on one stage.
+    """A stopwatch that attributes time to one stage at a time.
 
     Attributes:
-        seconds: Seconds by stage, in the order in which they were first entered.
+        seconds: Seconds by stage, in the order in which the stages were first entered.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Stopwatch:
         self._since = time.monotonic()
 
     def enter(self, name: str) -> None:
-        """Leave the stage that runs, if one does, and enter another; the same one again adds to it."""
+        """Leave the current stage, if any, and enter another; entering one again adds to it."""
         now = time.monotonic()
         if self._name:
             self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
@@ -27,6 +27,6 @@ class Stopwatch:
             self.seconds.setdefault(name, 0.0)
 
     def leave(self) -> dict[str, float]:
-        """Leave the last stage; the seconds."""
+        """Leave the last stage; return the seconds."""
         self.enter("")
         return self.seconds

@@ -1,4 +1,4 @@
-"""What is timed: a candidate on one case, in either direction, on inputs that nobody has seen."""
+"""Describes what is timed: a candidate on one case, in either direction, on fresh inputs."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ from harness.wire.commands import Backward, Construct
 from harness.wire.structure import paths_of
 from harness.wire.tensors import Region, input_key
 
-#: So many elements must be near eager's; where rounding may decide branches, fewer.
+#: Least share of elements near eager's, and the least where rounding may decide branches.
 AGREEING_SHARE, FLIPPING_SHARE = 0.99, 0.5
-#: The median deviation from eager may be so many times the tensor's budget, and this in any case.
+#: The median deviation from eager may reach this multiple of the tensor's budget, and the second
+#: number in any case.
 MEDIAN_FACTOR, LEAST_MEDIAN = 16, 1e-5
 
 
 @dataclass(frozen=True)
 class TimingTarget:
-    """What is timed.
+    """A candidate on one case, and the baselines it is timed against.
 
     Attributes:
         problem: The problem.
-        module: Its body, run under the case.
+        module: The problem's body, run under the case.
         constants: The case's constants, encoded.
         context: The case's context, as in the trials.
-        first: The first draw, whose state both sides get; its inputs are gone by now.
-        construct: What made the candidate's instance.
-        plain: The first draw's inputs, None in the place of tensors.
+        first: The first draw, whose state both sides get. Its inputs are gone by now.
+        plain: The first draw's inputs, with None in the place of tensors.
+        construct: The command that made the candidate's instance.
         device: The GPU.
-        trial: Number of the first audited call in reports, after those of the trials.
+        trial: Number of the first audited call in reports, after the numbers of the trials.
         baselines: Names of the baselines, eager first.
-        conditions: What the device is seen to be like meanwhile.
-        budgets: The largest relative budget that each output and gradient had in the trials, by its name in reports;
-            None for what is little but rounding: eager's and an honest candidate's have nothing in common.
+        conditions: Watches the device during timing.
+        budgets: The largest relative budget of each output and gradient in the trials, by its name
+            in reports. None for a tensor that is little but rounding: there eager and an honest
+            candidate have nothing in common.
     """
 
     problem: Problem
@@ -58,17 +60,17 @@ class TimingTarget:
     budgets: dict[str, float | None]
 
     def seed(self, *parts: object) -> int:
-        """A seed for a purpose."""
+        """Derive a seed for a purpose."""
         return derive_seed(self.context.secret, "timing", *parts)
 
     def likeness(self, name: str) -> Likeness:
-        """How near a result in a row must be to eager's."""
+        """Return how near a result of calls in a row must be to eager's."""
         budget = self.budgets.get(name)
         share = FLIPPING_SHARE if self.context.kinks is not None else AGREEING_SHARE
         return Likeness(share, None if budget is None else max(LEAST_MEDIAN, MEDIAN_FACTOR * budget))
 
     def fresh_inputs(self, seed: int) -> list[Any]:
-        """The inputs of one call: fresh tensors, and the plain values of the first draw."""
+        """Make the inputs of one call: fresh tensors, and the plain values of the first draw."""
         drawn = draw_inputs(self.problem, self.module, seed, self.device)
         return [
             value if isinstance(value, torch.Tensor) else first for value, first in zip(drawn, self.plain, strict=True)
@@ -77,7 +79,7 @@ class TimingTarget:
 
 @dataclass(frozen=True)
 class Direction:
-    """Forward, or forward with backward: what each side is asked for."""
+    """Forward, or forward with backward: the commands for each side and the results."""
 
     name: str
     backward: tuple[Backward | None, Backward | None]
@@ -86,11 +88,11 @@ class Direction:
 
 
 def directions_of(context: CaseContext, own: dict[str, str]) -> list[Direction]:
-    """Forward, and with backward where the reference has one.
+    """Return the directions: forward, and forward with backward if the reference has one.
 
     Args:
         context: The case's context.
-        own: The reference's names of its parameters, by themselves: what its own worker calls them.
+        own: The reference's parameter names mapped to themselves, as its own worker uses them.
     """
     exchange = context.exchange
     outputs = dict(zip(paths_of(context.structure), exchange.outputs, strict=True))
@@ -114,7 +116,7 @@ def directions_of(context: CaseContext, own: dict[str, str]) -> list[Direction]:
 
 
 def cotangents_of(target: TimingTarget, seed: int, direction: Direction) -> list[torch.Tensor]:
-    """What a call differentiates with: standard normal values; none in a forward."""
+    """Draw a call's cotangents: standard normal values; none for a forward."""
     if direction.backward[0] is None:
         return []
     generator = torch.Generator(target.device).manual_seed(seed)

@@ -1,12 +1,17 @@
-"""Windows over many calls in a row, by the judge's clock, and what of their results the judge looks at.
+"""Measures windows of many calls in a row by the judge's clock, and checks their results.
 
-A window begins with the judge's command and ends when the judge has private copies of results: elements at places, and
-of calls, that nobody but the judge knows, the last call always among them. So work that is left for later, on another
-stream, in a thread or behind the answer, is in the window, or missing in a copy. Each call has inputs and cotangents
-that nobody has seen before; whoever is not timed is stopped, and watched for whether it is. In every window the
-candidate's elements are compared with those of eager, which runs on the same inputs. In every long window one call,
-which nobody but the judge knows, has its results kept; those of the fastest long window, which is what bounds the time
-from below, are compared in full with the exact reference afterwards.
+A window begins with the judge's command. It ends when the judge has private copies of sampled
+results: elements at places and calls that only the judge knows, always including the last call.
+Work put off to another stream, to a thread or until after the answer therefore falls into the
+window, or is missing in a copy.
+
+Each call has fresh inputs and cotangents. The judge stops the side that is not being timed, and
+watches that it stays stopped. In every window it compares the candidate's elements with eager's on
+the same inputs.
+
+Every long window has one secret call whose results the judge keeps. The fastest long window bounds
+the time from below. The judge compares its kept results in full with the exact reference
+afterwards.
 """
 
 from __future__ import annotations
@@ -20,10 +25,10 @@ from typing import Any
 
 import torch
 
-from harness.judge.compare.comparison import TrialResult
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.slots import Slots
 from harness.judge.inputs.draws import derive_seed
-from harness.judge.process.handle import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.timing.paired_timing import BaselineError, Side, asked
 from harness.records.record import Status
 from harness.system.text import shortened
@@ -31,23 +36,24 @@ from harness.timing.certificate import Windows
 from harness.wire.commands import DropSlots, Go, Loop, MapSlots
 from harness.wire.replies import Armed, Looped, Mapped, Released
 
-#: Rounds of short and long windows: at least, and at most while they take no longer than this.
+#: Rounds of short and long windows: at least, and at most; after the least rounds the seconds of the
+#: budget end them.
 LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S = 2, 7, 0.25
-#: Results are looked at after so many calls of a window, or after all where there are fewer.
+#: Number of calls of a window whose results the judge samples; all of them in a shorter window.
 CALLS_LOOKED_AT = 4
-#: Near eager's means within this share of the tensor's root mean square.
+#: An element is near eager's if it is within this share of the tensor's root mean square.
 NEARNESS = 0.1
-#: How much of its processors' time a stopped candidate may be seen to use: what was under way when it was stopped.
+#: Processor time that a stopped candidate may use: work that was under way when it was stopped.
 MOST_AWAKE_S = 0.005
 MAX_FAULT_CHARACTERS = 300
 
 
 class Uncertified(Exception):
-    """The windows prove nothing; the message says why. The verdict on the candidate's values stands.
+    """The windows prove nothing; the message says why. The verdict on values stands.
 
     Args:
-        words: Why.
-        audit: What the audited call came to; None where none was compared.
+        words: The reason.
+        audit: Result of the audited call; None where none was compared.
     """
 
     def __init__(self, words: str, audit: TrialResult | None = None):
@@ -57,13 +63,13 @@ class Uncertified(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """What a call gets.
+    """The data of one call.
 
     Attributes:
-        inputs: Its arguments.
-        cotangents: What its outputs are differentiated with; none for a forward.
-        seed: Seed of whatever it draws.
-        drawn: What the judge needs to compare its results in full; None where they will not be.
+        inputs: The call's arguments.
+        cotangents: Cotangents of its outputs; empty for a forward.
+        seed: Seed of the random numbers that it draws.
+        drawn: The draw for comparing its results in full. None for a call that is not compared.
     """
 
     inputs: Sequence[Any]
@@ -77,9 +83,10 @@ class Likeness:
     """How near a result must be to eager's.
 
     Attributes:
-        share: So many of its elements within ``NEARNESS``, or equal where they are no floating numbers.
-        median: Bound of the median deviation over the root mean square; None where the tensor is little but rounding,
-            and need not be near at all.
+        share: The least share of elements that must be within ``NEARNESS``. Integers and truth
+            values must be equal.
+        median: Bound of the median deviation over the root mean square. None for a tensor that is
+            little but rounding, which need not be near.
     """
 
     share: float
@@ -91,11 +98,11 @@ class WindowTimes:
     """The windows of one direction.
 
     Attributes:
-        candidate: The candidate's.
-        eager: Eager PyTorch's.
-        storing: Those in which results' places are written and nothing else happens.
-        audited: The call of the fastest long window that is to be compared in full.
-        results: Its results, private copies.
+        candidate: Windows of the candidate.
+        eager: Windows of eager PyTorch.
+        storing: Windows that only write the places of results.
+        audited: The call of the fastest long window that is compared in full.
+        results: Private copies of that call's results.
     """
 
     candidate: Windows
@@ -110,12 +117,13 @@ class Loops:
 
     Args:
         sides: The candidate and eager, in the state of the last ``Forward``.
-        commands: What each loops over, slots left out.
-        slots: Places for twice ``calls`` calls; mapped by both sides while this is in use.
-        calls: Calls in a short window.
-        fresh: Draws a call under a seed; one that is to be compared in full where the second argument says so.
+        commands: The loop command of each side, without slots.
+        slots: Places for twice ``calls`` calls. Both sides map them while this is in use.
+        calls: Number of calls in a short window.
+        fresh: Draws a call under a seed. The second argument says whether the call is compared in
+            full.
         likeness: For each result, how near it must be to eager's.
-        secret: What seeds derive from.
+        secret: Secret from which seeds derive.
     """
 
     def __init__(
@@ -123,6 +131,7 @@ class Loops:
         sides: tuple[Side, Side],
         commands: tuple[Loop, Loop],
         slots: Slots,
+        *,
         calls: int,
         fresh: Callable[[int, bool], Call],
         likeness: Sequence[Likeness],
@@ -141,10 +150,10 @@ class Loops:
         """Run short and long windows of all sides in turn.
 
         Args:
-            least_rounds: How often at least.
+            least_rounds: The least number of rounds.
 
         Raises:
-            CandidateStopped: The candidate failed, changed what it was given, or left a result out.
+            CandidateStopped: The candidate failed, changed its inputs, or left a result out.
             BaselineError: The baseline failed.
             Uncertified: The windows prove nothing.
         """
@@ -178,22 +187,22 @@ class Loops:
         return WindowTimes(candidate, eager, storing, *kept)
 
     def drop(self) -> None:
-        """Have both sides give the slots back; where a side failed it is ended or released as it is."""
+        """Have both sides unmap the slots; the caller ends or releases a side that failed."""
         for side in self._sides:
             asked(side, DropSlots(), Released)
 
     def _window(
         self, count: int, name: str, with_audit: bool
     ) -> tuple[dict[str, float], tuple[Call, list[torch.Tensor]] | None]:
-        """A window of each side on the same inputs, in random order.
+        """Run a window of each side on the same inputs, in random order.
 
         Args:
-            count: How many calls.
+            count: Number of calls.
             name: Name of the window, for seeds.
-            with_audit: Whether one of the calls is to be compared in full.
+            with_audit: Whether to compare one of the calls in full.
 
         Returns:
-            Milliseconds by side, and that call with its results.
+            Milliseconds by side, and the audited call with its results.
         """
         secret = self._choose.randrange(count)
         others = [number for number in range(count) if number not in (secret, count - 1)]
@@ -205,7 +214,7 @@ class Loops:
         ]
         mine, theirs = (replace(command, slots=tuple(slots)) for command in self._commands)
         candidate, eager = self._sides
-        self._arm(candidate, mine)  # before what it is to be given is there
+        self._arm(candidate, mine)  # The candidate prepares before its inputs exist.
         eager.worker.pause()
         audited = None
         for number in range(count):
@@ -242,16 +251,16 @@ class Loops:
         return times, None if audited is None else (audited, results)
 
     def _arm(self, side: Side, command: Loop) -> None:
-        """Have a side prepare its calls, and stop it."""
+        """Have a side prepare its calls, then stop it."""
         side.worker.resume()
         asked(side, command, Armed)
         side.worker.pause()
 
     def _check_asleep(self) -> None:
-        """Verify that the candidate did nothing since it was stopped.
+        """Check that the candidate did nothing since it was stopped.
 
         Raises:
-            Uncertified: It did.
+            Uncertified: It used the processor.
         """
         used_s = self._sides[0].worker.used_since_pause_s()
         if used_s > MOST_AWAKE_S:
@@ -260,7 +269,7 @@ class Loops:
     def _timed(
         self, side: Side, looked_at: Sequence[int], places: Sequence[torch.Tensor | None]
     ) -> tuple[float, list[list[torch.Tensor]]]:
-        """Milliseconds from the command to the end of the copies, and these, by call and result."""
+        """Return milliseconds from the command to the last copy, and the copies by call."""
         started = time.perf_counter()
         side.worker.resume()
         reply = asked(side, Go(), Looped)
@@ -280,11 +289,11 @@ class Loops:
         return Status.WRONG_GRADIENT if self._commands[0].leaves else Status.WRONG_OUTPUT
 
     def _compare(self, received: list[list[torch.Tensor]], eager: list[list[torch.Tensor]], calls: int) -> None:
-        """Verify that the candidate's elements are where eager's are.
+        """Check that the candidate's elements are near eager's.
 
         Raises:
-            CandidateStopped: Too few of them are.
-            Uncertified: Their deviations are not those of a candidate that has passed.
+            CandidateStopped: Too few elements are near.
+            Uncertified: The deviations are larger than those of a candidate that passed.
         """
         for mine, theirs in zip(received, eager, strict=True):
             for tensor, expected, likeness in zip(mine, theirs, self._likeness, strict=True):
@@ -306,7 +315,7 @@ class Loops:
 
 
 def agreement(received: torch.Tensor, eager: torch.Tensor) -> tuple[float, float]:
-    """The share of elements that are near eager's, and the median deviation over the root mean square of eager's.
+    """Return the share of elements near eager's, and the median deviation over eager's RMS.
 
     Integers and truth values must be equal to be near, and have no deviation.
     """
@@ -317,6 +326,6 @@ def agreement(received: torch.Tensor, eager: torch.Tensor) -> tuple[float, float
     scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
     same = (mine == theirs) | (mine.isnan() & theirs.isnan())
     deviation = torch.where(same, 0.0, (mine - theirs).abs())
-    share = float((deviation <= NEARNESS * scale).double().mean())  # NaN is near nothing
+    share = float((deviation <= NEARNESS * scale).double().mean())  # NaN is near nothing.
     median = float(deviation.nan_to_num(float("inf")).median())
     return share, median / scale if scale else (float("inf") if median else 0.0)

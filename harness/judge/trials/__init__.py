@@ -1,1 +1,1 @@
-"""Correctness: runs a candidate under fresh seeds and compares outputs and gradients."""
+"""Tests correctness: runs a candidate under fresh seeds and compares outputs and gradients."""

@@ -1,7 +1,8 @@
-"""Further draws: ordinary ones with floating inputs shifted, scaled or given heavy tails, where a problem allows it.
+"""Runs further draws: ordinary inputs shifted, scaled or given heavy tails, if a problem allows it.
 
-Their errors meet the same budget, from eager's own error under the same draw. What fails only here is evidence about
-the kernel, a finding ``robustness``, and changes no verdict. See docs/numerics.md.
+Errors meet the same budget as in a trial, from eager's own error under the same draw. A failure
+here is a finding ``robustness``: evidence about the kernel that changes no verdict. See
+docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.case_context import CaseContext
-from harness.judge.compare.comparison import TrialResult, badness
 from harness.judge.compare.explanation import explained
+from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw, draw_inputs
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reduced_precision import cut, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference
@@ -28,18 +31,20 @@ from harness.records.record import REPORT, Finding, FurtherDraw
 from harness.wire.cuda_memory import DeviceMemoryError
 
 ROBUSTNESS = "robustness"
-#: The most of the declared ones that an evaluation on the emulator runs: one costs 6 to 8 % of it. A GPU runs all.
+#: The most declared draws that an evaluation on the emulator runs: one costs 6 to 8 % of it. A GPU
+#: runs all.
 MOST_ON_EMULATOR = 1
-#: How many standard deviations ``shifted`` moves the inputs by.
+#: Number of standard deviations by which ``shifted`` moves the inputs.
 SHIFT = 100.0
-#: What ``scaled`` multiplies by; float16 ends at 65504.
+#: Factors of ``scaled``; float16 ends at 65504.
 SCALE, SCALE_OF_HALF = 2.0**16, 2.0**6
-#: What ``small_variance`` multiplies by: values of the order of one keep a variance of 1e-6, below a usual eps of 1e-5.
+#: Factor of ``small_variance``: values of the order of one keep a variance of 1e-6, below a usual
+#: eps of 1e-5.
 SMALL = 2.0**-10
 #: The largest factor of ``heavy_tailed``.
 LARGEST_FACTOR = 2.0**12
 
-#: What each does to the inputs, in words, and what helps a kernel that fails under it.
+#: What each draw does to the inputs, in words, and a remedy for a kernel that fails under it.
 _WORDS = {
     FurtherDraw.SHIFTED: (
         f"inputs {SHIFT:g} standard deviations away from zero",
@@ -64,13 +69,13 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class DrawSource:
-    """Where the draws of a case come from.
+    """The source of a case's draws.
 
     Attributes:
         problem: The problem.
-        module: Its body, run under the case.
+        module: The problem's body, run under the case.
         args: The constructor's arguments.
-        device: Where draws are to lie.
+        device: The device on which draws lie.
     """
 
     problem: Problem
@@ -79,7 +84,7 @@ class DrawSource:
     device: torch.device = CPU
 
     def fresh_inputs(self, seed: int) -> list[Any]:
-        """Inputs of an ordinary draw.
+        """Draw ordinary inputs.
 
         Raises:
             ProblemError: ``get_inputs`` does not run.
@@ -87,7 +92,7 @@ class DrawSource:
         return draw_inputs(self.problem, self.module, seed, self.device)
 
     def draw(self, name: FurtherDraw, seed: int) -> Draw:
-        """A draw of that name.
+        """Make a further draw by its name.
 
         Raises:
             ProblemError: The constructor or ``get_inputs`` does not run.
@@ -96,7 +101,7 @@ class DrawSource:
         return replace(ordinary, inputs=transformed(name, ordinary.inputs, derive_seed(str(seed), name)))
 
     def inputs(self, name: FurtherDraw, seed: int) -> list[Any]:
-        """Inputs of a draw of that name, alone.
+        """Make only the inputs of a further draw.
 
         Raises:
             ProblemError: ``get_inputs`` does not run.
@@ -105,23 +110,24 @@ class DrawSource:
 
 
 def transformed(name: FurtherDraw, inputs: Sequence[Any], seed: int) -> list[Any]:
-    """The inputs of a further draw, from those of an ordinary one; what is no floating tensor stays as it is.
+    """Transform ordinary inputs to those of a further draw; only floating tensors change.
 
-    With the mean m and the standard deviation s of a tensor x, each rounded once to the dtype of x:
+    The mean of a tensor x is m, and its standard deviation is s. Each result is rounded once to the
+    dtype of x:
 
-    - ``shifted``: x + 100 s, or x - 100 s where m is negative: away from zero;
+    - ``shifted``: x + 100 s, or x - 100 s if m is negative: away from zero;
     - ``scaled``: x 2^16, in float16 x 2^6;
     - ``small_variance``: x 2^-10;
-    - ``heavy_tailed``: x / u with u uniform in [2^-12, 1], for each element anew: a Pareto factor, whose tail falls as
-      slowly as Cauchy's, cut off at 2^12.
+    - ``heavy_tailed``: x / u with u uniform in [2^-12, 1], drawn for each element. This is a Pareto
+      factor, cut off at 2^12; its tail falls as slowly as Cauchy's.
 
     Args:
-        name: Which one.
-        inputs: Arguments of ``forward``; they are left as they are.
+        name: The further draw.
+        inputs: Arguments of ``forward``; they do not change.
         seed: Seed of the factors.
 
     Returns:
-        The arguments, tensors in the shape, dtype and place that they had.
+        The arguments, with tensors of the same shape, dtype and device.
     """
     return [
         _transformed(name, value, derive_seed(str(seed), position))
@@ -148,13 +154,13 @@ def _transformed(name: FurtherDraw, x: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def unfit(reference: Reference, drawn: Draw, seed: int, differentiate: bool = True) -> str | None:
-    """Why nothing can be judged under a draw; None where it can.
+    """Return why nothing can be judged under a draw; None where it can.
 
     Args:
         reference: Evaluates the reference.
         drawn: The draw.
-        seed: Seed of whatever the forward draws, and of the cotangent.
-        differentiate: Whether to look at gradients, too.
+        seed: Seed of the random numbers that the forward draws, and of the cotangent.
+        differentiate: Whether to test gradients, too.
     """
     if not drawn.differentiable_inputs():
         return "no input is a floating tensor"
@@ -172,7 +178,7 @@ def unfit(reference: Reference, drawn: Draw, seed: int, differentiate: bool = Tr
 
 
 def _tensors(graph: Graph, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Outputs, and gradients under a normal cotangent, with what to call them."""
+    """Yield outputs, and gradients under a normal cotangent, with their names."""
     for output in graph.outputs:
         yield "output", output.detach()
     if graph.leaves and any(output.requires_grad for output in graph.outputs):
@@ -183,12 +189,12 @@ def _tensors(graph: Graph, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def chosen(names: Sequence[FurtherDraw], secret: str, on_emulator: bool) -> list[FurtherDraw]:
-    """Those of the declared draws that an evaluation runs: all, but on the emulator as the secret has it.
+    """Choose the declared draws that an evaluation runs: all, or on the emulator a random few.
 
     Args:
-        names: The declared ones.
-        secret: What the case's seeds derive from; other cases run other draws.
-        on_emulator: Whether the candidate runs there.
+        names: The declared draws.
+        secret: The secret of the case's seeds. Other cases run other draws.
+        on_emulator: Whether the candidate runs on the emulator.
     """
     if not on_emulator or len(names) <= MOST_ON_EMULATOR:
         return list(names)
@@ -197,11 +203,11 @@ def chosen(names: Sequence[FurtherDraw], secret: str, on_emulator: bool) -> list
 
 @dataclass(frozen=True)
 class Further:
-    """What further draws have shown of a candidate.
+    """The results of a candidate under further draws.
 
     Attributes:
-        ends: How each that was run ended, by name.
-        findings: One for each that failed.
+        ends: How each draw ended, by name.
+        findings: One finding for each draw that failed.
     """
 
     ends: dict[str, str]
@@ -216,18 +222,19 @@ def further_trials(
     first_trial: int,
     progress: Callable[[str], None],
 ) -> Further:
-    """One trial for each of the chosen draws; gradients under the normal cotangent alone.
+    """Run one trial for each chosen draw, with gradients under the normal cotangent alone.
 
     Args:
         context: The case's context.
-        worker: The candidate's, which has passed the ordinary trials.
-        clock: The seconds that it may use for this.
-        source: Where draws come from.
+        worker: The worker of a candidate that has passed the ordinary trials.
+        clock: The seconds that the candidate may use for this.
+        source: The source of draws.
         first_trial: The first number that no ordinary trial has.
-        progress: Called with a word for what happens now.
+        progress: Called with a description of each step.
 
     Raises:
-        CandidateStopped: The candidate did not get as far as values to compare, which is a verdict here as anywhere.
+        CandidateStopped: The candidate failed before there were values to compare. That is a
+            verdict, as in any trial.
     """
     ends: dict[str, str] = {}
     findings: list[Finding] = []
@@ -235,7 +242,7 @@ def further_trials(
     for number, name in enumerate(names, first_trial):
         progress(f"further draw {name}")
         try:
-            why, result = _trial(context, worker, clock, source, name, number)
+            why, result = _trial(context, worker, clock, source, name=name, number=number)
         except (torch.OutOfMemoryError, DeviceMemoryError):
             why, result = "it does not fit the device's memory", None
         except ProblemError as error:
@@ -250,13 +257,14 @@ def further_trials(
 
 
 def _trial(
-    context: CaseContext, worker: WorkerHandle, clock: Clock, source: DrawSource, name: FurtherDraw, number: int
+    context: CaseContext, worker: WorkerHandle, clock: Clock, source: DrawSource, *, name: FurtherDraw, number: int
 ) -> tuple[str, TrialResult | None]:
-    """A trial's result, or why there is none."""
+    """Return a trial's result, or why there is none."""
     seed = derive_seed(context.secret, "further draw", name)
     drawn = source.draw(name, seed)
     bits = mantissa_bits(context.precision)
-    if bits is not None:  # else the licence to round operands hides whatever comes after the product
+    # Without cutting, the licence to round operands would hide errors behind the product.
+    if bits is not None:
         drawn = cut(drawn, bits)
     if context.kinks is not None:
         kinks = Kinks(
@@ -264,8 +272,8 @@ def _trial(
         )
         context = replace(context, kinks=kinks)
     settled = settle(context, drawn, number)
-    result = run_trial(context, worker, clock, settled, number, "forward", normal_only=True)
-    # Gradients that are not finite can only fail: what has passed needs no further look.
+    result = run_trial(context, worker, clock, settled, number, thread_order="forward", normal_only=True)
+    # A result that passed has finite gradients, so only a failed one needs the second test.
     judged = settled if isinstance(settled, Draw) else settled.draw
     looks = bool(result.failed)
     why = context.known.reason((name, looks), judged, lambda: unfit(context.reference, judged, seed, looks))
@@ -281,7 +289,7 @@ def _end(result: TrialResult) -> str:
 def _finding(name: FurtherDraw, result: TrialResult) -> Finding:
     words, remedy = _WORDS[name]
     failed = sorted(result.failed, key=badness, reverse=True)
-    # A lower class would be named for the size of the error, which has another cause here.
+    # The class would follow from the size of the error, which has another cause here.
     told = explained(failed[0], replace(result, lower_class={}))
     others = f"; {', '.join(report.name for report in failed[1:])} also" if failed[1:] else ""
     return Finding(
@@ -290,10 +298,11 @@ def _finding(name: FurtherDraw, result: TrialResult) -> Finding:
 
 
 def declared_draws(source: DrawSource, reference: Reference, seed: int) -> Iterator[tuple[bool, str]]:
-    """Check that the reference bears the draws that its problem declares.
+    """Check that the reference works under the draws that its problem declares.
 
     Yields:
-        Whether it does, and what was found: one thing for each draw that it does not bear, and one for all others.
+        Whether it does, and a message: one for each draw under which it does not, and one for all
+            others.
     """
     fine = []
     for name in source.problem.draws:

@@ -1,4 +1,4 @@
-"""Does a candidate return the same bits every time? It runs several times on the same inputs, and runs are compared."""
+"""Checks whether a candidate returns the same bits in several runs on the same inputs."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ import torch
 from harness.judge.case_context import CaseContext
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.draws import Draw
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.trials.trial import THREAD_ORDERS, results_of
 from harness.system.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
 
-#: How often it runs, the first run included.
+#: Number of runs, including the first.
 RUNS = 4
 MAX_WORDS = 500
-#: Elements that are compared at a time: in float64 they take memory.
+#: Number of elements compared at a time, which limits the memory for float64.
 PIECE = 1 << 24
 
 
 def spread(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw) -> dict[str, Any]:
-    """How far results on the same inputs lie apart; what goes wrong here changes nothing else.
+    """Measure how far results on the same inputs differ; a failure here changes nothing else.
 
     Args:
         context: The case's context.
-        worker: The candidate's.
-        clock: The seconds that it may use.
-        draw: What it is given.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may use.
+        draw: The draw to give the candidate.
 
     Returns:
-        ``runs``; and by name ``tensors``, those that some run returned with other bits than the first: in how many runs
-        they are ``differing``, and the largest difference in the ``l2`` norm, relative to the first run's, and in the
-        maximum norm, ``max``, relative to its RMS. Or ``failure``, why that is not known.
+        ``runs``, and ``tensors`` by name: those whose bits differed from the first run's. Each has
+        the number of ``differing`` runs, and the largest difference in two norms: ``l2`` relative
+        to the first run's, and ``max`` relative to its RMS. If the runs failed, ``failure`` says
+        why instead.
     """
     try:
-        first = results_of(context, worker, clock, draw, 0, THREAD_ORDERS[0])
+        first = results_of(context, worker, clock, draw, trial=0, thread_order=THREAD_ORDERS[0])
         found: dict[str, dict[str, Any]] = {}
         for _ in range(RUNS - 1):
-            again = results_of(context, worker, clock, draw, 0, THREAD_ORDERS[0])
+            again = results_of(context, worker, clock, draw, trial=0, thread_order=THREAD_ORDERS[0])
             for name, tensor in first.items():
                 other = again.get(name)
                 if other is not None and same_bytes(tensor, other):
@@ -60,9 +63,10 @@ def spread(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw)
 
 
 def difference(first: torch.Tensor, other: torch.Tensor) -> tuple[float, float]:
-    """The difference of two tensors of one form in the L2 norm, relative, and in the maximum norm, over the RMS.
+    """Return the relative L2 difference of two tensors, and the largest over the first's RMS.
 
-    Infinite where one is not finite and the other has another value there, and where the first is zero.
+    Both are infinite where one tensor is not finite and the other differs there, or where the first
+    is zero.
     """
     squares, largest, scale = 0.0, 0.0, 0.0
     pieces = zip(torch.split(first.reshape(-1), PIECE), torch.split(other.reshape(-1), PIECE), strict=True)

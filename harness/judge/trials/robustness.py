@@ -1,7 +1,8 @@
-"""Calls beyond the problem's own inputs: another batch size, another memory layout, other signs, NaN and infinity.
+"""Calls a candidate beyond the problem's inputs: other batch size, layout, signs, NaN and infinity.
 
-A problem does not promise that its candidates are ever called like this, so nothing here changes a verdict. A candidate
-that fails gets a finding ``robustness``. The checks come last: whatever they do to the process harms nothing.
+A problem does not promise such calls, so nothing here changes a verdict. A candidate that fails
+gets a finding ``robustness``. These checks come last, so whatever they do to the process harms
+nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.case_context import CaseContext
-from harness.judge.compare.comparison import TrialResult, badness
 from harness.judge.compare.explanation import explained
+from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.exchange.exchange import Exchange
 from harness.judge.inputs.draws import Draw, derive_seed, draw
 from harness.judge.inputs.situations import Usage
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reference import batch_of
 from harness.judge.trials.further_draws import ROBUSTNESS, DrawSource
@@ -33,27 +36,29 @@ from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.structure import paths_of
 from harness.wire.tensors import Region, Value
 
-#: A case whose inputs have more elements runs one check, chosen by its secret: on the emulator, and on a GPU.
+#: A case with more input elements runs only one check, chosen by its secret. One limit is for the
+#: emulator, one for a GPU.
 FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
-#: How much of what a candidate said of its own end is kept.
+#: The most characters kept of a candidate's own message.
 MAX_WORDS = 300
-#: Ends after which the same process can go on, where no GPU may be left with an error.
+#: Ends after which the same process can go on. On a GPU no end counts as harmless, since it may
+#: leave an error.
 _HARMLESS = frozenset({Status.RUNTIME_ERROR, Status.WRONG_OUTPUT, Status.NO_GRADIENT, Status.UNSUPPORTED})
 
 
 class LeftOut(Exception):
-    """A check says nothing of this problem; the message says why."""
+    """A check that does not apply to this problem; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Calls:
-    """What the checks of a case have in common.
+    """The common data of a case's checks.
 
     Attributes:
         context: The case's context, with faults of its own.
-        worker: The candidate's.
+        worker: The candidate's worker.
         clock: The seconds that the candidate may use.
-        source: Where draws come from.
+        source: The source of draws.
         settled: The first trial's draw.
     """
 
@@ -71,11 +76,11 @@ class _Calls:
 
 @dataclass(frozen=True)
 class Robustness:
-    """What the checks of a case have shown.
+    """The results of a case's checks.
 
     Attributes:
         ends: How each check ended, by its name.
-        findings: One for each that failed.
+        findings: One finding for each check that failed.
         is_upset: Whether the candidate's process may be of no further use.
     """
 
@@ -92,15 +97,15 @@ def robustness_checks(
     seed: int,
     progress: Callable[[str], None],
 ) -> Robustness:
-    """Call a candidate that passed in ways beyond the problem's own inputs, outputs alone.
+    """Call a candidate that passed in ways beyond the problem's own inputs; judge only outputs.
 
     Args:
         context: The case's context, for draws that the candidates of a batch share.
-        worker: The candidate's.
-        clock: The seconds that it may use for this.
-        source: Where draws come from.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may use for this.
+        source: The source of draws.
         seed: Seed of the first trial's draw.
-        progress: Called with a word for what happens now.
+        progress: Called with a description of each step.
     """
     context = replace(context, faults=Faults(context.faults.is_checked))
     ends: dict[str, str] = {}
@@ -133,7 +138,7 @@ def robustness_checks(
 
 
 def _end_of(stop: CandidateStopped, name: str) -> tuple[str, str]:
-    """How a check ended in which the candidate did not get as far as values; and the fault, if that is one."""
+    """Describe how a check without values ended, and the fault, if that is one."""
     said = shortened(one_line(stop.message), MAX_WORDS)
     if stop.status is Status.OUT_OF_MEMORY:
         return f"left out: {said}", ""
@@ -151,7 +156,7 @@ def _chosen(drawn: Draw, secret: str, on_emulator: bool) -> Sequence[str]:
 
 
 def _signs(calls: _Calls) -> str:
-    """Inputs that the problem draws with one sign get both."""
+    """Give both signs to inputs that the problem draws with one."""
     inputs, seed = [], derive_seed(calls.context.secret, "signs")
     for position, value in enumerate(calls.draw.inputs):
         is_one_sided = (
@@ -176,7 +181,7 @@ def _with_both_signs(value: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def _batch(calls: _Calls) -> str:
-    """Half of the batch."""
+    """Give half of the batch."""
     drawn, exchange = calls.draw, calls.context.exchange
     batch = batch_of(drawn)
     if batch is None:
@@ -204,7 +209,7 @@ def _batch(calls: _Calls) -> str:
 
 
 def _layout(calls: _Calls) -> str:
-    """Inputs whose dimensions lie in memory in reverse order."""
+    """Give inputs whose dimensions lie in memory in reverse order."""
     exchange = calls.context.exchange
     values = [_reversed(place) for place in exchange.inputs]
     if all(value.region is None or sum(extent > 1 for extent in value.region.shape) < 2 for value in values):
@@ -214,7 +219,7 @@ def _layout(calls: _Calls) -> str:
 
 
 def _not_finite(calls: _Calls) -> str:
-    """A NaN and an infinity in each floating input: what is NaN in eager's output must not come back finite."""
+    """Give a NaN and an infinity in each floating input; eager's NaNs must not come back finite."""
     context, inputs = calls.context, []
     choose = random.Random(derive_seed(context.secret, "not finite"))
     for value in calls.draw.inputs:
@@ -238,26 +243,39 @@ def _not_finite(calls: _Calls) -> str:
 
 
 def _judged(calls: _Calls, context: CaseContext, drawn: Draw | Settled, name: str | None) -> TrialResult:
-    """One forward without gradients; a name tells its draw from the first trial's, whose gauges are known."""
+    """Judge one forward without gradients.
+
+    The name sets the trial number, which tells the draw from the first trial's. None means that
+    draw, whose gauges are known.
+    """
     number = 0 if name is None else -1 - [*_CHECKS].index(name)
     usage = Usage(without_gradients=True)
-    return run_trial(context, calls.worker, calls.clock, drawn, number, "forward", normal_only=True, usage=usage)
+    return run_trial(
+        context,
+        calls.worker,
+        calls.clock,
+        drawn,
+        number,
+        thread_order="forward",
+        normal_only=True,
+        usage=usage,
+    )
 
 
 def _told(result: TrialResult) -> str:
-    """What is wrong, on one line; empty where nothing is."""
+    """Describe what is wrong on one line; empty where nothing is."""
     if not result.failed:
         return ""
     return one_line(explained(max(result.failed, key=badness), replace(result, lower_class={})))
 
 
 def _moved(place: Value, shape: tuple[int, ...]) -> Value:
-    """A smaller tensor in the same place."""
+    """Describe a smaller tensor at the same place in the arena."""
     return place if place.region is None else Value(replace(place.region, shape=shape), None)
 
 
 def _reversed(place: Value) -> Value:
-    """The same tensor, its dimensions in reverse order in memory."""
+    """Describe the same tensor with its dimensions in reverse order in memory."""
     if place.region is None:
         return place
     order = place.region.order or range(len(place.region.shape))
@@ -265,7 +283,7 @@ def _reversed(place: Value) -> Value:
 
 
 def _placed(exchange: Exchange, inputs: Sequence[Value], outputs: Sequence[Region]) -> Exchange:
-    """The same arena, with inputs and outputs that lie in it otherwise, and in no more room."""
+    """Copy an exchange, with other inputs and outputs at the same places in its arena."""
     other = copy.copy(exchange)
     other.inputs, other.outputs = tuple(inputs), tuple(outputs)
     return other

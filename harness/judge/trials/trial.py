@@ -1,8 +1,9 @@
-"""One trial: draw, let the candidate run, evaluate the reference, compare.
+"""Runs one trial: draws, calls the candidate, evaluates the reference, compares.
 
-The candidate runs first and the reference after it: when an expected value comes to exist, what the candidate returned
-already lies in the judge's private memory. Only where the reference has kinks does the judge evaluate its forward
-before that, to choose the inputs; that stays in the judge's process, and nothing of it is kept.
+The candidate runs before the reference. When an expected value comes into existence, the
+candidate's results are already in the judge's private memory. There is one exception: if the
+reference has kinks, the judge runs its forward beforehand to choose the inputs. That run stays in
+the judge's process, and the judge keeps none of its values.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from dataclasses import replace
 import torch
 
 from harness.judge.case_context import ORDINARY, CaseContext, backward_command, forward_command
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, TrialResult
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.digests import Digests
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
 from harness.judge.inputs.situations import CONSTANT, Usage
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.records.record import Status
 from harness.records.rules import PROTOCOL
@@ -32,25 +37,28 @@ from harness.wire.replies import Gradients, Outputs
 from harness.wire.structure import ROOT, difference, paths_of
 from harness.wire.tensors import Region, input_key
 
-#: What is wrong with a gradient's form.
+#: The most characters kept of a message about a gradient's form.
 MAX_FAULT_CHARACTERS = 1000
 THREAD_ORDERS = ("forward", "reverse", "random")
-#: Names of digests: of all that a trial gives, and of a gradient, before the leaf's name.
+#: Names of digests: of everything that a trial gives, and the prefix of a gradient's before the
+#: leaf's name.
 GIVEN, GRADIENT = "given", "gradient of "
 
 
 def received_outputs(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw) -> list[torch.Tensor]:
-    """What a forward without gradients returns: private copies of its outputs.
+    """Run a forward without gradients; return private copies of its outputs.
 
     Raises:
-        CandidateStopped: The candidate did not get as far, or its outputs have another form than the reference's.
+        CandidateStopped: The candidate failed, or its outputs have another form than the
+            reference's.
     """
     context = replace(context, leaves=())
-    return _forward(context, worker, clock, draw, forward_seed(context, 0), THREAD_ORDERS[0])[0]
+    seed = forward_seed(context, 0)
+    return _forward(context, worker, clock, draw, seed=seed, thread_order=THREAD_ORDERS[0])[0]
 
 
 def settle(context: CaseContext, draw: Draw, trial: int) -> Draw | Settled:
-    """A trial's draw, kept from kinks where the reference has them.
+    """Return a trial's draw, moved away from kinks if the reference has any.
 
     Raises:
         ProblemError: The reference does not run.
@@ -64,24 +72,25 @@ def run_trial(
     clock: Clock,
     drawn: Draw | Settled,
     trial: int,
+    *,
     thread_order: str,
     normal_only: bool = False,
     usage: Usage = ORDINARY,
 ) -> TrialResult:
-    """Run one trial on what ``settle`` gave.
+    """Run one trial on a draw from ``settle``.
 
     Args:
         context: The case's context.
-        worker: The candidate's.
-        clock: The seconds that it may still use.
-        drawn: What it is given.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may still use.
+        drawn: The draw to give the candidate.
         trial: The trial's number; seeds derive from it.
         thread_order: The order in which the emulator runs threads.
         normal_only: Judge gradients under the normal cotangent alone, and take no digests.
         usage: How to call the candidate.
 
     Raises:
-        CandidateStopped: The candidate did not get as far as values to compare.
+        CandidateStopped: The candidate failed before there were values to compare.
         ProblemError: The reference does not run.
     """
     seed = forward_seed(context, trial)
@@ -94,9 +103,10 @@ def run_trial(
     if usage.aside and not _has_room_aside(context, draw):
         usage = replace(usage, aside="")
     try:
-        received, buffers = _forward(context, worker, clock, draw, seed, thread_order, usage)
+        received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=usage)
     except CandidateStopped as stop:
-        if stop.status is Status.WRONG_OUTPUT:  # of another form; unless the reference's has changed too
+        # The outputs have another form, unless the reference's own form has changed too.
+        if stop.status is Status.WRONG_OUTPUT:
             context.reference.check_forms(draw, seed, [region.shape for region in context.exchange.outputs])
         raise
     digests = Digests()
@@ -110,23 +120,27 @@ def run_trial(
         seed,
         context.leaves,
         context.precision,
-        trial,
-        settled,
-        context.is_relaxed,
-        context.known.gauges(("trial", trial), draw),
-        context.gauges_at_need,
+        trial=trial,
+        settled=settled,
+        is_relaxed=context.is_relaxed,
+        gauges=context.known.gauges(("trial", trial), draw),
+        gauges_at_need=context.gauges_at_need,
     )
     outputs: list[torch.Tensor] | None = received
     answers: list[ReceivedGradients] = []
     if context.leaves:
-        # "The output itself" is what the candidate returned: expected values stay with the judge.
+        # The cotangent "output" is what the candidate returned: expected values stay with the
+        # judge.
         seeded = cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent"))
-        for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):  # the normal one is the first
+        # The normal cotangent is the first.
+        for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):
             is_constant = name == CONSTANT
-            gradients = _backward(context, worker, clock, draw, cotangent, usage.scale if is_constant else None)
+            constant = usage.scale if is_constant else None
+            gradients = _backward(context, worker, clock, draw, cotangent, constant=constant)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients))
-            # What is compared together takes one evaluation of the reference, as long as there is room to keep it.
+            # Answers compared together need one evaluation of the reference, so the judge collects
+            # them while memory allows.
             if not context.reference.has_room_beside(answers[-1].bytes):
                 comparison.add(outputs, answers, buffers)
                 outputs, answers = None, []
@@ -139,15 +153,15 @@ def run_trial(
 
 
 def results_of(
-    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, trial: int, thread_order: str
+    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, *, trial: int, thread_order: str
 ) -> dict[str, torch.Tensor]:
-    """What a forward, and a backward under the normal cotangent, return: private copies under their digests' names.
+    """Run forward, and backward under the normal cotangent; return private copies by digest name.
 
     Raises:
-        CandidateStopped: The candidate did not get as far.
+        CandidateStopped: The candidate failed.
     """
     seed = forward_seed(context, trial)
-    received, buffers = _forward(context, worker, clock, draw, seed, thread_order)
+    received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order)
     results = _named(context, received, buffers)
     if context.leaves:
         _, cotangent = next(cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent")))
@@ -164,13 +178,13 @@ def _named(
 
 
 def _given(draw: Draw) -> list[torch.Tensor]:
-    """The tensors that the candidate is given."""
+    """Return the tensors that the candidate gets."""
     state = (*draw.model.parameters(), *draw.model.buffers())
     return [value for value in (*draw.inputs, *state) if isinstance(value, torch.Tensor)]
 
 
 def forward_seed(context: CaseContext, trial: int) -> int:
-    """Seed of whatever a trial's forward draws."""
+    """Derive the seed of the random numbers that a trial's forward draws."""
     return derive_seed(context.secret, "trial", trial, "forward")
 
 
@@ -179,13 +193,14 @@ def _forward(
     worker: WorkerHandle,
     clock: Clock,
     draw: Draw,
+    *,
     seed: int,
     thread_order: str,
     usage: Usage = ORDINARY,
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Have the candidate run forward; private copies of its outputs, and of the buffers that are to be compared."""
+    """Have the candidate run forward; return private copies of its outputs and judged buffers."""
     exchange = context.exchange
-    command = forward_command(context, draw, seed, thread_order, bool(context.leaves), usage)
+    command = forward_command(context, draw, seed, thread_order, differentiate=bool(context.leaves), usage=usage)
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
         raise stop_for(reply, context.faults)
@@ -196,7 +211,7 @@ def _forward(
 
 
 def _has_room_aside(context: CaseContext, draw: Draw) -> bool:
-    """Whether there is room for a second instance and its result, which a call before a result is read may take."""
+    """Return whether memory can hold a second instance and its result, as a call aside may need."""
     given = (*draw.inputs, *draw.model.parameters())
     inputs = sum(value.nbytes for value in given if isinstance(value, torch.Tensor))
     outputs = sum(region_bytes(region.shape, region.dtype) for region in context.exchange.outputs)
@@ -204,10 +219,11 @@ def _has_room_aside(context: CaseContext, draw: Draw) -> bool:
 
 
 def _buffers(context: CaseContext, reply: Outputs, draw: Draw) -> dict[str, torch.Tensor]:
-    """Private copies of the buffers that the reference changes, by its names.
+    """Return private copies of the buffers that the reference changes, by its names.
 
     Raises:
-        CandidateStopped: One cannot be compared, or one that the reference leaves alone was changed.
+        CandidateStopped: A buffer cannot be compared, or the candidate changed one that the
+            reference leaves alone.
     """
     found = {}
     for name in context.buffers:
@@ -223,7 +239,7 @@ def _buffers(context: CaseContext, reply: Outputs, draw: Draw) -> dict[str, torc
 
 
 def _check_form(expected: Sequence[Region], reply: Outputs, context: CaseContext) -> None:
-    """Structure, shape, dtype and device of what the candidate returned."""
+    """Check the structure, shapes, dtypes and devices of the candidate's outputs."""
     if words := difference(context.structure, reply.structure):
         raise CandidateStopped(Status.WRONG_OUTPUT, words)
     if len(reply.tensors) != len(expected):
@@ -253,18 +269,22 @@ def _backward(
     clock: Clock,
     draw: Draw,
     cotangent: Sequence[torch.Tensor],
+    *,
     constant: float | None = None,
 ) -> dict[str, torch.Tensor | str]:
-    """Have the candidate run backward; private copies of its gradients, or a word for what is wrong with one.
+    """Have the candidate run backward; return private copies of its gradients.
+
+    A string in place of a gradient says what is wrong with it.
 
     Args:
         context: The case's context.
-        worker: The candidate's.
-        clock: The seconds that it may use.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may use.
         draw: The trial's draw.
         cotangent: One tensor per output.
-        constant: Where all elements of a cotangent are the same, a power of two that the candidate gets it multiplied
-            by. It gets one element, expanded, and its gradients are divided by the factor again.
+        constant: A power of two, given if all elements of a cotangent are equal. The candidate gets
+            that one element times the factor, expanded. The judge divides the gradients by the
+            factor.
     """
     exchange = context.exchange
     for region, tensor in zip(exchange.cotangents, cotangent, strict=True):

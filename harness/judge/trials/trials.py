@@ -1,4 +1,4 @@
-"""The trials of a case, one after another; what a failed one is due to, and what they come to together."""
+"""Runs the trials of a case one after another, finds the cause of a failure, and sums them up."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 from harness.judge.case_context import CaseContext
-from harness.judge.compare.comparison import TrialResult
 from harness.judge.compare.explanation import explained, summed_kinks, worst_reports
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
 from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
 from harness.judge.inputs.situations import CONSTANT, Usage, bears_scale, usage_of
-from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.reference.reference import input_names
@@ -28,30 +30,31 @@ from harness.records.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
 from harness.wire.commands import SAME_INSTANCE
 
-#: How many calls in a row come before each of the two results on the candidate's own draws: all where tensors have few
-#: elements, so that calls cost next to nothing; else as many as take a small share of the evaluation.
+#: Limits on the calls in a row before each of the two results on the candidate's own draws. With few
+#: elements a call costs next to nothing, so the judge makes the most. Otherwise it makes as many as
+#: take a small share of the evaluation.
 LEAST_CALLS, MOST_CALLS = 4, 64
 FEW_ELEMENTS = 1 << 14
 CALLS_SHARE = 1 / 80
-#: Calls on other values before a result is read, where tensors have few elements: results in a ring of so many buffers
-#: are overwritten.
+#: Calls on other values before the judge reads a result, where tensors have few elements. They
+#: overwrite results kept in a ring of so many buffers.
 ASIDE_CALLS = 4
 #: A trial calls forward and backward three times each; the two take about the same time.
 CALLS_OF_A_TRIAL = 6
-#: A relative budget beyond which a tensor says little.
+#: Above this relative budget a comparison says little about a tensor.
 VAGUE_BUDGET = 0.03
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the trials of a case are run with.
+    """Everything needed to run the trials of a case.
 
     Attributes:
-        context: The case's context, for the draws that all candidates of a batch are given.
-        own: The same for the draws that this candidate alone is given.
-        source: Where draws come from.
+        context: The case's context, for the draws that all candidates of a batch share.
+        own: The same for the draws that only this candidate gets.
+        source: The source of draws.
         first: The first trial's draw.
-        seeds: A seed for the draw of each trial; the last is the candidate's own.
+        seeds: A seed for the draw of each trial. The last is the candidate's own.
         own_seed: A seed for the candidate's own draw without gradients.
     """
 
@@ -63,7 +66,7 @@ class Plan:
     own_seed: int
 
     def draw(self, trial: int) -> Draw:
-        """A trial's draw; the one behind the last is for the trial without gradients."""
+        """Make a trial's draw; the number after the last is for the trial without gradients."""
         if trial == 0 and len(self.seeds) > 1:
             return self.first
         source, seed = self.source, (*self.seeds, self.own_seed)[trial]
@@ -75,7 +78,7 @@ class Plan:
         return cut(drawn, bits) if bits is not None and trial in CUT_TRIALS else drawn
 
     def usage(self, trial: int) -> Usage:
-        """How an ordinary trial calls the candidate."""
+        """Return how an ordinary trial calls the candidate."""
         context, names = self.context, set(input_names(self.first).values())
         inputs = [name for name in context.leaves if name in names]
         parameters = [name for name in context.leaves if name not in names]
@@ -95,20 +98,20 @@ class Plan:
 def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callable[[str], None]) -> list[TrialResult]:
     """Run the trials, each under another order of threads, until one fails.
 
-    All but the last are on draws that every candidate of a batch is given. The last two results are on draws of the
-    candidate's own, so that nothing which another candidate left behind can answer them: one without gradients, and
-    one with. Each is the result of the last of several calls in a row. The first of the two is no trial by itself: it
-    is merged into the last.
+    All but the last use draws that every candidate of a batch gets. The last two results are on
+    draws of the candidate's own: one without gradients, and one with. Nothing that another
+    candidate left behind can answer those. Each is the result of the last of several calls in a
+    row. The one without gradients is no trial by itself; it merges into the last trial.
 
     Args:
-        plan: What to run.
-        worker: The candidate's.
-        clock: The seconds that it may use.
-        progress: Called with a word for what happens now.
+        plan: The trials to run.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may use.
+        progress: Called with a description of each step.
 
     Raises:
-        CandidateStopped: The candidate did not get as far as values to compare, or its result depends on the order of
-            threads.
+        CandidateStopped: The candidate failed before there were values to compare, or its result
+            depends on the order of threads.
         ProblemError: The reference does not run.
     """
     results: list[TrialResult] = []
@@ -116,7 +119,8 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
     for trial in range(last):
         progress(f"trial {trial + 1}/{last + 1}")
         drawn = settle(plan.context, plan.draw(trial), trial)
-        repeated = _Repeated(plan.context, worker, clock, drawn, trial, progress, plan.usage(trial))
+        usage = plan.usage(trial)
+        repeated = _Repeated(plan.context, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
         results.append(repeated.judged())
         if results[-1].failed:
             return results
@@ -125,10 +129,11 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
     without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
     for trial, usage in ((last + 1, without), (last, Usage(calls=calls))):
         if usage.without_gradients and not plan.own.leaves:
-            continue  # the trial itself runs without gradients
+            continue  # The last trial itself runs without gradients.
         progress(f"trial {last + 1}/{last + 1}")
         drawn = settle(plan.own, plan.draw(trial), trial)
-        results.append(_Repeated(plan.own, worker, clock, drawn, trial, progress, usage).judged())
+        repeated = _Repeated(plan.own, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
+        results.append(repeated.judged())
         if results[-1].failed:
             return results
     if plan.own.leaves:
@@ -139,16 +144,16 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
 
 
 def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> int:
-    """How many calls to make before a result on one of the candidate's own draws is read.
+    """Return how many calls to make before reading a result on one of the candidate's own draws.
 
     Args:
         plan: The trials.
-        clock: What the candidate has used so far.
-        trials: How many trials it has run.
-        elapsed_s: How long they took.
+        clock: The time that the candidate has used so far.
+        trials: Number of trials that it has run.
+        elapsed_s: Duration of these trials.
     """
     if INPUT_MUTATION in plan.context.exchange.integrity.changed:
-        return 1  # a call may find other inputs than the one before it
+        return 1  # A call may find other inputs than the one before it.
     if plan.is_small:
         return MOST_CALLS
     call_s = clock.run_s / max(1, trials * CALLS_OF_A_TRIAL)
@@ -156,16 +161,16 @@ def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> 
 
 
 class _Repeated:
-    """A trial that can be run again on the same draw.
+    """A trial that can run again on the same draw.
 
     Args:
-        context: The trial's setting.
-        worker: The candidate's.
-        clock: The seconds that it may use.
+        context: The case's context.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may use.
         settled: The trial's draw.
-        trial: Its number.
-        progress: Called with a word for what happens now.
-        usage: How it calls the candidate.
+        trial: The trial's number.
+        progress: Called with a description of each step.
+        usage: How to call the candidate.
     """
 
     def __init__(
@@ -174,6 +179,7 @@ class _Repeated:
         worker: WorkerHandle,
         clock: Clock,
         settled: Draw | Settled,
+        *,
         trial: int,
         progress: Callable[[str], None],
         usage: Usage,
@@ -188,10 +194,11 @@ class _Repeated:
         self._order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
 
     def judged(self) -> TrialResult:
-        """Run it; where it fails, find out whether that is chance.
+        """Run the trial; if it fails, find out whether chance decides the result.
 
         Raises:
-            CandidateStopped: It did not get as far as values to compare, or depends on the order of threads.
+            CandidateStopped: The candidate failed before there were values to compare, or its
+                result depends on the order of threads.
         """
         try:
             result = self.run()
@@ -206,32 +213,35 @@ class _Repeated:
         return result
 
     def run(self, order: str | None = None) -> TrialResult:
-        """Run it, in its own order of threads or another."""
+        """Run the trial in its own order of threads or another."""
         return run_trial(
             self._context,
             self._worker,
             self._clock,
             self._settled,
             self._trial,
-            order or self._order,
-            self._usage.without_gradients,
-            self._usage,
+            thread_order=order or self._order,
+            normal_only=self._usage.without_gradients,
+            usage=self._usage,
         )
 
     def confirm_suspicions(self, wrong: TrialResult) -> None:
-        """Does a wrong result depend on what new memory was filled with? The worker fills it otherwise each time.
+        """Check whether a wrong result depends on the contents of new memory.
+
+        The worker fills new memory differently each time.
 
         Raises:
-            CandidateStopped: The run ended otherwise.
+            CandidateStopped: The repeated run ended otherwise.
         """
         if self._context.faults.suspicions and _errors(self.run()) != _errors(wrong):
             self._context.faults.confirm()
 
     def is_unsteady(self) -> bool:
-        """Whether it passes when it runs again, and not because threads run in another order.
+        """Return whether the trial passes when repeated, for another reason than the thread order.
 
         Raises:
-            CandidateStopped: It passes because they do, which is a race (``UNSAFE``), or a run ended otherwise.
+            CandidateStopped: The thread order decides, which is a race (``UNSAFE``), or a run ended
+                otherwise.
         """
         try:
             right = next((order for order in THREAD_ORDERS if order != self._order and self._passes(order)), None)
@@ -241,7 +251,7 @@ class _Repeated:
                 return True
         except CandidateStopped as stop:
             if stop.status is Status.TIMEOUT:
-                return False  # the wrong result that is there already says more
+                return False  # The wrong result found before says more than the timeout.
             raise
         message = (
             f"the result depends on the order in which threads run: right in {right} order, wrong in {self._order} "
@@ -257,11 +267,11 @@ class _Repeated:
 
 
 def summary(results: Sequence[TrialResult], notes: Sequence[str]) -> dict[str, Any]:
-    """Status, message and the worst report of each tensor over the trials, as fields of a record.
+    """Return status, message and each tensor's worst report over the trials, as record fields.
 
     Args:
         results: The trials, of which only the last may have failed.
-        notes: What is to be said beside.
+        notes: Further lines for the message.
     """
     last = results[-1]
     told = list(notes)
@@ -288,7 +298,8 @@ def summary(results: Sequence[TrialResult], notes: Sequence[str]) -> dict[str, A
         "trials": len(results),
         "reference_pieces": last.pieces,
         "kinks": kinks,
-        **({"digests": _digests(results)} if last.digests else {}),  # neither a further draw nor a timed call has any
+        # Further draws and timed calls have no digests.
+        **({"digests": _digests(results)} if last.digests else {}),
     }
 
 
@@ -298,7 +309,11 @@ def _digests(results: Sequence[TrialResult]) -> dict[str, tuple[str, ...]]:
 
 
 def budgets(results: Sequence[TrialResult]) -> dict[str, float | None]:
-    """The largest relative L2 budget of each tensor; None for one that is little but rounding, or was zero."""
+    """Return the largest relative L2 budget of each tensor.
+
+    It is None for a tensor that is little but rounding, or whose report has a note, such as a zero
+    gradient.
+    """
     reports = [report for result in results for report in (*result.outputs, *result.gradients)]
     found: dict[str, float | None] = {}
     for name in dict.fromkeys(report.name for report in reports):

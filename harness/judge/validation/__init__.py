@@ -1,1 +1,1 @@
-"""Checks whether a problem can be judged by: deterministic, sensitive to its inputs, not passed by wrong answers."""
+"""Checks whether a problem can judge: deterministic, sensitive to inputs, failing wrong answers."""

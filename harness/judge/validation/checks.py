@@ -1,4 +1,4 @@
-"""What the validation of a problem says; known without importing torch."""
+"""Defines the results of validating a problem; importing this does not import torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ STRUCTURE = "structure"
 
 @dataclass(frozen=True)
 class ProblemCheck:
-    """One thing that was looked at.
+    """The result of one check of a problem.
 
     Attributes:
-        name: What: ``structure``, ``body``, ``forward``, ...
-        ok: True where it is as it must be, False where the problem is bad, None where it is worth knowing.
-        found: What was found, in words.
+        name: Name of the check: ``structure``, ``body``, ``forward``, ...
+        ok: True if the check passed, False if the problem is bad, None for a note.
+        found: What the check found, in words.
         case: The case; None for the problem as a whole.
     """
 
@@ -35,5 +35,5 @@ class CheckFinding(NamedTuple):
 
 
 def bad_structure(error: ProblemError) -> ProblemCheck:
-    """The check of a file that is no problem at all."""
+    """Return the check of a file that is no problem at all."""
     return ProblemCheck(STRUCTURE, False, str(error))

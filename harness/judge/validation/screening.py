@@ -1,7 +1,8 @@
-"""Runs the fitness checks of a problem's cases, once for each case, and keeps what they found.
+"""Runs the fitness checks of a problem's cases once for each case, and keeps the results.
 
-What they found depends on the problem's text, the case, the kind of device and the software (``store.fitness_key``),
-and on no candidate. Lanes and programs that share a ``HARNESS_HOME`` share it.
+The results depend on the problem's text, the case, the kind of device and the software
+(``store.fitness_key``), and on no candidate. Lanes and programs that share a ``HARNESS_HOME`` share
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from harness.wire.cuda_memory import DeviceMemoryError
 logger = logging.getLogger(__name__)
 Reasons = tuple[str, ...]
 LOCK_NAME = "fitness.lock"
-#: Seconds that a process waits for another one that checks the same case, and between two looks.
+#: Seconds that a process waits for another one that checks the same case, and between two attempts.
 TURN_LIMIT_S, TURN_PAUSE_S = 120.0, 0.05
 
 
@@ -36,10 +37,10 @@ class Screen:
     """Says why cases cannot tell a right answer from a wrong one.
 
     Args:
-        known: What was found so far, by ``fitness_key``; further findings are added.
-        home: ``HARNESS_HOME``, whose store keeps the findings; None for nowhere.
-        device: Where the checks run.
-        progress: Called with a word before they do.
+        known: Results so far, by ``fitness_key``. New results are added.
+        home: ``HARNESS_HOME``, whose store keeps the results; None to keep them nowhere.
+        device: The device on which checks run.
+        progress: Called with a description before they run.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class Screen:
         self._progress = progress
 
     def reasons(self, problem: Problem, record: EvaluationRecord) -> Reasons | None:
-        """Returns why a record's case is unfit; empty where it is fit, None where the checks could not finish.
+        """Return why a record's case is unfit; empty if it is fit, None if checks could not finish.
 
         Args:
             problem: The record's problem.
-            record: Says the case, its constants and the machine.
+            record: The record, which has the case, its constants and the machine.
         """
         key = fitness_key(record)
         if key in self._known:
@@ -74,7 +75,7 @@ class Screen:
         return found
 
     def _checked(self, problem: Problem, record: EvaluationRecord) -> Reasons | None:
-        """Runs the checks; a problem that fails in them, or memory that is short, ends no evaluation."""
+        """Run the checks; neither a problem that fails nor a lack of memory ends an evaluation."""
         try:
             return unfit(problem, record.case, record.constants, self._device)
         except Exception as error:
@@ -84,7 +85,8 @@ class Screen:
             logger.warning("the fitness checks of %s, case %s, failed: %s", problem.name, record.case, words_of(error))
             return None
         finally:
-            torch.cuda.empty_cache()  # the checks may fill the device; the next candidate's worker needs room
+            # The checks may fill the device, and the next candidate's worker needs room.
+            torch.cuda.empty_cache()
 
     def _kept(self, key: str) -> Reasons | None:
         if self._home is None:
@@ -94,7 +96,7 @@ class Screen:
         return None
 
     def _keep(self, key: str, found: Reasons | None) -> None:
-        """Keeps a finding where the store can be written; otherwise the next process checks again."""
+        """Keep a result if the store can be written; otherwise the next process checks again."""
         if self._home is not None and found is not None:
             with contextlib.suppress(StoreError), Store(self._home, writable=True) as store:
                 store.keep_fitness(key, found)
@@ -102,30 +104,32 @@ class Screen:
 
 @contextlib.contextmanager
 def _turn(home: Path | None, key: str) -> Iterator[None]:
-    """Lets one process at a time check a case.
+    """Let one process at a time check a case.
 
-    A process waits no longer than ``TURN_LIMIT_S``, and not at all where nothing can be locked: then several check the
-    same. The system gives the lock back when its holder ends, however that is.
+    A process waits no longer than ``TURN_LIMIT_S``, and not at all if nothing can be locked. Then
+    several processes check the same case. The system releases the lock when its holder ends,
+    however that is.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             if home is not None:
                 file = stack.enter_context((home / LOCK_NAME).open("ab"))
                 patience = time.monotonic() + TURN_LIMIT_S
-                with WorkerHandle.waited:  # others' work, on no clock of this case
+                # Others do this work, so it counts on no clock of this case.
+                with WorkerHandle.waited:
                     while not _has_locked(file, int(key[:15], 16)) and time.monotonic() < patience:
                         time.sleep(TURN_PAUSE_S)
         yield
 
 
 def _has_locked(file: IO[bytes], place: int) -> bool:
-    """Locks one byte of a file, which need not be there; False where another process has it.
+    """Lock one byte of a file, even beyond its end; return False if another process has it.
 
     Raises:
         OSError: The file system has no locks.
     """
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-    except (BlockingIOError, PermissionError):  # POSIX allows either
+    except (BlockingIOError, PermissionError):  # POSIX allows either error.
         return False
     return True

@@ -1,4 +1,4 @@
-"""Does what a reference returns depend on what it is given? Outputs must vary, and every input and parameter matter."""
+"""Checks that outputs vary, and that every input and parameter influences them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from harness.judge.validation.checks import CheckFinding
 from harness.judge.validation.wrong_answers import Trials, figures, output_words
 from harness.project.problems import Problem
 
-#: Variation below this is none to the tolerance of 1e-2 that benchmarks of kernels commonly judge with.
+#: Variation below this is none to the tolerance of 1e-2, which benchmarks of kernels commonly use.
 BARELY = 1e-2
-#: Samples that influence is looked for in, where samples are independent.
+#: The most samples in the test of influence, if samples are independent.
 SAMPLES = 8
 
 
 def variation(problem: Problem, trials: Trials) -> Iterator[CheckFinding]:
-    """Other draws must have the same form; over draws and over the batch, outputs must differ.
+    """Check that draws have the same form, and that outputs vary over draws and over the batch.
 
-    Variation is the coefficient of variation, the spread taken over the RMS (so that a mean of zero does no harm); for
-    integers the share of elements that differ.
+    Variation is the coefficient of variation, with the spread over the RMS, so that a mean of zero
+    does no harm. For integers it is the share of elements that differ.
 
     Raises:
         ProblemError: The form changes from draw to draw.
@@ -61,7 +61,7 @@ def variation(problem: Problem, trials: Trials) -> Iterator[CheckFinding]:
 
 
 def influence(trials: Trials) -> Iterator[CheckFinding]:
-    """Each parameter and each input is replaced by another draw's; some output must change beyond its budget."""
+    """Check that replacing each parameter or input by another draw's changes some output."""
     draw = _few(trials, trials.draws[0])
     other = _few(trials, trials.draws[1])
     model, others = copied(draw.model), dict(other.model.named_parameters())
@@ -86,7 +86,7 @@ def influence(trials: Trials) -> Iterator[CheckFinding]:
 def _found(
     trials: Trials, comparison: Comparison, name: str, changed: Draw, changes: dict[str, float]
 ) -> CheckFinding | None:
-    """What to tell of a leaf; None for one that has influence, whose change is booked."""
+    """Describe a leaf without influence; None for one with influence, whose change is recorded."""
     try:
         outputs = trials.outputs(changed)
     except ProblemError as error:
@@ -106,7 +106,7 @@ def _changed_draws(
     others: dict[str, torch.nn.Parameter],
     generator: torch.Generator,
 ) -> Iterator[tuple[str, Draw | None]]:
-    """The draw with one parameter or input replaced, one after the other; None where there is no other value."""
+    """Yield the draw with one parameter or input replaced; None if it has only one value."""
     for name, parameter in model.named_parameters():
         value = _other_value(parameter.detach(), others[name].detach(), generator)
         if value is None:
@@ -128,7 +128,7 @@ def _changed_draws(
 
 
 def _other_value(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
-    """Another value of its kind: another draw's; where that is the same, its elements in another order, or smaller."""
+    """Return another draw's value; if it is the same, its elements permuted, or made smaller."""
     if not torch.equal(value, other):
         return other
     order = torch.randperm(value.numel(), generator=generator).to(value.device)
@@ -142,7 +142,7 @@ def _other_value(value: torch.Tensor, other: torch.Tensor, generator: torch.Gene
 
 
 def _few(trials: Trials, draw: Draw) -> Draw:
-    """The draw with few samples, where they are independent."""
+    """Return the draw with few samples, if these are independent."""
     batch = batch_of(draw)
     if batch is None or batch <= SAMPLES or not trials.forward.samples_are_independent(draw, trials.seed):
         return draw
@@ -158,5 +158,5 @@ def _spread(other: torch.Tensor, output: torch.Tensor) -> float:
         return 0.0
     if not output.is_floating_point():
         return float((other != output).double().mean())
-    # A difference of two has twice the variance of one.
+    # A difference of two draws has twice the variance of one.
     return relative(deviation(other, output), magnitude(output)).l2 / math.sqrt(2)

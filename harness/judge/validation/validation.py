@@ -1,8 +1,8 @@
-"""Is a problem sound: does its reference run, repeat itself, and tell a right answer from a wrong one?
+"""Validates a problem: its reference runs, repeats itself, and tells right answers from wrong.
 
-What is asked last, with wrong answers and other draws, is in ``fitness`` and ``influence``.
-Every case is drawn and evaluated as a judged one is, by the same code. The problem's own code is trusted and runs in
-this process; whatever it raises is a finding.
+The judge draws and evaluates every case by the same code as for a candidate. The problem's own code
+is trusted and runs in this process. Whatever it raises is a finding. ``wrong_answers`` and
+``sensitivity`` have the last checks.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from harness.system.memory import size_text
 from harness.wire.arena import dtype_name
 from harness.wire.structure import ROOT, TENSOR, paths_of
 
-#: What all seeds derive from: the same command says the same thing again.
+#: The secret of all seeds, fixed so that the same command repeats its result.
 _SECRET = "validate"
-#: The checks that tell whether a wrong answer would pass, and what these need.
+#: The checks that tell whether a wrong answer would pass, and those that they need.
 _FITNESS = frozenset({"body", "model", "inputs", "seeds", "forward", "answers"})
-#: A gradient below this share of the largest one is what float64 rounding leaves of zero.
+#: A gradient below this share of the largest one is zero but for float64 rounding.
 _ROUNDING = 1e-12
 
 
@@ -57,11 +57,12 @@ def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> It
 
     Args:
         problem: The problem.
-        device: Where it is to run.
-        cases: Names of cases; none means all that fit the device.
+        device: The device to run on.
+        cases: Names of cases; empty for all that fit the device.
 
     Yields:
-        What was found, as soon as it is known. A case ends at the first thing that keeps it from going on.
+        Each result as soon as it is known. A case ends at the first result that keeps it from going
+        on.
 
     Raises:
         UsageError: There is no such case.
@@ -96,18 +97,19 @@ def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> It
 
 
 def unfit(problem: Problem, case: str, constants: dict[str, Any], device: torch.device) -> tuple[str, ...] | None:
-    """Runs the checks of a case that tell whether a wrong answer would pass.
+    """Run the checks of a case that tell whether a wrong answer would pass.
 
-    These are a part of what ``validate`` runs, on the same draws: seeds and answers.
+    These are a part of ``validate``, on the same draws: seeds and answers.
 
     Args:
         problem: The problem.
         case: The case's name.
         constants: The constants that it replaces.
-        device: Where to run.
+        device: The device to run on.
 
     Returns:
-        What is wrong with the case, a reason each; None where the checks could not finish, for lack of memory say.
+        The reasons why the case is unfit. None if the checks could not finish, for example for lack
+        of memory.
     """
     one = _Case(problem, case, constants, device, forced=True)
     reasons = tuple(check.found for check in one.checks(_FITNESS) if check.ok is False)
@@ -115,17 +117,17 @@ def unfit(problem: Problem, case: str, constants: dict[str, Any], device: torch.
 
 
 class _Stop(Exception):
-    """The case cannot go on, and why is told."""
+    """The case cannot go on, and a finding says why."""
 
 
 class _Case:
-    """The checks of one case, in order; each builds on what those before it left.
+    """The checks of one case, in order; each uses the results of those before it.
 
     Args:
         problem: The problem.
         name: The case's name.
         constants: The constants that it replaces.
-        device: Where it is to run.
+        device: The device to run on.
         forced: Whether the user asked for this case, whatever its size.
 
     Attributes:
@@ -153,7 +155,7 @@ class _Case:
         self._vacuous: set[str] = set()
 
     def checks(self, wanted: Collection[str] | None = None) -> Iterator[ProblemCheck]:
-        """Run the checks until one finds that the case cannot go on; all of them, or some by name."""
+        """Run the checks, or those in ``wanted``, until one finds that the case cannot go on."""
         steps: dict[str, Callable[[], Iterator[CheckFinding]]] = {
             "body": self._body,
             "memory": self._memory,
@@ -187,7 +189,8 @@ class _Case:
                 self.has_failed = True
                 yield ProblemCheck(name, False, str(error))
                 return
-            except (Exception, SystemExit, GeneratorExit) as error:  # the problem's code may raise anything
+            # The problem's code may raise anything.
+            except (Exception, SystemExit, GeneratorExit) as error:
                 fault = fault_of(self._problem, error)
                 if fault is None:
                     raise
@@ -269,7 +272,7 @@ class _Case:
         self._draws.append(self._draw(2))
         kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
         self._trials = Trials(
-            self._reference, self._without_graphs, self._problem.precision, self._draws, self._seed, kinks
+            self._reference, self._without_graphs, self._problem.precision, self._draws, seed=self._seed, kinks=kinks
         )
         for name, output in zip(self._names(), outputs, strict=True):
             broken = output.numel() - int(torch.isfinite(output).sum())
@@ -277,7 +280,7 @@ class _Case:
                 yield CheckFinding(None, f"{name}: {broken} of {output.numel()} elements are NaN or infinite")
 
     def _repeat(self) -> Iterator[CheckFinding]:
-        """Evaluate the same thing twice; what remains of rounding may differ, no more."""
+        """Evaluate the same draw twice; the results may differ by rounding, and by no more."""
         again = self._reference.eager(self._draws[0], self._seed)
         pairs = dict(zip(self._names(), zip(self._graph.outputs, again.outputs, strict=True), strict=True))
         if _is_differentiable(self._graph):
@@ -300,12 +303,12 @@ class _Case:
             yield CheckFinding(None if fine else False, words)
             forgets |= not fine
         if forgets:
-            raise _Stop  # nothing can be judged by it
+            raise _Stop  # A reference that does not repeat itself can judge nothing.
         if not differing:
             yield CheckFinding(True, "a second run gives the same bits, outputs and gradients")
 
     def _exact(self) -> Iterator[CheckFinding]:
-        """Evaluate in float64, as it is judged; zero outputs and gradients prove nothing."""
+        """Evaluate in float64, as the judge does; outputs and gradients of zero prove nothing."""
         exact = self._reference.exact(self._draws[0], self._seed)
         scales: dict[str, list[Slices]] = {name: [] for name in self._names()}
         leaves: dict[str, dict[str, list[Slices]]] = {}
@@ -342,7 +345,7 @@ class _Case:
             raise _Stop
 
     def _answers(self) -> Iterator[CheckFinding]:
-        del self._graph  # what follows needs the room
+        del self._graph  # The following checks need the memory.
         yield from answers(self._trials)
 
     def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[CheckFinding]:
@@ -370,7 +373,7 @@ class _Case:
         return draw_inputs(self._problem, self._module, seed, self._device)
 
     def _check_crossing(self) -> None:
-        """Verify that everything can be passed to a candidate.
+        """Check that all arguments and inputs can be passed to a candidate.
 
         Raises:
             ProblemError: An argument or an input cannot.
@@ -386,7 +389,7 @@ class _Case:
             return graph.gradients(cotangents)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # an autograd.Function of the problem's own may raise anything
+        except Exception as error:  # An autograd.Function of the problem's own may raise anything.
             raise failure(self._problem, "the reference's backward", error) from error
 
     def _names(self) -> list[str]:
@@ -404,7 +407,7 @@ def _is_differentiable(graph: Graph) -> bool:
 
 
 def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors are equal, NaN to NaN."""
+    """Return whether two tensors are equal, with NaN equal to NaN."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     return bool(((first == second) | ((first != first) & (second != second))).all())

@@ -1,4 +1,4 @@
-"""What `validate` has to say of a case's values: layouts that are not kept, and outputs in which there is nothing."""
+"""Checks a case's values: inputs whose layout gets lost, and outputs without elements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.wire.arena import order_of
 
 
 def layouts_lost(inputs: Sequence[Any]) -> Iterator[str]:
-    """Words for each input whose strides a candidate does not get to see."""
+    """Yield words for each input whose strides a candidate does not see."""
     for position, value in enumerate(inputs):
         if isinstance(value, torch.Tensor) and order_of(value) is None:
             yield (
@@ -21,7 +21,7 @@ def layouts_lost(inputs: Sequence[Any]) -> Iterator[str]:
 
 
 def all_empty(outputs: Sequence[torch.Tensor]) -> str:
-    """Words where no output has an element; empty where one has."""
+    """Return words if no output has an element; empty otherwise."""
     if any(output.numel() for output in outputs):
         return ""
     return "every output is empty: the case proves nothing but that a candidate survives it"

@@ -1,6 +1,7 @@
-"""Would wrong answers pass? Each meets the comparison that a candidate meets, on draws made as for a trial.
+"""Checks that the problem can tell right from wrong: runs wrong answers through the comparison.
 
-An answer passes where it passes in every trial; here two stand for all. docs/numerics.md lists what is asked.
+The draws are made as for a trial. An answer passes if it passes in every trial; two trials stand
+for all of them here. docs/numerics.md lists the checks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import NamedTuple
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from harness.judge.compare.comparison import Comparison, ReceivedGradients, badness
+from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.received import ReceivedGradients
+from harness.judge.compare.trial_result import badness
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, cotangents
 from harness.judge.reference.equivalence import deviation, magnitude, relative
@@ -24,24 +27,25 @@ from harness.judge.validation.checks import CheckFinding
 from harness.records.record import PrecisionClass, TensorReport
 
 Outputs = Sequence[torch.Tensor]
-#: A gradient times its leaf over the outputs, all as RMS, that float32 still holds well: beyond, squares overflow.
+#: Range in which float32 holds a gradient times its leaf over the outputs, all as RMS. Beyond it
+#: squares overflow.
 GRADIENT_RANGE = (1e-12, 1e12)
 #: From this budget on zeros may pass for a gradient: their own relative L2 error is 1.
 _WIDE = 0.5
-#: Two runs in float64 differ by less where sums are taken in another order, and by more where products are rounded.
+#: Float64 runs differ by less with another order of sums, and by more with rounded products.
 _FLOAT64_NOISE = 2.0**-45
 
 
 class Trials:
-    """What wrong answers are judged by.
+    """The draws and comparisons by which wrong answers are judged.
 
     Args:
-        reference: Evaluates the reference, with graphs.
-        forward: Evaluates it without.
-        precision: The class under which errors are judged.
+        reference: Evaluates the reference with graphs.
+        forward: Evaluates the reference without graphs.
+        precision: The precision class whose budgets apply.
         draws: Three draws as the problem makes them.
-        seed: Seed of whatever the forward draws.
-        kinks: Settles draws; None where the reference has no kinks.
+        seed: Seed of the random numbers that the forward draws.
+        kinks: Settles draws; None if the reference has no kinks.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Trials:
         forward: Reference,
         precision: PrecisionClass,
         draws: Sequence[Draw],
+        *,
         seed: int,
         kinks: Kinks | None,
     ):
@@ -63,7 +68,7 @@ class Trials:
         self._comparisons: dict[int, tuple[Comparison, list[TensorReport]]] = {}
 
     def settled(self, number: int) -> tuple[Draw, Settled | None]:
-        """A trial's draw as the judge makes it: cut in a lower class's trials, and kept from kinks."""
+        """Return a trial's draw as the judge makes it: cut in lower classes, moved away from kinks."""
         if number not in self._settled:
             draw = self.draws[number]
             bits = mantissa_bits(self.precision)
@@ -74,31 +79,31 @@ class Trials:
         return self._settled[number]
 
     def outputs(self, draw: Draw, rows: torch.Tensor | None = None) -> list[torch.Tensor]:
-        """Eager's outputs on a draw, or on some of its samples."""
+        """Return eager's outputs on a draw, or on some of its samples."""
         return self.forward.run(draw, self.seed, None, rows).outputs
 
     def of_trial(self, number: int) -> tuple[Comparison, list[TensorReport]]:
-        """``comparison`` of a trial, made once."""
+        """Return the ``comparison`` of a trial, made once."""
         if number not in self._comparisons:
             self._comparisons[number] = self.comparison(*self.settled(number))
         return self._comparisons[number]
 
     def comparison(self, draw: Draw, settled: Settled | None = None) -> tuple[Comparison, list[TensorReport]]:
-        """A comparison by which to judge outputs on a draw, and what it says of eager's own."""
-        comparison = Comparison(self.forward, draw, self.seed, [], self.precision, 0, settled)
+        """Make a comparison for outputs on a draw; also return its reports on eager's outputs."""
+        comparison = Comparison(self.forward, draw, self.seed, [], self.precision, trial=0, settled=settled)
         comparison.add(self.outputs(draw))
         return comparison, comparison.result().outputs
 
 
 class _Wrong(NamedTuple):
-    """A wrong answer: what it is, and by place the outputs that it gives (the others are right)."""
+    """A wrong answer: its name, and its outputs by place (the others are right)."""
 
     what: str
     outputs: Mapping[int, torch.Tensor]
 
 
 class _Judged(NamedTuple):
-    """What an output's wrong answer is, and what the judge said of it."""
+    """The verdict on one output of a wrong answer."""
 
     what: str
     place: int
@@ -106,7 +111,7 @@ class _Judged(NamedTuple):
 
 
 def answers(trials: Trials) -> Iterator[CheckFinding]:
-    """Answers that need nothing, or not all, of the inputs must fail, and eager's own must pass."""
+    """Check that answers which ignore inputs fail, and that eager's own answer passes."""
     _, reports = trials.of_trial(0)
     for place, report in enumerate(reports):
         if not report.ok:
@@ -125,7 +130,7 @@ def answers(trials: Trials) -> Iterator[CheckFinding]:
 
 
 def precision_class(trials: Trials) -> Iterator[CheckFinding]:
-    """An answer of the next lower class must fail: of the products, and of what is stored."""
+    """Check that an answer of the next lower class fails: rounded products, and stored outputs."""
     classes = list(PrecisionClass)
     lower = classes[classes.index(trials.precision) + 1 :]
     bits = mantissa_bits(lower[0]) if lower else None
@@ -154,11 +159,11 @@ def precision_class(trials: Trials) -> Iterator[CheckFinding]:
 
 
 def gradients(trials: Trials, told: Collection[str]) -> Iterator[CheckFinding]:
-    """Eager's own gradients must pass, zeros must not, and their size must be one that float32 holds.
+    """Check that eager's gradients pass, that zeros fail, and that float32 holds their size.
 
     Args:
-        trials: What to judge by.
-        told: Leaves of which it is known that their gradient says nothing.
+        trials: The draws and comparisons.
+        told: Leaves whose gradients are known to say nothing.
     """
     draw, settled = trials.settled(0)
     graph = trials.reference.eager(draw, trials.seed)
@@ -190,7 +195,7 @@ def gradients(trials: Trials, told: Collection[str]) -> Iterator[CheckFinding]:
 
 
 def figures(report: TensorReport) -> str:
-    """What decided, in words."""
+    """Describe the figures that decided."""
     if report.l2_error is None or report.l2_budget is None:
         return "equal" if report.ok else report.note
     if report.ok or report.l2_error > report.l2_budget or report.max_error is None:
@@ -199,7 +204,7 @@ def figures(report: TensorReport) -> str:
 
 
 def output_words(place: int, count: int) -> str:
-    """What an output is called."""
+    """Return the name of an output in messages."""
     return "the output" if count == 1 else f"output[{place}]"
 
 
@@ -207,12 +212,13 @@ _Source = Callable[[Trials, int, Draw, Outputs], Iterator[_Wrong]]
 
 
 def _judged_answers(trials: Trials, source: _Source, jointly: bool) -> tuple[list[_Judged], list[_Judged]]:
-    """What the judge says of wrong answers, and which of them would pass in every trial.
+    """Judge wrong answers; return all verdicts, and those of answers that pass in every trial.
 
     Args:
-        trials: What to judge by.
+        trials: The draws and comparisons.
         source: Makes the wrong answers.
-        jointly: Whether one passes only with all of its outputs, and is then told once, by its worst.
+        jointly: Whether an answer passes only with all of its outputs. Its worst output then
+            represents it.
     """
     first = _reports(trials, source, 0, None)
     passed = _passing(first, jointly)
@@ -235,13 +241,13 @@ def _passing(reports: Sequence[_Judged], jointly: bool) -> list[_Judged]:
 
 
 def _closest(reports: Sequence[_Judged]) -> str:
-    """The answer whose errors are nearest to their budgets, in words."""
+    """Describe the answer whose errors are nearest to their budgets."""
     least = min(reports, key=lambda one: one.report.share if one.report.share is not None else math.inf)
     return f"{least.what}, has {figures(least.report)}"
 
 
 def _reports(trials: Trials, source: _Source, number: int, wanted: Collection[str] | None) -> list[_Judged]:
-    """What the judge says of the wrong answers in a trial: all of them, or some by name."""
+    """Judge the wrong answers in a trial: all of them, or some by name."""
     draw, _ = trials.settled(number)
     right = trials.outputs(draw)
     comparison, _ = trials.of_trial(number)
@@ -258,7 +264,8 @@ def _reports(trials: Trials, source: _Source, number: int, wanted: Collection[st
 
 def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> Iterator[_Wrong]:
     yield _Wrong("zeros", {place: output.new_zeros(()).expand_as(output) for place, output in enumerate(right)})
-    # One for all trials: a candidate cannot know the mean of a draw, which for a single number is the answer.
+    # All trials use one constant. A candidate cannot know the mean of a draw, which for a single
+    # number is the answer.
     known = right if number == 0 else trials.outputs(trials.settled(0)[0])
     constants = {
         place: _constant(known[place]).expand_as(output)
@@ -281,7 +288,7 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
 
 
 def _constant(output: torch.Tensor) -> torch.Tensor:
-    """The best constant, of no dimensions: the mean of numbers, the most frequent of integers and truth values."""
+    """Return the best constant as a scalar: the mean, or the most frequent integer or truth value."""
     if not output.is_floating_point():
         return output.flatten().mode().values
     finite = output[torch.isfinite(output)]
@@ -289,14 +296,14 @@ def _constant(output: torch.Tensor) -> torch.Tensor:
 
 
 def _by_rounded_products(trials: Trials, draw: Draw, bits: int, right: Outputs) -> list[torch.Tensor] | None:
-    """Outputs of a float64 run that rounds operands of products, in their dtypes; None where that changes nothing."""
+    """Run in float64 with rounded operands of products; None if that changes no output."""
     parts: list[list[torch.Tensor]] = []
     changes = False
     for piece in trials.forward.exact(draw, trials.seed).pieces:
         exact = trials.forward.run(draw, trials.seed, torch.float64, piece).outputs
         with sdpa_kernel(SDPBackend.MATH):
             mode = Rounding(bits, to_nearest=True)
-            rounded = trials.forward.run(draw, trials.seed, torch.float64, piece, mode).outputs
+            rounded = trials.forward.run(draw, trials.seed, torch.float64, piece, watch=mode).outputs
         changes |= any(
             relative(deviation(one, other), magnitude(other)).l2 > _FLOAT64_NOISE
             for one, other in zip(rounded, exact, strict=True)
@@ -309,10 +316,10 @@ def _by_rounded_products(trials: Trials, draw: Draw, bits: int, right: Outputs) 
 
 
 def _judged_gradients(
-    trials: Trials, draw: Draw, settled: Settled | None, graph: Graph, leaves: Sequence[str], zeros: bool
+    trials: Trials, draw: Draw, settled: Settled | None, graph: Graph, leaves: Sequence[str], *, zeros: bool
 ) -> dict[str, TensorReport]:
-    """What the judge says of eager's own gradients, or of zeros in their place."""
-    comparison = Comparison(trials.reference, draw, trials.seed, leaves, trials.precision, 0, settled)
+    """Judge eager's own gradients, or zeros in their place."""
+    comparison = Comparison(trials.reference, draw, trials.seed, leaves, trials.precision, trial=0, settled=settled)
     kept: list[ReceivedGradients] = []
     for name, cotangent in cotangents(graph.outputs, trials.seed):
         own = graph.gradients(cotangent)
@@ -350,7 +357,7 @@ def _unfit_gradients(
 
 
 def _sizes(graph: Graph, first: Mapping[str, torch.Tensor | None], told: Collection[str]) -> Iterator[CheckFinding]:
-    """Gradients that vanish or explode: times their leaf, over the outputs, they are of no size to compute with."""
+    """Find gradients that vanish or explode: times their leaf, over the outputs."""
     scale = max(magnitude(output.detach()).rms for output in graph.outputs if output.requires_grad)
     least, most = GRADIENT_RANGE
     for name, gradient in first.items():

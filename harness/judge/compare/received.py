@@ -1,0 +1,105 @@
+"""Holds the candidate's tensors and their deviations while the pieces of a trial come in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from harness.judge.compare.error_pattern import ErrorPattern
+from harness.judge.reference.equivalence import Slices, deviation
+from harness.judge.reference.reference_errors import Deviations, Parts
+
+
+@dataclass(frozen=True)
+class ReceivedGradients:
+    """A candidate's gradients under one cotangent.
+
+    Attributes:
+        name: The cotangent's name, for reports.
+        cotangent: One tensor per output.
+        gradients: The candidate's gradients (private copies) by leaf. A string in place of a tensor
+            says what is wrong with that gradient.
+    """
+
+    name: str
+    cotangent: Sequence[torch.Tensor]
+    gradients: Mapping[str, torch.Tensor | str]
+
+    @property
+    def bytes(self) -> int:
+        """Memory that another answer of this form takes, in bytes."""
+        tensors = (*self.cotangent, *(one for one in self.gradients.values() if isinstance(one, torch.Tensor)))
+        return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors)
+
+
+@dataclass
+class ReceivedTensor:
+    """The record of one tensor while its deviations come in.
+
+    Attributes:
+        shape: Shape of the candidate's tensor.
+        dtype: Name of its dtype; empty where the candidate gave no tensor.
+        scale: Largest magnitude of the exact tensor over the cotangents so far.
+        received: The candidate's deviation and the error patterns of suspicious pieces, by
+            cotangent ("" for an output).
+        note: What is wrong with the tensor's form, and the cotangent under which it is.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    scale: Slices | None = None
+    received: dict[str, tuple[Slices, list[ErrorPattern]]] = field(default_factory=dict)
+    note: tuple[str, str] | None = None
+
+
+@dataclass
+class TensorTally:
+    """The outputs, or the gradients under one cotangent, while the pieces come in.
+
+    Attributes:
+        name: The cotangent's name; "" for the outputs.
+        mine: The candidate's tensors by name.
+        judged: The records to which the sums go.
+        reference: The exact evaluation under the candidate's cotangent.
+        gauged: The evaluations from which the gauge of this name is made. None where the gauge is
+            known.
+        received: The candidate's deviations by tensor, one per piece.
+        looks: Error patterns of the pieces beyond their budget, by tensor.
+    """
+
+    name: str
+    mine: Mapping[str, torch.Tensor]
+    judged: dict[str, ReceivedTensor]
+    reference: Deviations
+    gauged: Deviations | None
+    received: dict[str, Parts] = field(default_factory=dict)
+    looks: dict[str, list[ErrorPattern]] = field(default_factory=dict)
+
+    @property
+    def gauging(self) -> list[Deviations]:
+        """The deviations that need the exact evaluation of each piece."""
+        return [self.reference] if self.gauged in (None, self.reference) else [self.reference, self.gauged]
+
+
+def scale_in_piece(tally: TensorTally, tallies: Sequence[TensorTally], name: str, piece: slice | None) -> Slices:
+    """Return a tensor's magnitude in a piece; of a gradient the largest over cotangents so far."""
+    scale = tally.reference.last_scale(name)
+    for other in tallies:
+        if other.judged is tally.judged and name in other.reference.exact:
+            scale = scale.larger(other.reference.last_scale(name))
+    before = tally.judged[name].scale
+    if before is not None and before.elements == scale.elements:
+        scale = scale.larger(before.rows(0 if piece is None else piece.start, scale.squares.numel()))
+    return scale
+
+
+def inequality(received: torch.Tensor, expected: torch.Tensor) -> Slices:
+    """Return the deviation of integers or truth values, at least 1 where they differ.
+
+    Without that minimum, float64 would hide differences between large integers.
+    """
+    apart = (received.to(torch.float64) - expected.to(torch.float64)).abs().clamp(min=1)
+    difference = torch.where(received == expected, 0.0, apart)
+    return deviation(difference, torch.zeros_like(difference))
