@@ -17,7 +17,7 @@ from harness.__main__ import COMMANDS, main
 HEAD = """\
 # Command-line reference
 
-Look up any command or option. `python -m harness.commands.reference > docs/cli.md` writes this page.
+Look up any command or option. `python -m harness.commands.reference > docs/cli.md` writes it.
 
 A flag counts before its environment variable, the variable before `[tool.harness]` in
 `pyproject.toml`, and that table before the default. `python -m harness config --show` prints the
