@@ -49,7 +49,8 @@ def page() -> str:
     """Returns the reference page as Markdown."""
     commands = {name: (command, _rows(command)) for name, command in _commands()}
     uses = Counter(row for _, rows in commands.values() for row in rows)
-    shared = sorted(row for row, count in uses.items() if count >= SHARED_BY)
+    most_used = {row[0]: row for row, _ in reversed(uses.most_common())}  # one meaning for each name
+    shared = sorted(row for row in most_used.values() if uses[row] >= SHARED_BY)
     parts = [HEAD]
     for name, (command, rows) in commands.items():
         own = [row for row in rows if row not in shared]
