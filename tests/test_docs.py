@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,48 @@ def test_pages_that_the_code_names_exist() -> None:
     named = {name for path in sources for name in re.findall(r"docs/[\w/-]+\.md", path.read_text())}
     assert named
     assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
+
+
+def rooms() -> list[list[str]]:
+    """The rows of the architecture's table of rooms, top first: the modules that each holds, as dotted names."""
+    page = (REPOSITORY / "docs" / "design" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+) \|", page.partition("## Rooms")[2].partition("## The protocol")[0], re.MULTILINE)
+    named = [re.findall(r"`([\w/.]+)`", row) for row in rows]
+    return [[name.removesuffix(".py").strip("/").replace("/", ".") for name in row] for row in named]
+
+
+def imported(module: Path) -> Iterator[str]:
+    """What a module of the harness imports of it, as dotted names."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("harness"):
+            yield from (f"{node.module}.{alias.name}".removeprefix("harness.") for alias in node.names)
+
+
+def test_imports_point_down_as_the_map_says() -> None:
+    floors = {name: number for number, row in enumerate(rooms()) for name in row}
+
+    def floor(module: str) -> int | None:
+        inside = [name for name in floors if f"{module}.".startswith(f"{name}.")]
+        return floors[max(inside, key=len)] if inside else None
+
+    upward = []
+    for path in sorted((REPOSITORY / "harness").rglob("*.py")):
+        name = ".".join(path.relative_to(REPOSITORY / "harness").with_suffix("").parts).removesuffix(".__init__")
+        here = floor(name)
+        for target in imported(path):
+            there = floor(target)
+            is_open = there == floors["judge"] and name.startswith("judge.")  # its own modules, to all of its rooms
+            if here is not None and there is not None and there < here and not is_open:
+                upward.append(f"{name} imports {target}")
+    known = {"commands", "judge", "worker"} <= set(floors)
+    assert (known, upward) == (True, [])
+
+
+def test_the_map_has_every_room() -> None:
+    listed = {name.partition(".")[0] for row in rooms() for name in row}
+    assert {path.parent.name for path in REPOSITORY.glob("harness/*/__init__.py")} <= listed
+    listed = {name.removeprefix("judge.") for row in rooms() for name in row if name.startswith("judge.")}
+    assert {path.parent.name for path in REPOSITORY.glob("harness/judge/*/__init__.py")} <= listed
 
 
 def test_files_that_the_maps_name_exist() -> None:
