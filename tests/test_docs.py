@@ -1,15 +1,23 @@
-"""The commands that the documentation shows do what it says, in an empty folder, in the order shown."""
+"""The documentation says what is true: its commands run, its tables are complete, its links lead somewhere."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from harness.commands import reference
+from harness.judge.integrity import every_rule
+from harness.records.record import EvaluationRecord, Status
 
 Harness = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -28,32 +36,40 @@ def commands(document: str, *headings: str) -> list[list[str]]:
     return found
 
 
-SECTIONS = ("Add a problem", "Add a template", "Compare two candidates")
+def words_of(text: str) -> set[str]:
+    """What stands in backticks at the beginning of table rows."""
+    return set(re.findall(r"^\| `([A-Za-z0-9_-]+)`", text, re.MULTILINE))
 
 
-def test_the_commands_of_contributing_do_what_it_says(harness: Harness, tmp_path: Path) -> None:
-    shown = commands("CONTRIBUTING.md", *SECTIONS)
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("benchmarks/*.md")])
+LONGEST_PROSE = 100
+
+
+def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_path: Path) -> None:
+    """Skeletons, rendering and comparing, in an empty folder, as Getting started and CONTRIBUTING show them."""
+    shown = commands("docs/getting-started.md", "Start a project of your own", "Compare two candidates")
     assert [words[0] for words in shown] == [
         *("new", "validate", "new", "render", "evaluate"),
         *("render", "evaluate", "compare"),
     ]
+    for words in commands("CONTRIBUTING.md", "Add a problem", "Add a template"):
+        assert words in shown or words == ["evaluate", "my_op/my_op"]  # Getting started evaluates all of my_op
     for words in shown:
         ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu")
         assert ran.code == 0, f"{words}: {ran.out}{ran.err}"
         if words[0] == "evaluate":
-            cases = 2 if "/" in words[1] else 4
-            assert ran.out.count("PASSED") == cases
+            assert ran.out.count("PASSED") == (4 if (tmp_path / "solutions" / "my_op" / "narrow.py").exists() else 2)
     assert "my_op/narrow" in ran.out
     assert "no winner: speed was not measured" in ran.out
 
 
-def test_the_readme_takes_an_answer_in(harness: Harness, tmp_path: Path) -> None:
+def test_getting_started_takes_an_answer_in(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "problems").mkdir()
     problem = (REPOSITORY / "problems" / "group_norm.py").read_text()
     (tmp_path / "problems" / "group_norm.py").write_text(problem)
     answer = problem.replace("class Model(", "class ModelNew(")
     (tmp_path / "answer.txt").write_text(f"<think>\nwell\n</think>\nHere:\n```python\n{answer}```\n")
-    shown = commands("README.md", "Take in a model's answer")
+    shown = commands("docs/getting-started.md", "Take in a model's answer")
     assert [words[0] for words in shown] == ["extract"] * 3
     for words in shown:
         ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu")
@@ -62,12 +78,136 @@ def test_the_readme_takes_an_answer_in(harness: Harness, tmp_path: Path) -> None
     assert (tmp_path / "solutions" / "group_norm" / "answer.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
 
 
-def test_the_readme_shows_the_same_commands() -> None:
+def test_the_problem_that_the_page_shows_is_fit(harness: Harness, tmp_path: Path) -> None:
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```$", (REPOSITORY / "docs" / "write-a-problem.md").read_text(), re.M | re.S
+    )
+    (tmp_path / "shown.py").write_text(code)
+    ran = harness("validate", "shown.py", "--case", "odd", cwd=tmp_path, HARNESS_DEVICE="cpu")
+    assert (ran.code, "FAILED" in ran.out) == (0, False), ran.out + ran.err
+
+
+def test_the_parameters_that_the_page_shows_render(harness: Harness, tmp_path: Path) -> None:
+    (table,) = re.findall(
+        r"^```toml\n(.*?)^```$", (REPOSITORY / "docs" / "write-a-template.md").read_text(), re.M | re.S
+    )
+    for words in ("new problem my_op", "new template my_op --problem my_op"):
+        assert harness(*words.split(), cwd=tmp_path).code == 0
+    (tmp_path / "templates" / "my_op" / "params.toml").write_text(table)
+    assert harness("render", "my_op", cwd=tmp_path).code == 0
+    refused = harness("render", "my_op", "-p", "threads=1024", "-p", "unroll=8", "-o", "x.py", cwd=tmp_path)
+    assert "a tile has at most 4096 floats" in refused.err
+
+
+def test_the_readme_shows_the_test_command_and_is_short() -> None:
     readme = (REPOSITORY / "README.md").read_text()
-    for words in commands("CONTRIBUTING.md", *SECTIONS):
-        if words == ["evaluate", "my_op/my_op"]:
-            continue  # the README evaluates all of my_op at once
-        assert PREFIX + shlex.join(words) in readme
+    assert 'pip install -c constraints.txt -e ".[test]" && pytest' in readme
+    assert len(readme.split()) < 700
+
+
+def test_the_reference_page_is_what_the_program_says() -> None:
+    written = (REPOSITORY / "docs" / "cli.md").read_text()
+    assert written == reference.page(), "stale: python -m harness.commands.reference > docs/cli.md"
+
+
+def test_every_status_and_rule_is_explained() -> None:
+    explained = words_of((REPOSITORY / "docs" / "read-a-verdict.md").read_text())
+    assert {*Status, *every_rule()} <= explained
+
+
+def test_every_field_of_a_record_is_named() -> None:
+    page = (REPOSITORY / "docs" / "library.md").read_text()
+    assert {one.name for one in fields(EvaluationRecord)} <= set(re.findall(r"`([a-z_]+)`", page))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        if name.startswith("http"):
+            continue
+        found = (page.parent / name).resolve() if name else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
+
+
+def test_what_the_index_lists_is_every_page() -> None:
+    index = (REPOSITORY / "docs" / "README.md").read_text()
+    moved = {"confinement.md", "integrity.md", "threat-model.md", "kernels/group_norm.md"}  # named in older places
+    pages = {str(page.relative_to(REPOSITORY / "docs")) for page in REPOSITORY.glob("docs/**/*.md")}
+    assert pages - moved - {"README.md"} <= set(re.findall(r"\]\(([^)#\s]+)", index))
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    sources = [path for kind in ("py", "j2") for path in (REPOSITORY / "harness").rglob(f"*.{kind}")]
+    named = {name for path in sources for name in re.findall(r"docs/[\w/-]+\.md", path.read_text())}
+    assert named
+    assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
+
+
+def rooms() -> list[list[str]]:
+    """The rows of the architecture's table of rooms, top first: the modules that each holds, as dotted names."""
+    page = (REPOSITORY / "docs" / "design" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+) \|", page.partition("## Rooms")[2].partition("## The protocol")[0], re.MULTILINE)
+    named = [re.findall(r"`([\w/.]+)`", row) for row in rows]
+    return [[name.removesuffix(".py").strip("/").replace("/", ".") for name in row] for row in named]
+
+
+def imported(module: Path) -> Iterator[str]:
+    """What a module of the harness imports of it, as dotted names."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("harness"):
+            yield from (f"{node.module}.{alias.name}".removeprefix("harness.") for alias in node.names)
+
+
+def test_imports_point_down_as_the_map_says() -> None:
+    floors = {name: number for number, row in enumerate(rooms()) for name in row}
+
+    def floor(module: str) -> int | None:
+        inside = [name for name in floors if f"{module}.".startswith(f"{name}.")]
+        return floors[max(inside, key=len)] if inside else None
+
+    upward = []
+    for path in sorted((REPOSITORY / "harness").rglob("*.py")):
+        name = ".".join(path.relative_to(REPOSITORY / "harness").with_suffix("").parts).removesuffix(".__init__")
+        here = floor(name)
+        for target in imported(path):
+            there = floor(target)
+            is_open = there == floors["judge"] and name.startswith("judge.")  # its own modules, to all of its rooms
+            if here is not None and there is not None and there < here and not is_open:
+                upward.append(f"{name} imports {target}")
+    known = {"commands", "judge", "worker"} <= set(floors)
+    assert (known, upward) == (True, [])
+
+
+def test_the_map_has_every_room() -> None:
+    listed = {name.partition(".")[0] for row in rooms() for name in row}
+    assert {path.parent.name for path in REPOSITORY.glob("harness/*/__init__.py")} <= listed
+    listed = {name.removeprefix("judge.") for row in rooms() for name in row if name.startswith("judge.")}
+    assert {path.parent.name for path in REPOSITORY.glob("harness/judge/*/__init__.py")} <= listed
+
+
+def test_files_that_the_maps_name_exist() -> None:
+    for page in ("README.md", "CONTRIBUTING.md", "docs/design/architecture.md", "docs/library.md", "docs/numerics.md"):
+        named = re.findall(
+            r"(?:harness|tests|templates|benchmarks)/[\w/]+\.(?:py|cpp|md)", (REPOSITORY / page).read_text()
+        )
+        assert [name for name in named if "test_x" not in name and not (REPOSITORY / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name != "benchmarks"], ids=lambda page: page.name
+)
+def test_prose_is_wrapped(page: Path) -> None:
+    lines = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL).splitlines()
+    prose = [line for line in lines if not line.startswith(("|", "    "))]
+    assert [line for line in prose if len(line) > LONGEST_PROSE and " " in line] == []
 
 
 def test_the_library_does_what_its_page_says(home: Path, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_any_text_gives_findings_or_nothing(text: str) -> None:
 
 
 def test_the_page_lists_the_rules() -> None:
-    page = (REPOSITORY / "docs" / "integrity.md").read_text().partition("## What the static scan reports")[2]
+    page = (REPOSITORY / "docs" / "read-a-verdict.md").read_text().partition("## Static scan")[2]
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \| (.+) \|$", page, re.MULTILINE)
     assert rows[: len(RULES)] == [tuple(rule) for rule in RULES.values()]
 
