@@ -1,7 +1,8 @@
-"""Problems: plain PyTorch files with ``Model``, ``get_inputs`` and ``get_init_inputs``.
+"""Reads problems: plain PyTorch files with ``Model``, ``get_inputs`` and ``get_init_inputs``.
 
-A file written for KernelBench works as it is. A *case* replaces module-level constants while the body of the file
-runs, so that everything derived from them follows; no file is ever changed.
+A file written for KernelBench works without changes. A *case* replaces module-level constants while
+the body of the file runs, so every value derived from them follows. The harness never changes the
+file.
 
 Importing this module does not import torch; running a problem's body does.
 """
@@ -38,10 +39,10 @@ from harness.system.text import one_line, words_of
 CUSTOM_CASE = "custom"
 SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
-#: Names that say something about the file; no constants that a case sets.
+#: Names that describe the file. They are not constants that a case sets.
 _DECLARATIONS = ("CASES", "PRECISION", "DRAWS", "TIMEOUT_S", "BUILD_TIMEOUT_S")
 _OVERRIDES = "__case_constants__"
-#: What the parser raises: the last two for text that is nested too deeply.
+#: Exceptions of the parser. It raises the last two for text that is nested too deeply.
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -50,16 +51,17 @@ class Problem:
     """A problem file, read but not run.
 
     Attributes:
-        name: The file's stem.
-        path: Where it lies.
-        source: Its text.
+        name: Stem of the file.
+        path: Path of the file.
+        source: Text of the file.
         digest: sha256 of the text.
         constants: Names assigned at module level, outside functions and classes.
-        cases: Settings of those constants by case name; ``full`` with no settings where the file declares none.
-        precision: The precision class that the file allows.
-        draws: The further draws that its inputs allow, each once.
-        timeout_s: Seconds that a candidate may run on a case, where the file says.
-        build_timeout_s: Seconds that a candidate's builds may take, where the file says.
+        cases: Settings of those constants by case name. A file without a declaration has ``full``
+            with no settings.
+        precision: Precision class that the file allows.
+        draws: Further draws that its inputs allow, each once.
+        timeout_s: Seconds that a candidate may run on a case, if the file sets them.
+        build_timeout_s: Seconds that a candidate's builds may take, if the file sets them.
     """
 
     name: str
@@ -74,7 +76,7 @@ class Problem:
     build_timeout_s: float | None = None
 
     def case(self, name: str) -> dict[str, Any]:
-        """The settings of a case.
+        """Returns the settings of a case.
 
         Raises:
             UsageError: There is no such case.
@@ -84,10 +86,11 @@ class Problem:
         return self.cases[name]
 
     def check_constants(self, constants: dict[str, Any], where: str) -> None:
-        """Refuse settings of constants that the file does not have.
+        """Rejects settings of constants that the file does not have.
 
         Raises:
-            UsageError: A name is unknown; ``where`` says who set it.
+            UsageError: A name is unknown. The message begins with ``where``, the source of the
+                setting.
         """
         for name in constants:
             if name not in self.constants:
@@ -100,10 +103,12 @@ class ProblemModule:
     """A problem whose body has run under a case.
 
     Attributes:
-        model: Makes the reference: its class, or the class and ``eval()`` where the file has ``TRAINING = False``.
-        get_inputs: Draws the inputs.
-        get_init_inputs: Makes the constructor's arguments.
-        same_generator: Whether the candidate is to draw the reference's random numbers, by ``RANDOMNESS``.
+        model: Constructor of the reference: its class, or the class with ``eval()`` if the file has
+            ``TRAINING = False``.
+        get_inputs: Function that draws the inputs.
+        get_init_inputs: Function that returns the constructor's arguments.
+        same_generator: Whether the candidate must draw the reference's random numbers, by
+            ``RANDOMNESS``.
     """
 
     model: Callable[..., Any]
@@ -113,7 +118,7 @@ class ProblemModule:
 
 
 def read_problem(path: Path) -> Problem:
-    """Read and check a problem file; its body runs only where ``CASES`` is not a literal.
+    """Reads and checks a problem file, and runs its body only if ``CASES`` is not a literal.
 
     Raises:
         ProblemError: The file cannot be read or parsed, or lacks a required name.
@@ -162,19 +167,19 @@ def read_problem(path: Path) -> Problem:
 
 
 def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
-    """Run a problem's body with some of its constants replaced at their assignment.
+    """Runs a problem's body with some of its constants replaced at their assignment.
+
+    The output of the body goes to stderr, because stdout is for results.
 
     Args:
         problem: The problem.
         constants: New values by name; each name must be one of ``problem.constants``.
 
-    What the body prints goes to stderr: stdout is for results.
-
     Returns:
-        A fresh module, registered nowhere but in ``sys.modules`` under a name of its own.
+        A fresh module, registered only in ``sys.modules`` under a name of its own.
 
     Raises:
-        ProblemError: The body raised; the message names the line.
+        ProblemError: The body raised an exception; the message gives the line.
     """
     tree = _ReplaceConstants(constants).visit(ast.parse(problem.source, str(problem.path)))
     ast.fix_missing_locations(tree)
@@ -192,11 +197,11 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
 
 
 def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
-    """Run a problem's body under a case and return what the harness calls.
+    """Runs a problem's body under a case and returns the functions that the harness calls.
 
     Raises:
-        ProblemError: The body raised, a required name is not callable, or ``TRAINING`` or ``RANDOMNESS`` not one of
-            their values.
+        ProblemError: The body raised an exception, a required name is not callable, or ``TRAINING``
+            or ``RANDOMNESS`` has an unknown value.
     """
     module = run_body(problem, constants)
     for name in _REQUIRED:
@@ -213,39 +218,48 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
 
 
 def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
-    """The error to raise where one of a problem's functions raised: says what was called, and the line."""
+    """Returns the error for an exception in a problem's function, with the call and the line."""
     return ProblemError(f"{_place(problem, error)}: {what} failed: {_words(error)}")
 
 
 def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
-    """What an unforeseen exception means that came up while a problem's code ran in this process.
+    """Converts an unforeseen exception to an error of the problem whose code was running.
 
-    Its functions, and torch on their behalf (in a backward, for instance), may raise anything, ``sys.exit`` included.
+    A problem's functions may raise any exception, even ``SystemExit``. So may torch on their
+    behalf, in a backward for instance.
 
     Args:
         problem: The problem.
         error: The exception.
 
     Returns:
-        The problem's error; None where the exception came out of the harness's own code, which is a defect.
+        The problem's error, or None if the exception came from the harness's own code, which is a
+        defect.
     """
     own = package.FOLDER
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(own)
-    # Torch raises RuntimeErrors from C++, which has no frames: then the innermost is that of the caller.
+    # Torch raises RuntimeErrors from C++, which has no frames. The innermost frame is then that of
+    # the caller.
     if isinstance(error, HarnessError) or (inside and not isinstance(error, RuntimeError)):
         return None
     return failure(problem, "judging with this problem", error)
 
 
 def function_source(source: str, function: str) -> str | None:
-    """A normal form (no comments, no layout) of a top-level function, None where there is none."""
+    """Returns a normal form of a top-level function, without comments and layout.
+
+    The result is None if the text has no such function.
+    """
     return _functions(source).get(function)
 
 
 @functools.lru_cache(maxsize=8)
 def _functions(source: str) -> dict[str, str | None]:
-    """The normal forms of a text's top-level functions, by name; kept, since a hostile text takes long to parse."""
+    """Returns the normal forms of a text's top-level functions, by name.
+
+    The cache avoids parsing a hostile text more than once, which takes long.
+    """
     try:
         tree = ast.parse(source)
     except _UNPARSABLE:
@@ -255,16 +269,16 @@ def _functions(source: str) -> dict[str, str | None]:
         if isinstance(node, ast.FunctionDef) and node.name not in found:
             try:
                 found[node.name] = ast.dump(node)
-            except RecursionError:  # an expression too deep to be walked: its text will do
+            except RecursionError:  # the expression is too deep to walk, so the text itself serves
                 found[node.name] = ast.get_source_segment(source, node)
     return found
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """``("batch_size", 4)`` for ``batch_size=4``.
+    """Parses one setting: ``("batch_size", 4)`` for ``batch_size=4``.
 
     Raises:
-        UsageError: The text has no ``=``, or its value is no Python literal.
+        UsageError: The text has no ``=``, or its value is not a Python literal.
     """
     name, separator, value = text.partition("=")
     name = name.strip()
@@ -279,10 +293,10 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """The constants that ``--set`` replaces, each text as ``parse_setting`` reads it.
+    """Parses the settings of ``--set``, each as in ``parse_setting``.
 
     Raises:
-        UsageError: One is no ``NAME=VALUE``, or a name is set twice.
+        UsageError: A text is not ``NAME=VALUE``, or a name is set twice.
     """
     constants: dict[str, Any] = {}
     for text in texts:
@@ -294,7 +308,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
-    """A problem's syntax tree, and the names that it assigns at module level."""
+    """Parses a problem, and returns its syntax tree and the names assigned at module level."""
     shown = one_line(str(path))
     try:
         tree = ast.parse(source, str(path))
@@ -307,7 +321,10 @@ def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
 
 
 def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
-    """Values of some top-level names: read off where literal, else by running the body."""
+    """Returns the values of some top-level names.
+
+    It reads literal values from the file and runs the body for the others.
+    """
     nodes = {
         target.id: node.value
         for node in tree.body
@@ -328,14 +345,17 @@ def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dic
 
 
 def _used_by(tree: ast.Module, users: Iterable[ast.expr], nodes: dict[str, ast.expr]) -> dict[str, ast.expr]:
-    """Names that are assigned once and read in these expressions alone: nothing can change what they stand for."""
+    """Returns the names that are assigned once and read only in these expressions.
+
+    No other code can change their values.
+    """
     everywhere = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     here = Counter(node.id for user in users for node in ast.walk(user) if isinstance(node, ast.Name))
     return {name: nodes[name] for name, count in here.items() if name in nodes and everywhere[name] == count + 1}
 
 
 class _Inlined(ast.NodeTransformer):
-    """Puts literals in the place of names, and the entries of a dict in the place of ``**name``."""
+    """Replaces names by literals, and ``**name`` by the entries of a dict."""
 
     def __init__(self, literals: dict[str, ast.expr]):
         self._literals = literals
@@ -355,10 +375,13 @@ class _Inlined(ast.NodeTransformer):
 
 
 def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
-    """Values that the body gives some names; it runs in a process of its own, which ends with all that it starts.
+    """Runs the body in a separate process and returns the values of some names.
+
+    The function ends the process together with all that it started.
 
     Raises:
-        ProblemError: The body raised, ended its process, or took longer than ``BODY_LIMIT_S``.
+        ProblemError: The body raised an exception, ended its process, or took longer than
+            ``BODY_LIMIT_S``.
     """
     with subprocess.Popen(
         [sys.executable, *QUIET, "-m", "harness.project.problem_body"],
@@ -389,9 +412,9 @@ def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
     return values
 
 
-#: Seconds that a problem's body may take to import and to declare what it declares.
+#: Seconds that a problem's body may take, including its imports.
 BODY_LIMIT_S = 120.0
-#: Lists within lists: a deeper one is likely to hold itself.
+#: Maximum nesting of a setting. A deeper value probably contains itself.
 _MAX_SETTING_DEPTH = 32
 
 
@@ -417,7 +440,10 @@ def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
 
 
 def _is_setting(value: Any, depth: int = 0) -> bool:
-    """Whether a case may give a constant this value: one that other processes and records can be told."""
+    """Returns whether a case may give a constant this value.
+
+    Other processes and records must be able to store the value.
+    """
     if depth > _MAX_SETTING_DEPTH:
         return False
     if type(value) in (list, tuple, set, frozenset):
@@ -467,7 +493,7 @@ def _imports(tree: ast.Module, name: str) -> bool:
 
 
 class _ReplaceConstants(ast.NodeTransformer):
-    """Replaces the values of module-level assignments, also inside ``if``, ``for``, ``try`` and ``with``."""
+    """Replaces the values of module-level assignments, also in ``if``, ``for`` and the like."""
 
     def __init__(self, constants: dict[str, Any]):
         self._constants = constants
@@ -511,12 +537,12 @@ class _ReplaceConstants(ast.NodeTransformer):
 
 
 def _evaluating(model: Callable[..., Any]) -> Callable[..., Any]:
-    """A model's class whose instances are in evaluation mode."""
+    """Wraps a model's class so that its instances are in evaluation mode."""
     return lambda *arguments: model(*arguments).eval()
 
 
 def _place(problem: Problem, error: BaseException) -> str:
-    """``path:line`` of the innermost frame of an error that lies in the problem's file."""
+    """Returns ``path:line`` of an error's innermost frame in the problem's file."""
     line = None
     trace = error.__traceback__
     while trace is not None:
