@@ -1,7 +1,7 @@
-"""What a machine has for judging, what it lacks, and how to get that; with a kernel run on each device to prove it.
+"""Checks what a machine has for judging, and runs a kernel on each device to prove it.
 
-Each function looks at one thing and returns a ``MachineCheck``. Whether a lack matters depends on the device:
-``examine`` decides that at the end.
+Each function checks one thing and returns a ``MachineCheck`` with a remedy. At the end, ``examine``
+decides by device whether a missing thing matters.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NeededFor = Literal["cpu", "cuda", "both"]
 #: Seconds that a self-test may take, with its build.
 SELF_TEST_LIMIT_S = 120.0
 _TOOL_LIMIT_S = 20.0
-#: The halves' header needs a package more than the rest.
+#: The header of half precision needs one package more than other headers.
 _KERNEL = "#include <cuda_fp16.h>\n__global__ void kernel(__half* x) { x[0] = __float2half(1.f); }\n"
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_TORCH = (2, 11)
@@ -54,14 +54,15 @@ _LEAST_DISK_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class MachineCheck:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: What it is.
-        ok: Whether it is there and works; None where it does not, and the chosen device does without it.
-        found: What was found: version, path, size, or what went wrong.
-        remedy: How to get it; empty where nothing is wrong.
-        needed_for: The devices that need it.
+        name: Name of the thing.
+        ok: Whether it is there and works. None means that it does not, and the chosen device does
+            not need it.
+        found: What the check found: a version, a path, a size, or an error.
+        remedy: How to get it; empty if nothing is wrong.
+        needed_for: Devices that need it.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Diagnosis:
 
     Attributes:
         device: ``cpu`` or ``cuda:N``.
-        checks: What was looked at, in the order of printing.
+        checks: The checks in the order of printing.
     """
 
     device: str
@@ -85,19 +86,19 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether the device can judge: nothing that it needs is missing."""
+        """Whether the device can judge, that is, has everything that it needs."""
         return all(check.ok is not False for check in self.checks)
 
 
 def examine(wanted: str, home: Path) -> Diagnosis:
-    """Look at everything and run the self-tests.
+    """Runs all checks and self-tests.
 
     Args:
         wanted: The device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: The device is none of these.
     """
     torch = check_torch()
     device, refusal = _choose(wanted) if torch.ok else (("cpu" if wanted == "auto" else wanted), "torch is missing")
@@ -117,17 +118,17 @@ def examine(wanted: str, home: Path) -> Diagnosis:
 
 
 def _for_device(check: MachineCheck, kind: str) -> MachineCheck:
-    """The check as a device sees it: what it does not need cannot be missing."""
+    """Returns the check without a failure if the device does not need the thing."""
     if check.ok is False and check.needed_for not in (kind, "both"):
         return dataclasses.replace(check, ok=None)
     return check
 
 
 def _choose(wanted: str) -> tuple[str, str]:
-    """The chosen device, and why torch cannot use it (empty where it can)."""
+    """Returns the chosen device, and why torch cannot use it (empty if it can)."""
     from harness.device import devices
 
-    with warnings.catch_warnings(record=True) as told:  # torch says here what is wrong with a driver
+    with warnings.catch_warnings(record=True) as told:  # torch explains here what is wrong with a driver
         warnings.simplefilter("always")
         try:
             device = devices.choose(wanted)
@@ -141,14 +142,14 @@ def _reasons(told: Sequence[warnings.WarningMessage]) -> str:
 
 
 def check_python() -> MachineCheck:
-    """This Python."""
+    """Checks this Python's version."""
     good = sys.version_info >= _OLDEST_PYTHON
     remedy = "" if good else "`apt-get install python3.11 python3.11-venv python3.11-dev`, then a new environment"
     return MachineCheck("Python", good, f"{platform.python_version()}, {sys.executable}", remedy, "both")
 
 
 def check_torch() -> MachineCheck:
-    """Whether torch can be imported, its version, and the CUDA that it was built for."""
+    """Checks that torch can be imported, its version, and the CUDA that it was built for."""
     try:
         torch = importlib.import_module("torch")
     except (ImportError, OSError) as error:
@@ -167,7 +168,7 @@ def _torch_cuda() -> str | None:
 
 
 def check_confinement() -> MachineCheck:
-    """The layers that confine a candidate's process, tried in a process of its own."""
+    """Checks the layers that confine a candidate's process, by a trial in another process."""
     code = (
         "import json, os, pathlib, sys, tempfile\n"
         "from harness.worker.confinement import confine\n"
@@ -191,10 +192,10 @@ def check_confinement() -> MachineCheck:
 
 
 def check_driver(torch_cuda: str | None) -> MachineCheck:
-    """NVIDIA's driver: its version, the CUDA it supports, and whether that is enough for torch.
+    """Checks NVIDIA's driver: its version, the CUDA it supports, and whether torch can use that.
 
     Args:
-        torch_cuda: The CUDA that torch was built for, as ``13.0``; None for none.
+        torch_cuda: The CUDA that torch was built for, such as ``13.0``; None without CUDA.
     """
     version, supported = _driver_version(), _driver_cuda()
     if version is None and supported is None:
@@ -214,7 +215,7 @@ def _torch_for(cuda_major: int) -> str:
 
 
 def _driver_version() -> str | None:
-    """From NVML, else from the kernel module, else from nvidia-smi; None where none of them tells."""
+    """Returns the version from NVML, the kernel module or nvidia-smi; None if none tells."""
     text = _nvml_version() or driver_version()
     text = text or _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     match = re.search(r"\b\d{3,}\.\d+(?:\.\d+)*\b", text or "")
@@ -236,7 +237,7 @@ def _nvml_version() -> str | None:
 
 
 def _driver_cuda() -> tuple[int, int] | None:
-    """The CUDA that the driver's library supports; needs no GPU and touches none."""
+    """Returns the CUDA that the driver's library supports, without touching a GPU."""
     number = ctypes.c_int()
     try:
         status = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
@@ -246,11 +247,11 @@ def _driver_cuda() -> tuple[int, int] | None:
 
 
 def check_gpus(device: str, refusal: str) -> list[MachineCheck]:
-    """The GPUs that torch finds.
+    """Checks the GPUs that torch finds.
 
     Args:
         device: The chosen device.
-        refusal: Why torch cannot use it, empty where it can.
+        refusal: Why torch cannot use it; empty if it can.
     """
     import torch
 
@@ -284,11 +285,13 @@ def _check_gpu(index: int, device: str) -> MachineCheck:
 
 
 def check_ceilings(device: str, checks: Sequence[MachineCheck], home: Path) -> list[MachineCheck]:
-    """What is known of the bandwidths and rates of the chosen GPU, or of the first one; nothing without a GPU.
+    """Checks whether the ceilings of the chosen GPU, or of the first one, are measured.
+
+    The result is empty without a GPU.
 
     Args:
         device: The chosen device.
-        checks: What was looked at before; a GPU that does not work is not asked.
+        checks: The earlier checks. The function does not ask a GPU that does not work.
         home: ``HARNESS_HOME``.
     """
     name = f"GPU {device.partition(':')[2] or 0}"
@@ -309,16 +312,16 @@ def check_ceilings(device: str, checks: Sequence[MachineCheck], home: Path) -> l
 
 
 def calibrate(wanted: str, home: Path) -> Ceilings:
-    """Measure the ceilings of a GPU, which should do nothing else meanwhile, and keep them.
+    """Measures the ceilings of a GPU, which should be otherwise idle, and saves them.
 
     Args:
         wanted: The device: ``auto``, ``cuda`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
 
     Raises:
-        UsageError: It is none of these, or the CPU is what it means.
-        ToolchainError: Torch is missing, or too old.
-        DeviceError: There is no such GPU, or it cannot be measured.
+        UsageError: The device is none of these, or means the CPU.
+        ToolchainError: Torch is missing or too old.
+        DeviceError: There is no such GPU, or the measurement failed.
         OSError: ``HARNESS_HOME`` cannot be written.
     """
     installed = check_torch()
@@ -340,12 +343,12 @@ def calibrate(wanted: str, home: Path) -> Ceilings:
 
 
 def check_nvcc(torch_cuda: str | None) -> MachineCheck:
-    """CUDA's compiler, tried on a kernel; it must be of the major version that torch was built for.
+    """Checks CUDA's compiler on a kernel, and that it has the major version of torch's CUDA.
 
-    The CPU does without it, but for `evaluate --check`.
+    On the CPU, only `evaluate --check` uses it.
 
     Args:
-        torch_cuda: The CUDA that torch was built for, as ``13.0``; None for none.
+        torch_cuda: The CUDA that torch was built for, such as ``13.0``; None without CUDA.
     """
     try:
         version = nvcc_version()
@@ -366,7 +369,10 @@ def check_nvcc(torch_cuda: str | None) -> MachineCheck:
 
 
 def _nvcc_failure() -> str:
-    """Why nvcc cannot compile a kernel, such as for a package of PyPI that is missing; empty where it can."""
+    """Returns why nvcc cannot compile a kernel, such as a missing package from PyPI.
+
+    The result is empty if it can.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.cu"
         source.write_text(_KERNEL, encoding="utf-8")
@@ -389,7 +395,7 @@ def _nvcc_failure() -> str:
 
 
 def check_compiler() -> MachineCheck:
-    """The host's C++ compiler."""
+    """Checks the host's C++ compiler."""
     try:
         compiler = find_compiler()
     except ToolchainError as error:
@@ -401,7 +407,7 @@ def check_compiler() -> MachineCheck:
 
 
 def check_headers() -> MachineCheck:
-    """Python's C headers, which every extension that is a Python module includes."""
+    """Checks Python's C headers, which every extension that is a Python module includes."""
     try:
         return MachineCheck("Python headers", True, str(python_include()), "", "both")
     except ToolchainError as error:
@@ -409,7 +415,10 @@ def check_headers() -> MachineCheck:
 
 
 def check_ninja() -> MachineCheck:
-    """The build tool that torch's ``load_inline`` runs; looked for where builds on a GPU look."""
+    """Checks ninja, which torch's ``load_inline`` runs.
+
+    It searches the same places as builds on a GPU.
+    """
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     path = shutil.which("ninja", path=places)
     version = _output([path, "--version"]) if path else None
@@ -419,11 +428,11 @@ def check_ninja() -> MachineCheck:
 
 
 def check_package(name: str, module: str) -> MachineCheck:
-    """A Python package that passes tensors between processes on a GPU.
+    """Checks a Python package that passes tensors between processes on a GPU.
 
     Args:
-        name: As pip knows it.
-        module: What is imported of it.
+        name: Name of the package for pip.
+        module: Name of its module.
     """
     try:
         importlib.import_module(module)
@@ -435,7 +444,7 @@ def check_package(name: str, module: str) -> MachineCheck:
 
 
 def check_nvml() -> MachineCheck:
-    """The package that reads clocks, power and temperature of a GPU; nothing needs it."""
+    """Checks the optional package that reads clocks, power and temperature of a GPU."""
     name, remedy = "nvidia-ml-py", "`pip install nvidia-ml-py`; records then have clocks, power and throttling"
     try:
         importlib.import_module("pynvml")
@@ -445,7 +454,7 @@ def check_nvml() -> MachineCheck:
 
 
 def check_ncu() -> MachineCheck:
-    """Nsight Compute; only ``profile --ncu`` needs it."""
+    """Checks Nsight Compute, which only ``profile --ncu`` needs."""
     from harness.profiling.ncu import find_ncu
 
     try:
@@ -455,7 +464,7 @@ def check_ncu() -> MachineCheck:
 
 
 def check_memory() -> MachineCheck:
-    """Free main memory, for the compiler and the references."""
+    """Checks the free main memory for the compiler and the references."""
     free = available_memory()
     remedy = f"end other programs: a compiler needs {_gib(_LEAST_MEMORY_BYTES)} to read torch's headers"
     good = free >= _LEAST_MEMORY_BYTES
@@ -463,10 +472,12 @@ def check_memory() -> MachineCheck:
 
 
 def check_disk(home: Path) -> MachineCheck:
-    """Whether the harness's folder, or the nearest one above it that exists, can be written and has room.
+    """Checks that the harness's folder can be written and has room.
+
+    If the folder does not exist, the check uses the nearest existing one above it.
 
     Args:
-        home: ``HARNESS_HOME``; it is not created.
+        home: ``HARNESS_HOME``; the check does not create it.
     """
     nearest = next(folder for folder in (home, *home.parents) if folder.exists())
     remedy = "`export HARNESS_HOME=FOLDER`, a folder that you can write, on a disk with room"
@@ -481,10 +492,10 @@ def check_disk(home: Path) -> MachineCheck:
 
 
 def check_emulator(checks: Sequence[MachineCheck], home: Path) -> MachineCheck:
-    """Build the emulator's runtime in ``HARNESS_HOME`` and run a kernel on it.
+    """Builds the emulator's runtime in ``HARNESS_HOME`` and runs a kernel on it.
 
     Args:
-        checks: What was looked at before; where something is missing that it takes, it is not run.
+        checks: The earlier checks. If one that the test needs failed, the test does not run.
         home: ``HARNESS_HOME``.
     """
     name = "emulator self-test"
@@ -501,11 +512,11 @@ def check_emulator(checks: Sequence[MachineCheck], home: Path) -> MachineCheck:
 
 
 def check_gpu_work(device: str, checks: Sequence[MachineCheck]) -> list[MachineCheck]:
-    """Build and run a kernel on a GPU, and share memory of it.
+    """Builds and runs a kernel on a GPU, and shares GPU memory between mappings.
 
     Args:
         device: ``cuda:N``.
-        checks: As for ``check_emulator``.
+        checks: The same as for ``check_emulator``.
     """
     gpus = [check.name for check in checks if check.name in ("GPU", device.replace("cuda:", "GPU "))]
     needs = {
@@ -532,14 +543,14 @@ def _not_run(name: str, lacking: Sequence[str], needed_for: NeededFor) -> Machin
 def self_test(
     name: str, probe: str, device: str, libraries: Mapping[str, str], limit_s: float = SELF_TEST_LIMIT_S
 ) -> MachineCheck:
-    """Run a probe in a process of its own; neither it nor what it starts or writes is left behind.
+    """Runs a probe in another process, and cleans up all that it starts or writes.
 
     Args:
-        name: The check's name.
+        name: Name of the check.
         probe: ``kernel`` or ``exchange``.
         device: ``cpu`` or ``cuda:N``.
-        libraries: The emulator's runtime libraries by name; empty for a GPU.
-        limit_s: Seconds it may take.
+        libraries: Runtime libraries of the emulator by name; empty for a GPU.
+        limit_s: Seconds that the probe may take.
     """
     needed_for: NeededFor = "cpu" if device == "cpu" else "cuda"
     remedy = "try `CXX=clang++`" if device == "cpu" else "look at `nvidia-smi` and `dmesg | tail`"
@@ -553,7 +564,7 @@ def self_test(
 
 
 def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
-    """What a program prints; None where it is missing, fails or hangs."""
+    """Returns the output of a program, or None if it is missing, fails or hangs."""
     try:
         finished = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_TOOL_LIMIT_S, env=environment
