@@ -1,6 +1,7 @@
-"""The report of a benchmark run as Markdown and JSON, and how far two runs of it agree.
+"""Reports a benchmark run as Markdown and JSON, and compares two runs of it.
 
-Records also come from files that others wrote: what is missing there or no number is shown as ``-``.
+Some records come from files by others. The report shows ``-`` for a value that is missing or no
+number.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from harness.timing.scores import MOST, Score, floor_share, interval, mapping, n
 from harness.timing.statistics import measured
 
 EAGER = "eager"
-#: What samples of a direction may stand under besides the names of baselines.
+#: Keys of a direction's samples that are not names of baselines.
 _OWN_SIDES = ("candidate", "uncertified")
 _ENVIRONMENT = {
     "gpu": "GPU",
@@ -38,14 +39,17 @@ _ENVIRONMENT = {
     "harness_code": "harness, digest of its code",
 }
 _STAGES = ("before", "during", "after")
-#: How deep an object of a record is looked into, and how much of a message a cell shows.
+#: Maximum depth of a record's objects to read, and maximum length of a message in a cell.
 _DEPTH, _CELL = 6, 120
-#: The share of intervals that must overlap for two runs to agree.
+#: Share of intervals that must overlap so that two runs agree.
 ACCEPTANCE = 0.95
 
 
 class Figure(NamedTuple):
-    """A median with its 95 % interval, where that is known; ``is_kept`` where it comes from an earlier record."""
+    """A median with its 95 % interval, if that is known.
+
+    ``is_kept`` means that it comes from an earlier record.
+    """
 
     value: float
     low: float | None = None
@@ -59,16 +63,16 @@ class BenchmarkRow:
 
     Attributes:
         problem: Name of the problem.
-        solution: The solution, with its problem where its own name does not say that.
-        case: The case; for a custom one with its constants.
-        status: How the evaluation ended.
-        why: Why there is no latency of the candidate, empty where there is one.
+        solution: Name of the solution, with its problem if the name does not contain it.
+        case: Name of the case, with its constants for a custom case.
+        status: Status of the evaluation.
+        why: Reason why the candidate has no latency; empty if it has one.
         latency: Milliseconds by side: ``candidate`` and the baselines.
-        speedup: By baseline.
-        floor_ms: What a call takes at least at the speed of light.
-        bound: What the floor is bound by.
-        share: The share of the floor that the candidate reaches.
-        peak_bytes: The most device memory that a call held, by side.
+        speedup: Speedup by baseline.
+        floor_ms: Least time of a call at the speed of light.
+        bound: Resource that limits the floor.
+        share: Share of the floor that the candidate reaches.
+        peak_bytes: Peak device memory of a call, by side.
     """
 
     problem: str
@@ -89,12 +93,13 @@ class Agreement(NamedTuple):
 
     Attributes:
         problem: Name of the problem.
-        solution: The solution.
-        case: The case.
+        solution: Name of the solution.
+        case: Name of the case.
         direction: ``forward`` or ``forward_backward``.
-        quantity: ``candidate`` for its latency in milliseconds, ``over NAME`` for the speedup over a baseline.
-        before: The figure of the first run, None where it has none.
-        after: That of the second.
+        quantity: ``candidate`` for its latency in milliseconds, ``over NAME`` for the speedup over
+            a baseline.
+        before: Figure of the first run, or None.
+        after: Figure of the second run, or None.
     """
 
     problem: str
@@ -107,7 +112,7 @@ class Agreement(NamedTuple):
 
     @property
     def overlaps(self) -> bool | None:
-        """Whether the 95 % intervals have a point in common; None where one is not known."""
+        """Whether the 95 % intervals overlap; None if one of them is unknown."""
         match (self.before, self.after):
             case (
                 Figure(low=float(low), high=float(high)),
@@ -120,13 +125,13 @@ class Agreement(NamedTuple):
 def markdown(
     records: Sequence[EvaluationRecord], command: str, seconds: float | None = None, title: str = "Benchmark"
 ) -> str:
-    """A run's report: what it ran on, a table for each direction, notes, scores, and the command.
+    """Formats a run's report: environment, a table for each direction, notes, scores, command.
 
     Args:
-        records: The records of the run, in the order of the rows.
-        command: The command line that made them.
-        seconds: How long that took, None where it is not known.
-        title: The heading.
+        records: Records of the run, in the order of the rows.
+        command: Command line of the run.
+        seconds: Duration of the run; None if it is unknown.
+        title: Heading of the report.
     """
     names = _baselines(records)
     lines = [f"# {_escaped(title)}", "", "Made with", "", f"    {one_line(command)}", ""]
@@ -161,7 +166,10 @@ def markdown(
 def as_json(
     records: Sequence[EvaluationRecord], command: str, seconds: float | None = None, title: str = "Benchmark"
 ) -> dict[str, Any]:
-    """The same as one object of JSON; a figure is a list as in ``Figure``, what is unknown None."""
+    """Returns the report as one JSON object.
+
+    A figure is a list of the values of ``Figure``, and an unknown value is None.
+    """
     names = _baselines(records)
     report = {
         "title": title,
@@ -182,22 +190,23 @@ def as_json(
 
 
 def overlap(before: Sequence[EvaluationRecord], after: Sequence[EvaluationRecord]) -> list[Agreement]:
-    """Each figure of two runs side by side: the candidates' latencies, and their speedups over each baseline.
+    """Pairs the figures of two runs: the candidates' latencies and speedups over each baseline.
 
-    What is named twice in a run counts as its last record says. A figure that only one run has is there as well.
+    If a run contains a name twice, the last record counts. The result includes figures that only
+    one run has.
     """
     first, second = _figures(before), _figures(after)
     return [Agreement(*key, first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
 
 
 def agreement_as_json(rows: Sequence[Agreement]) -> list[dict[str, Any]]:
-    """The same as objects of JSON."""
+    """Returns the compared figures as JSON objects."""
     cleaned: list[dict[str, Any]] = plain([{**row._asdict(), "overlaps": row.overlaps} for row in rows])
     return cleaned
 
 
 def markdown_agreement(rows: Sequence[Agreement]) -> str:
-    """How many of the figures of two runs agree: a sentence for each quantity, then the table."""
+    """Formats how many figures of two runs agree: a sentence for each quantity, then a table."""
     lines = ["## Do two runs agree?", ""]
     for quantity in dict.fromkeys(row.quantity for row in rows):
         verdicts = [row.overlaps for row in rows if row.quantity == quantity]
@@ -229,7 +238,7 @@ def markdown_agreement(rows: Sequence[Agreement]) -> str:
 
 
 def _baselines(records: Iterable[EvaluationRecord]) -> list[str]:
-    """The names of all baselines, eager first, then in the order in which they appear."""
+    """Returns the names of all baselines, eager first, then in the order of appearance."""
     found = [EAGER]
     for record in records:
         found += record.baselines
@@ -238,13 +247,13 @@ def _baselines(records: Iterable[EvaluationRecord]) -> list[str]:
 
 
 def _directions(records: Iterable[EvaluationRecord]) -> list[str]:
-    """The directions to show: a backward only where something is known of one."""
+    """Returns the directions to show, with the backward only if a record has data for it."""
     fields = (field for record in records for field in (record.samples, record.floor, record.modes))
     return list(DIRECTIONS) if any(mapping(field.get(DIRECTIONS[1])) for field in fields) else [DIRECTIONS[0]]
 
 
 def scores(records: Sequence[EvaluationRecord]) -> list[Score]:
-    """The scores over every baseline that something was timed against; eager's in any case."""
+    """Scores the records over eager and over every other baseline with timings."""
     timed = {side for record in records for sides in record.samples.values() for side in mapping(sides)}
     names = [name for name in _baselines(records) if name == EAGER or name in timed]
     return [score(records, name, direction) for direction in _directions(records) for name in names] if records else []
@@ -282,7 +291,7 @@ def _case(record: EvaluationRecord) -> str:
 
 
 def _latency(record: EvaluationRecord, side: str, direction: str) -> Figure | None:
-    """A side's latency in milliseconds, from its samples where there are any."""
+    """Returns a side's latency in milliseconds, from its samples if there are any."""
     is_candidate = side == "candidate"
     if is_candidate and not _is_counted(record, direction):
         return None
@@ -295,7 +304,7 @@ def _latency(record: EvaluationRecord, side: str, direction: str) -> Figure | No
 
 
 def _speedup(record: EvaluationRecord, baseline: str, direction: str) -> Figure | None:
-    """The speedup over a baseline, from samples where there are any, else as the record keeps it."""
+    """Returns the speedup over a baseline, from samples if there are any, else from the record."""
     if not _is_counted(record, direction):
         return None
     if found := ratios(record, baseline, direction):
@@ -313,7 +322,7 @@ def _is_counted(record: EvaluationRecord, direction: str) -> bool:
 
 
 def _why(record: EvaluationRecord, direction: str) -> str:
-    """Why a candidate has no latency."""
+    """Explains why a candidate has no latency."""
     lines = [line.removeprefix("note: ") for line in record.message.splitlines() if line.strip()]
     if record.status is not Status.PASSED:
         return ": ".join([str(record.status), *([record.rule] if record.rule else []), *lines[:1]])
@@ -353,7 +362,7 @@ def _cells(row: BenchmarkRow, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _figure_text(figure: Figure | None, unit: str = "") -> str:
-    """A latency as ``5.370 [5.362, 5.381]``, a speedup with the unit x."""
+    """Formats a latency as ``5.370 [5.362, 5.381]``, or a speedup with the unit x."""
     if figure is None:
         return "-"
     words = significant(figure.value, 4) + unit
@@ -363,7 +372,7 @@ def _figure_text(figure: Figure | None, unit: str = "") -> str:
 
 
 def _figures(records: Iterable[EvaluationRecord]) -> dict[tuple[str, str, str, str, str], Figure | None]:
-    """The figures of a run by problem, solution, case, direction and quantity."""
+    """Returns the figures of a run by problem, solution, case, direction and quantity."""
     found: dict[tuple[str, str, str, str, str], Figure | None] = {}
     for record in records:
         names = _baselines([record])
@@ -378,7 +387,7 @@ def _figures(records: Iterable[EvaluationRecord]) -> dict[tuple[str, str, str, s
 
 
 class _Mode(NamedTuple):
-    """What a record says of short calls in one direction and mode."""
+    """A record's measurement of short calls in one direction and mode."""
 
     solution: str
     case: str
@@ -410,7 +419,7 @@ def _mode_cells(one: _Mode) -> tuple[str, ...]:
 
 
 def _notes(records: Iterable[EvaluationRecord]) -> list[str]:
-    """What a reader should know before he believes the tables; what holds for several candidates once."""
+    """Returns the notes for the tables, each once with all the candidates that it applies to."""
     found: dict[str, list[str]] = {}
     for record in records:
         for note in _notes_on(record):
@@ -419,7 +428,7 @@ def _notes(records: Iterable[EvaluationRecord]) -> list[str]:
 
 
 def _notes_on(record: EvaluationRecord) -> Iterator[str]:
-    if record.status is Status.PASSED:  # why a speed does not count stands in its cell
+    if record.status is Status.PASSED:  # the table's cell says why a speed does not count
         notes = (line.removeprefix("note: ") for line in record.message.splitlines() if line.startswith("note: "))
         yield from (shortened(note, _CELL) for note in notes if not note.startswith("speed ("))
     for direction in DIRECTIONS:
@@ -443,7 +452,7 @@ def _notes_on(record: EvaluationRecord) -> Iterator[str]:
 
 
 def _environment(records: Iterable[EvaluationRecord]) -> dict[str, list[str]]:
-    """What the records were made with; all values, where they disagree."""
+    """Returns the environment of the records, with all values where they differ."""
     found: dict[str, dict[str, None]] = {name: {} for name in _ENVIRONMENT}
     for record in records:
         others = {key: value for key, value in record.device_state.items() if key not in (*_STAGES, "flags")}
@@ -460,7 +469,10 @@ def _environment(records: Iterable[EvaluationRecord]) -> dict[str, list[str]]:
 
 
 def _device_state(records: Iterable[EvaluationRecord]) -> dict[str, dict[str, str]]:
-    """Each reading before, during and after timing: the range over all records, or all words."""
+    """Summarises the readings before, during and after timing.
+
+    Each summary is the range over all records, or all distinct words.
+    """
     found: dict[str, dict[str, list[Any]]] = {}
     for record in records:
         for stage in _STAGES:
@@ -478,7 +490,7 @@ def _range(values: Sequence[Any]) -> str:
 
 
 def _leaves(value: Any, name: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
-    """The plain values in an object of JSON with their paths; a list's share one."""
+    """Yields the plain values in a JSON object with their paths; items of a list share one path."""
     if isinstance(value, dict | list | tuple):
         inner = value.items() if isinstance(value, dict) else (("", one) for one in value)
         for key, one in inner if depth else ():
@@ -488,7 +500,7 @@ def _leaves(value: Any, name: str = "", depth: int = _DEPTH) -> Iterator[tuple[s
 
 
 def _words(value: Any) -> str:
-    """What a record says somewhere, in one line."""
+    """Formats any value of a record in one line."""
     return one_line("; ".join(f"{name}: {leaf}" if name else str(leaf) for name, leaf in _leaves(value)))
 
 
@@ -505,6 +517,6 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which nothing is Markdown or HTML: names and messages are other people's words."""
+    """Escapes Markdown and HTML, because names and messages come from other people."""
     escaped = "".join(f"\\{one}" if one in "\\`*<|" else one for one in one_line(text))
     return escaped.replace("](", "]\\(")
