@@ -28,8 +28,10 @@ from harness.project import baselines
 from harness.project.paths import harness_home
 from harness.project.problems import parse_settings
 from harness.project.settings import option
+from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
-from harness.records.store import Store, new_run_name, read_results
+from harness.records.results_file import read_results
+from harness.records.store import Store
 from harness.system.files import is_there
 from harness.system.interrupts import unwinding
 from harness.system.streams import results_alone

@@ -41,8 +41,9 @@ from harness.project.paths import harness_home, project_root
 from harness.project.problems import parse_settings
 from harness.project.settings import POSITIVE, option
 from harness.project.solutions import Candidate, select
+from harness.records.identity import new_run_name
 from harness.records.rules import NO_OWN_KERNEL, Mode
-from harness.records.store import Store, new_run_name
+from harness.records.store import Store
 from harness.report.table import VerdictTable
 from harness.system.interrupts import unwinding
 from harness.system.scratch import scratch_folder

@@ -18,7 +18,8 @@ from harness.project.paths import harness_home, project_root
 from harness.project.problems import parse_settings
 from harness.project.settings import option
 from harness.project.solutions import select
-from harness.records.record import Status, plain
+from harness.records.json_values import plain
+from harness.records.record import Status
 from harness.system.interrupts import unwinding
 from harness.system.text import one_line, printable
 

@@ -19,9 +19,11 @@ from harness.judge.process.handle import Limits
 from harness.project.baselines import EAGER
 from harness.project.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
-from harness.records.record import EvaluationRecord, TensorReport, plain
+from harness.records.identity import IDENTIFYING, new_run_name
+from harness.records.json_values import plain
+from harness.records.record import EvaluationRecord, TensorReport
 from harness.records.rules import changed_rules
-from harness.records.store import IDENTIFYING, Store, new_run_name
+from harness.records.store import Store
 from harness.system.files import source_bytes
 from harness.system.scratch import scratch_folder
 from harness.system.streams import results_alone

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from harness.records.identity import identity
 from harness.records.record import EvaluationRecord, Status
-from harness.records.store import Kept, Store, identity
+from harness.records.store import Kept, Store
 
 #: Statuses that say nothing about the candidate, so no other verdict contradicts them.
 _NO_VERDICTS = frozenset({Status.HARNESS_ERROR, Status.OUT_OF_MEMORY})
@@ -47,7 +48,7 @@ class Taken:
 def merge(target: Store, sources: Sequence[Store], takes_all: bool = False) -> list[Taken]:
     """Merges other stores into one, in one transaction; it only reads the others.
 
-    A record's key is its identity (see ``store.identity``). If the store already has a key, the
+    A record's key is its identity (see ``records.identity``). If the store already has a key, the
     merge takes only records with another verdict. Of other keys, it takes all records.
 
     Args:

@@ -10,13 +10,13 @@ import dataclasses
 import enum
 import json
 import math
-import types
-import typing
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.records.json_values import converted, plain
+from harness.records.kernels import Compilation, CopyUse, KernelUse
+
 RECORD_VERSION = 1
-_NON_FINITE = ("inf", "-inf", "nan")
 
 
 class Status(enum.StrEnum):
@@ -162,90 +162,6 @@ class Finding:
         """The finding in one line: kind, message, place and remedy."""
         place = f" (kernel {self.kernel}, line {self.line})" if self.kernel else ""
         return f"{self.kind}: {self.message}{place}{f'; {self.remedy}' if self.remedy else ''}"
-
-
-@dataclass(frozen=True)
-class KernelUse:
-    """A kernel that one call launched, as reported by the candidate's process; no proof.
-
-    Attributes:
-        name: Name without arguments.
-        calls: Number of launches.
-        own: Whether a library that the candidate built contains it. Otherwise it belongs to torch
-            or one of torch's libraries.
-        device_ms: Total time on the device, without launches and gaps; None on the emulator.
-    """
-
-    name: str
-    calls: int
-    own: bool
-    device_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class CopyUse:
-    """A kind of copy or fill in one call, as reported by the candidate's process; no proof.
-
-    Attributes:
-        name: Name in CUDA's profiler: ``Memcpy DtoD (Device -> Device)``, ``Memset (Device)``.
-        calls: Number of copies or fills.
-        device_ms: Their total time.
-        bytes: Bytes that they moved in total; None if the profiler does not report them.
-    """
-
-    name: str
-    calls: int
-    device_ms: float | None = None
-    bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """A kernel compiled for one architecture, with figures of ``ptxas -v``; it did not run.
-
-    Attributes:
-        name: Name without return type and arguments.
-        arch: Architecture, such as ``sm_90``.
-        registers: Registers of a thread.
-        shared_bytes: Static shared memory of a block.
-        stack_bytes: Stack frame of a thread, in local memory.
-        spill_store_bytes: Bytes that a thread stores for lack of registers, counted once in the
-            code.
-        spill_load_bytes: Bytes that a thread loads back, counted in the same way.
-        constant_bytes: Bytes that the source declares as ``__constant__``, for all kernels
-            together; None if unknown.
-    """
-
-    name: str
-    arch: str
-    registers: int
-    shared_bytes: int
-    stack_bytes: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    constant_bytes: int | None
-
-
-@dataclass(frozen=True)
-class Compilation:
-    """nvcc's result for a candidate's CUDA sources on a machine where no GPU ran them.
-
-    It is the report of the candidate's process.
-
-    Attributes:
-        arch: Requested architecture, such as ``sm_90``.
-        compiler: Version of nvcc, such as ``13.0.88``; empty without nvcc.
-        kernels: The compiled kernels, in the order of ptxas.
-        error: Why some or all kernels are missing: the compiler's first errors with the solution's
-            lines, or what the machine lacks. Empty if all sources compiled.
-        seconds: Duration of nvcc.
-    """
-
-    arch: str
-    compiler: str
-    kernels: tuple[CompiledKernel, ...] = ()
-    error: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -479,7 +395,7 @@ class EvaluationRecord:
             raise ValueError("this is no evaluation record: it has no 'version'")
         if version > RECORD_VERSION:
             raise ValueError(f"the record has layout {version}, this harness knows {RECORD_VERSION}: upgrade it")
-        record: EvaluationRecord = _converted(data, cls, "record")
+        record: EvaluationRecord = converted(data, cls, "record")
         return record
 
 
@@ -493,57 +409,3 @@ def own_share_text(share: float, device: str) -> str:
     percent = 100 * share
     digits = f"{percent:.0f}" if percent >= 10 or not percent else f"{percent:.2g}"
     return f"own kernels: {digits} % of {'emulated work' if device == 'cpu' else 'device time'}"
-
-
-def plain(value: Any) -> Any:
-    """Replaces values that JSON cannot represent.
-
-    Non-finite floats become strings, and objects of other types become their repr.
-    """
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return repr(value)
-
-
-def _converted(value: Any, hint: Any, where: str) -> Any:
-    """Converts a JSON value to the type that a field declares.
-
-    Raises:
-        ValueError: The value has another type; ``where`` names the field.
-    """
-    if hint is Any:
-        return value
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        return None if value is None else _converted(value, arguments[0], where)
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _converted_object(value, hint, where)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_converted(item, arguments[0], where) for item in value)
-    if (origin or hint) is dict and isinstance(value, dict):
-        kind = arguments[1] if arguments else Any
-        return {key: _converted(item, kind, f"{where}[{key!r}]") for key, item in value.items()}
-    if hint is float and not isinstance(value, bool) and (isinstance(value, int | float) or value in _NON_FINITE):
-        return float(value)
-    if isinstance(hint, enum.EnumType) and isinstance(value, str):
-        return hint(value)
-    if isinstance(hint, type) and type(value) is hint:
-        return value
-    raise ValueError(f"{where} is {type(value).__name__}, where {getattr(hint, '__name__', hint)} belongs")
-
-
-def _converted_object(value: dict[str, Any], hint: Any, where: str) -> Any:
-    hints = typing.get_type_hints(hint)
-    known = {}
-    for declared in dataclasses.fields(hint):
-        if declared.name in value:
-            known[declared.name] = _converted(value[declared.name], hints[declared.name], f"{where}.{declared.name}")
-        elif declared.default is dataclasses.MISSING and declared.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{where} has no {declared.name!r}")
-    return hint(**known)

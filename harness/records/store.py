@@ -9,13 +9,10 @@ damaged or not a store.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
-import math
 import os
 import re
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,48 +20,15 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-from harness.errors import RecordError, StoreError, UsageError
-from harness.records.record import EvaluationRecord, plain
+from harness.errors import StoreError, UsageError
+from harness.records import store_layout
+from harness.records.identity import identity
+from harness.records.record import EvaluationRecord
 from harness.system.files import is_there
 
 FILE_NAME = "store.db"
-#: Marks the file as a store of the harness (SQLite's application_id): "KHst".
-APPLICATION_ID = 0x4B487374
 #: Seconds to wait for another program that writes.
 BUSY_TIMEOUT_S = 30.0
-#: Keys of a record's environment that identify its software and machine.
-IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
-
-_FIRST_LAYOUT = """
-CREATE TABLE sources (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE records (
-    number INTEGER PRIMARY KEY,
-    record TEXT NOT NULL UNIQUE,
-    identity TEXT NOT NULL,
-    seed TEXT NOT NULL,
-    run TEXT NOT NULL,
-    created_at TEXT NOT NULL,
-    problem TEXT NOT NULL,
-    solution TEXT NOT NULL,
-    case_name TEXT NOT NULL,
-    device TEXT NOT NULL,
-    status TEXT NOT NULL,
-    digest TEXT NOT NULL REFERENCES sources (digest),
-    body TEXT NOT NULL
-);
-CREATE INDEX records_by_identity ON records (identity);
-CREATE INDEX records_by_digest ON records (digest);
-CREATE INDEX records_by_run ON records (run);
-CREATE TRIGGER records_stay BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
-CREATE TRIGGER records_remain BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are immutable'); END;
-"""
-#: Results of the fitness checks of ``judge.validation.validation``, one for each ``fitness_key``.
-_FITNESS = """
-CREATE TABLE fitness (key TEXT PRIMARY KEY, reasons TEXT NOT NULL) WITHOUT ROWID;
-"""
-#: Migration steps from each layout to the next. A layout's version is the number of steps that led
-#: to it.
-MIGRATIONS = (_FIRST_LAYOUT, _FITNESS)
 
 
 class Kept(NamedTuple):
@@ -83,40 +47,6 @@ class RunSummary(NamedTuple):
     records: int
     passed: int
     device: str
-
-
-def identity(record: EvaluationRecord) -> str:
-    """Returns the key of an evaluation.
-
-    The key covers solution, problem, case, kind of device, policy, software and machine.
-
-    Two records with the same identity answer the same question; their secrets (``seed``) may
-    differ.
-    """
-    known = {
-        "solution": record.digest,
-        "problem": record.problem_digest,
-        "case": record.case,
-        "constants": record.constants,
-        "device": record.device.partition(":")[0],
-        "policy": record.policy,
-        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
-    }
-    return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
-
-
-def fitness_key(record: EvaluationRecord) -> str:
-    """Returns the key of a case's fitness checks.
-
-    The key covers problem, constants, kind of device, software and machine.
-    """
-    known = {
-        "problem": record.problem_digest,
-        "constants": record.constants,
-        "device": record.device.partition(":")[0],
-        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
-    }
-    return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
 
 
 class Store:
@@ -390,16 +320,17 @@ class Store:
     def _refuse_newer(self, connection: sqlite3.Connection) -> int:
         """Returns the file's layout, or raises StoreError if this harness does not know it."""
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
-        if layout > len(MIGRATIONS):
+        newest = len(store_layout.MIGRATIONS)
+        if layout > newest:
             raise StoreError(
-                f"{self.path} was written by a newer harness (layout {layout}, this one knows {len(MIGRATIONS)}): "
+                f"{self.path} was written by a newer harness (layout {layout}, this one knows {newest}): "
                 "upgrade the harness, or set HARNESS_HOME to another folder"
             )
         return int(layout)
 
     def _check_layout(self, writable: bool) -> None:
         assert self._connection is not None
-        layout, newest = self._refuse_newer(self._connection), len(MIGRATIONS)
+        layout, newest = self._refuse_newer(self._connection), len(store_layout.MIGRATIONS)
         if layout == 0 and not writable:  # created but not yet filled, which means an empty store
             self._connection.close()
             self._connection = None
@@ -416,11 +347,11 @@ class Store:
         """
         with self._writing():
             (layout,) = connection.execute("PRAGMA user_version").fetchone()
-            for step in MIGRATIONS[layout:]:
-                for statement in _statements(step):
+            for step in store_layout.MIGRATIONS[layout:]:
+                for statement in store_layout.statements(step):
                     connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            connection.execute(f"PRAGMA application_id = {store_layout.APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(store_layout.MIGRATIONS)}")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -454,89 +385,18 @@ class Store:
             raise StoreError(words) from None
 
 
-def new_record_name() -> str:
-    """Returns a new name for a record: 12 hex digits."""
-    return secrets.token_hex(6)
-
-
-def new_run_name() -> str:
-    """Returns a new name for a command: ``run-`` and 8 hex digits."""
-    return f"run-{secrets.token_hex(4)}"
-
-
-def read_results(path: Path) -> list[EvaluationRecord]:
-    """Reads the records of a file from ``evaluate --json`` or ``export --jsonl``.
-
-    Raises:
-        RecordError: The file cannot be read, contains no records, or has a line that is none.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"cannot read results {path}: {error}") from None
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = EvaluationRecord.from_json(line)
-            _check_samples(record)
-            records.append(record)
-        except (ValueError, OverflowError) as error:
-            raise RecordError(
-                f"{path}:{number}: {error}; a results file has one record a line, as `evaluate --json` writes them"
-            ) from None
-    if not records:
-        raise RecordError(f"{path} holds no records")
-    return records
-
-
-def _check_samples(record: EvaluationRecord) -> None:
-    """Verifies that a comparison can compute with a record's latencies.
-
-    Raises:
-        ValueError: It cannot.
-    """
-    for direction, sides in record.samples.items():
-        sides = sides if isinstance(sides, dict) else {"": None}
-        lengths = set()
-        for name, side in sides.items():
-            side = side if isinstance(side, dict) else {}
-            samples = side.get("samples_ms")
-            figures = [side.get(key) for key in ("median_ms", "low_ms", "high_ms")]
-            figures += samples if isinstance(samples, list) else [None]
-            if not all(isinstance(figure, int | float) and 0 < figure < math.inf for figure in figures):
-                raise ValueError(f"the record's samples of {direction} {name} are no latencies in milliseconds")
-            lengths.add(len(figures))
-        if len(lengths) > 1:
-            raise ValueError(f"the record's samples of {direction} come in pairs, and some have no partner")
-
-
 def _is_strange(connection: sqlite3.Connection) -> bool:
     """Returns whether the file has content that is not a store."""
     # The order matters. Another program may be creating the first layout, with tables and mark in
     # one transaction.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
-    return bool(tables) and mark != APPLICATION_ID
+    return bool(tables) and mark != store_layout.APPLICATION_ID
 
 
 def _writable(text: str) -> str:
     """Escapes what SQLite cannot store: a file's name may contain bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Yields the statements of a script one at a time.
-
-    ``executescript`` would end the transaction.
-    """
-    statement = ""
-    for line in script.strip().splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _remedy(message: str) -> str:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from harness.project.problems import CUSTOM_CASE
-from harness.records.record import EvaluationRecord, Status, plain
+from harness.records.json_values import plain
+from harness.records.record import EvaluationRecord, Status
 from harness.report import scores as score_rows
 from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.scores import percent, significant

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import UsageError
-from harness.records.record import EvaluationRecord, Status, plain
+from harness.records.json_values import plain
+from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import rules_text, weakened
 from harness.system.text import one_line
 from harness.timing.statistics import Interval, SpeedVerdict, measured, paired_ratios, ratio_of_medians

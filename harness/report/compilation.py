@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness.records.record import Compilation, CompiledKernel, EvaluationRecord, Status
+from harness.records.kernels import Compilation, CompiledKernel
+from harness.records.record import EvaluationRecord, Status
 from harness.system.text import one_line, printable
 
 #: Maximum number of kernels in the line under the table; `show` lists all.

@@ -15,7 +15,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.record import CompiledKernel
+from harness.records.kernels import CompiledKernel
 
 #: Which instance ``Forward.aside`` calls.
 SAME_INSTANCE, ANOTHER_INSTANCE = "same", "another"

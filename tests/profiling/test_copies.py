@@ -12,7 +12,8 @@ import torch
 
 from harness.judge.evidence.tracing import traced
 from harness.judge.process.handle import Clock
-from harness.records.record import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
+from harness.records.kernels import CopyUse, KernelUse
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.report.profile import rows_of
 from harness.wire.messages import REPLIES, Inspected, Launched, Traced, decode, encode
 from harness.worker import profiling

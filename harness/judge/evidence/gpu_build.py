@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from harness.compilation.nvcc import nvcc_release
 from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import CandidateStopped, Clock, WorkerHandle
-from harness.records.record import ERROR, REPORT, Compilation, CompiledKernel, Finding, Status
+from harness.records.kernels import Compilation, CompiledKernel
+from harness.records.record import ERROR, REPORT, Finding, Status
 from harness.system.text import MAX_NAME_CHARACTERS, shortened
 from harness.wire.messages import Compile, Compiled
 

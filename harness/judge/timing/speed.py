@@ -30,7 +30,8 @@ from harness.judge.timing.stopwatch import Stopwatch
 from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of, directions_of
 from harness.judge.timing.windows import Uncertified
 from harness.project.baselines import EAGER
-from harness.records.record import KernelUse, Status
+from harness.records.kernels import KernelUse
+from harness.records.record import Status
 from harness.system.text import shortened
 from harness.timing.certificate import Certificate
 from harness.timing.statistics import Latency
