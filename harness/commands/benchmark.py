@@ -25,8 +25,8 @@ from harness.executors.result_cache import ResultCache
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.handle import Limits
 from harness.project import baselines
+from harness.project.cases import parse_settings
 from harness.project.paths import harness_home
-from harness.project.problems import parse_settings
 from harness.project.settings import option
 from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord

@@ -37,8 +37,8 @@ from harness.judge.integrity import switched
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.handle import Limits
 from harness.project import baselines
+from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
-from harness.project.problems import parse_settings
 from harness.project.settings import POSITIVE, option
 from harness.project.solutions import Candidate, select
 from harness.records.identity import new_run_name

@@ -17,7 +17,8 @@ from harness.executors.session import opened
 from harness.executors.single_run import faults_told
 from harness.judge.process.handle import Limits
 from harness.project.baselines import EAGER
-from harness.project.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
+from harness.project.cases import CUSTOM_CASE, parse_settings
+from harness.project.problems import Problem, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
 from harness.records.identity import IDENTIFYING, new_run_name
 from harness.records.json_values import plain

@@ -10,37 +10,27 @@ Importing this module does not import torch; running a problem's body does.
 from __future__ import annotations
 
 import ast
-import contextlib
-import copy
 import functools
 import hashlib
-import os
-import pickle
-import re
-import signal
-import subprocess
 import sys
 import traceback
 import types
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness import package
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
-from harness.project.paths import QUIET, import_path
+from harness.project.cases import checked_cases
+from harness.project.problem_declarations import DECLARATIONS, checked_draws, checked_seconds, declared_values
 from harness.records.record import FurtherDraw, PrecisionClass
 from harness.system.files import read_source
 from harness.system.streams import printing_to_stderr
 from harness.system.text import one_line, words_of
 
-CUSTOM_CASE = "custom"
 SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
-#: Names that describe the file. They are not constants that a case sets.
-_DECLARATIONS = ("CASES", "PRECISION", "DRAWS", "TIMEOUT_S", "BUILD_TIMEOUT_S")
 _OVERRIDES = "__case_constants__"
 #: Exceptions of the parser. It raises the last two for text that is nested too deeply.
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -94,7 +84,7 @@ class Problem:
         """
         for name in constants:
             if name not in self.constants:
-                hint = suggestion(name, self.constants.difference(_DECLARATIONS))
+                hint = suggestion(name, self.constants.difference(DECLARATIONS))
                 raise UsageError(f"{where}: {self.path.name} has no constant {name!r}.{hint}")
 
 
@@ -144,18 +134,16 @@ def read_problem(path: Path) -> Problem:
         cases={"full": {}},
         precision=PrecisionClass.FP32,
     )
-    declared = _declared(problem, tree, _DECLARATIONS)
-    cases = _checked_cases(problem, declared.get("CASES", problem.cases))
+    declared = declared_values(problem, tree, DECLARATIONS)
+    cases = checked_cases(problem, declared.get("CASES", problem.cases))
     precision = declared.get("PRECISION", PrecisionClass.FP32.value)
     try:
         allowed = PrecisionClass(precision)
     except ValueError:
         known = ", ".join(PrecisionClass)
         raise ProblemError(f"{path}: PRECISION is {precision!r}; it must be one of {known}") from None
-    draws = _checked_draws(problem, declared.get("DRAWS", []))
-    timeout_s, build_timeout_s = (
-        _checked_seconds(problem, name, declared) for name in ("TIMEOUT_S", "BUILD_TIMEOUT_S")
-    )
+    draws = checked_draws(problem, declared.get("DRAWS", []))
+    timeout_s, build_timeout_s = (checked_seconds(problem, name, declared) for name in ("TIMEOUT_S", "BUILD_TIMEOUT_S"))
     return replace(
         problem,
         cases=cases,
@@ -274,39 +262,6 @@ def _functions(source: str) -> dict[str, str | None]:
     return found
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
-    """Parses one setting: ``("batch_size", 4)`` for ``batch_size=4``.
-
-    Raises:
-        UsageError: The text has no ``=``, or its value is not a Python literal.
-    """
-    name, separator, value = text.partition("=")
-    name = name.strip()
-    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise UsageError(f"--set {text!r}: write NAME=VALUE, as in --set batch_size=4")
-    try:
-        return name, ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise UsageError(
-            f"--set {text!r}: {value!r} is no Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
-        ) from None
-
-
-def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Parses the settings of ``--set``, each as in ``parse_setting``.
-
-    Raises:
-        UsageError: A text is not ``NAME=VALUE``, or a name is set twice.
-    """
-    constants: dict[str, Any] = {}
-    for text in texts:
-        name, value = parse_setting(text)
-        if name in constants:
-            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
-        constants[name] = value
-    return constants
-
-
 def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
     """Parses a problem, and returns its syntax tree and the names assigned at module level."""
     shown = one_line(str(path))
@@ -318,165 +273,6 @@ def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
         raise ProblemError(f"{shown}:{line or 1}: not Python: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
         raise ProblemError(f"{shown}: not Python: an expression in it is nested too deeply") from None
-
-
-def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the values of some top-level names.
-
-    It reads literal values from the file and runs the body for the others.
-    """
-    nodes = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
-    asked = {name: nodes[name] for name in names if name in nodes}
-    literals = _used_by(tree, asked.values(), nodes)
-    found: dict[str, Any] = {}
-    computed: list[str] = []
-    for name, node in asked.items():
-        try:
-            found[name] = ast.literal_eval(_Inlined(literals).visit(copy.deepcopy(node)))
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            computed.append(name)
-    return found | (_computed(problem, computed) if computed else {})
-
-
-def _used_by(tree: ast.Module, users: Iterable[ast.expr], nodes: dict[str, ast.expr]) -> dict[str, ast.expr]:
-    """Returns the names that are assigned once and read only in these expressions.
-
-    No other code can change their values.
-    """
-    everywhere = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    here = Counter(node.id for user in users for node in ast.walk(user) if isinstance(node, ast.Name))
-    return {name: nodes[name] for name, count in here.items() if name in nodes and everywhere[name] == count + 1}
-
-
-class _Inlined(ast.NodeTransformer):
-    """Replaces names by literals, and ``**name`` by the entries of a dict."""
-
-    def __init__(self, literals: dict[str, ast.expr]):
-        self._literals = literals
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self._literals.get(node.id, node))
-
-    def visit_Dict(self, node: ast.Dict) -> ast.expr:
-        self.generic_visit(node)
-        pairs: list[tuple[ast.expr | None, ast.expr]] = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            if key is None and isinstance(value, ast.Dict):
-                pairs += zip(value.keys, value.values, strict=True)
-            else:
-                pairs.append((key, value))
-        return ast.Dict([key for key, _ in pairs], [value for _, value in pairs])
-
-
-def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
-    """Runs the body in a separate process and returns the values of some names.
-
-    The function ends the process together with all that it started.
-
-    Raises:
-        ProblemError: The body raised an exception, ended its process, or took longer than
-            ``BODY_LIMIT_S``.
-    """
-    with subprocess.Popen(
-        [sys.executable, *QUIET, "-m", "harness.project.problem_body"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": import_path()},
-        start_new_session=True,
-    ) as process:
-        try:
-            out, _ = process.communicate(pickle.dumps((problem, names)), timeout=BODY_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            words = f"the problem's body still runs after {BODY_LIMIT_S:g} s; give {', '.join(names)} literal values"
-            raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    if not out:
-        words = f"the problem's body ended its process ({process.returncode}): it must not end the program that judges"
-        raise ProblemError(f"{one_line(str(problem.path))}: {words}")
-    try:
-        answer = pickle.loads(out)
-    except (pickle.UnpicklingError, ImportError, AttributeError, EOFError, IndexError, TypeError, ValueError) as error:
-        words = f"what it declares holds something that no setting can be: {words_of(error)}"
-        raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
-    if isinstance(answer, str):
-        raise ProblemError(answer)
-    values: dict[str, Any] = answer
-    return values
-
-
-#: Seconds that a problem's body may take, including its imports.
-BODY_LIMIT_S = 120.0
-#: Maximum nesting of a setting. A deeper value probably contains itself.
-_MAX_SETTING_DEPTH = 32
-
-
-def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
-    form = f"{problem.path}: CASES must map case names to settings, as in {{'full': {{}}, 'cpu': {{'n': 4}}}}"
-    if not isinstance(cases, dict) or not cases:
-        raise ProblemError(form)
-    for name, settings in cases.items():
-        if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == CUSTOM_CASE:
-            raise ProblemError(f"{form}; {name!r} is no usable name (letters, digits, _; not {CUSTOM_CASE!r})")
-        if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
-            raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
-        for key in settings:
-            if key not in problem.constants:
-                hint = suggestion(key, problem.constants.difference(_DECLARATIONS))
-                raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
-            if not _is_setting(settings[key]):
-                raise ProblemError(
-                    f"{problem.path}: case {name!r} sets {key!r} to what no setting can be; numbers, strings, dtypes, "
-                    "and lists, tuples, sets and dicts of them can"
-                )
-    return dict(cases)
-
-
-def _is_setting(value: Any, depth: int = 0) -> bool:
-    """Returns whether a case may give a constant this value.
-
-    Other processes and records must be able to store the value.
-    """
-    if depth > _MAX_SETTING_DEPTH:
-        return False
-    if type(value) in (list, tuple, set, frozenset):
-        return all(_is_setting(item, depth + 1) for item in value)
-    if type(value) is dict:
-        return all(_is_setting(item, depth + 1) for pair in value.items() for item in pair)
-    kind = type(value)
-    return (
-        kind in (type(None), bool, int, float, complex, str, bytes)
-        or f"{kind.__module__}.{kind.__name__}" == "torch.dtype"
-    )
-
-
-def _checked_draws(problem: Problem, draws: Any) -> tuple[FurtherDraw, ...]:
-    form = f"{problem.path}: DRAWS must be a list of names of further draws, as in ['shifted', 'scaled']"
-    if not isinstance(draws, list | tuple):
-        raise ProblemError(f"{form}, not {type(draws).__name__}")
-    known = [str(name) for name in FurtherDraw]
-    for name in draws:
-        if not isinstance(name, str):
-            raise ProblemError(f"{form}; {name!r} is no name")
-        if name not in known:
-            raise ProblemError(f"{form}; there is no {name!r}.{suggestion(name, known)}")
-    return tuple(FurtherDraw(name) for name in dict.fromkeys(draws))
-
-
-def _checked_seconds(problem: Problem, name: str, declared: dict[str, Any]) -> float | None:
-    value = declared.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ProblemError(f"{problem.path}: {name} is {value!r}; it must be a number of seconds above 0")
-    return float(value)
 
 
 def _assigned_names(tree: ast.Module) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from harness.project.problems import CUSTOM_CASE
+from harness.project.cases import CUSTOM_CASE
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, Status
 from harness.report import scores as score_rows

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.project.problems import CUSTOM_CASE
+from harness.project.cases import CUSTOM_CASE
 from harness.records.record import EvaluationRecord, TensorReport, own_share_text
 from harness.records.rules import changed_rules, rules_text
 from harness.report.compilation import compilation_lines
