@@ -149,7 +149,7 @@ class _Report:
 
     def write(self) -> None:
         """Write the table, or the JSON object; nothing where there is no record."""
-        from harness.report import benchmark
+        from harness.report import agreement, benchmark
         from harness.report.scores import print_scores
 
         if not self.records:
@@ -159,9 +159,9 @@ class _Report:
         text = benchmark.markdown(self.records, command, seconds, f"{_title(self.records)}, {self.run}")
         told = benchmark.as_json(self.records, command, seconds)
         if self.earlier is not None:
-            agreement = benchmark.overlap(self.earlier, self.records)
-            text += "\n" + benchmark.markdown_agreement(agreement)
-            told["agreement"] = benchmark.agreement_as_json(agreement)
+            compared = agreement.overlap(self.earlier, self.records)
+            text += "\n" + agreement.markdown_agreement(compared)
+            told["agreement"] = agreement.agreement_as_json(compared)
         if self.as_json:
             print(json.dumps(told), file=self.results)
         if self.output is None:
