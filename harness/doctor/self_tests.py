@@ -22,6 +22,8 @@ from harness.errors import DeviceError, HarnessError
 from harness.project.paths import import_path
 from harness.system.processes import die_with_parent
 
+#: Seconds that a self-test may take, with its build.
+SELF_TEST_LIMIT_S = 120.0
 _ARENA_BYTES = 1 << 20
 _BLOCKS, _THREADS = 3, 128
 _KERNEL = """

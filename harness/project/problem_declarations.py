@@ -1,4 +1,4 @@
-"""Reads what a problem's file declares: literals from its text, other values by running its body."""
+"""Reads a problem's declarations: literals off its text, other values by running its body."""
 
 from __future__ import annotations
 
