@@ -23,8 +23,8 @@ from harness.errors import AnswerError
 #: Maximum number of closing lines to try for one piece of code. The earlier ones lie inside
 #: strings.
 _MOST_CLOSINGS = 16
-#: Limit on the characters to read, as a multiple of the answer and a minimum. Without it, a text of
-#: opening fences alone would take hours.
+#: Limit on the characters to read: a constant plus a multiple of the answer's length. Without it, a
+#: text of opening fences alone would take hours.
 _READINGS_OF_ANSWER = 8
 _READINGS_AT_LEAST = 16 << 20
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<run>`{3,}|~{3,})(?P<info>.*)")

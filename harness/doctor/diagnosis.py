@@ -1,6 +1,6 @@
 """Checks what a machine has for judging, and runs a kernel on each device to prove it.
 
-``host_checks`` and ``gpu_checks`` have one function for each thing, which returns a ``MachineCheck``
+``host_checks`` and ``gpu_checks`` have a function for each thing, which returns a ``MachineCheck``
 with a remedy. ``examine`` calls them and decides by device whether a missing thing matters.
 """
 

@@ -81,7 +81,7 @@ def unwinding() -> Iterator[None]:
 def shielded() -> Iterator[None]:
     """Delays an interrupt to the end of a short block, so that the block runs completely.
 
-    Only the main thread receives interrupts, so the block does nothing in other threads.
+    Only the main thread receives interrupts, so other threads run the block as it is.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 #: Share by which a single call may honestly be faster than one of many in a row. Clocks fall under
 #: load.
 TOLERANCE = 0.05
-#: Maximum factor by which eager's own claims may be too small, and maximum factor for any claim.
+#: Maximum factor by which eager's own claims may be too small, and the same for any claim.
 MOST_DRIFT, MOST_TIMES = 1.5, 3.0
 #: Smallest time that can be certified. The time that Python takes to launch a call varies by this
 #: much (see docs/measuring.md).
