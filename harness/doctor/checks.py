@@ -17,8 +17,8 @@ class MachineCheck:
     """The result of one check.
 
     Attributes:
-        name: Name of the thing.
-        ok: Whether it is there and works. None means that it does not, and the chosen device does
+        name: Name of the requirement.
+        ok: Whether the machine has it and it works. None means that it does not, and the chosen device does
             not need it.
         found: What the check found: a version, a path, a size, or an error.
         remedy: How to get it; empty if nothing is wrong.

@@ -1,7 +1,7 @@
 """Checks what a machine has for judging, and runs a kernel on each device to prove it.
 
-``host_checks`` and ``gpu_checks`` have a function for each thing, which returns a ``MachineCheck``
-with a remedy. ``examine`` calls them and decides by device whether a missing thing matters.
+``host_checks`` and ``gpu_checks`` have a function for each requirement, which returns a
+``MachineCheck`` with a remedy. ``examine`` calls them and decides by device what has to be there.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def examine(wanted: str, home: Path) -> Diagnosis:
 
 
 def _for_device(check: MachineCheck, kind: str) -> MachineCheck:
-    """Returns the check without a failure if the device does not need the thing."""
+    """Returns the check, without a failure if the device does not need its subject."""
     if check.ok is False and check.needed_for not in (kind, "both"):
         return dataclasses.replace(check, ok=None)
     return check

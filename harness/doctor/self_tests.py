@@ -1,7 +1,7 @@
 """Runs the kernels by which ``doctor`` tests a device, in separate processes with a time limit.
 
-A broken driver may hang or kill the process that calls it. That process is ``python -m
-harness.doctor.self_tests SETTINGS``.
+A broken driver may hang or kill the process that calls it. That process is
+``python -m harness.doctor.self_tests SETTINGS``.
 """
 
 from __future__ import annotations

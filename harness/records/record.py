@@ -272,9 +272,9 @@ class EvaluationRecord:
         confinement: Each layer that should confine the candidate's process, with the reason why it
             was missing (empty if it worked). Empty if no process started. See docs/confinement.md.
         further_draws: The problem's further draws after the trials, by name, with their results:
-            ``passed`` or ``failed`` with the worst tensor and the share of its budget, or ``left
-            out`` with the reason. They change no verdict. Empty if the problem declares none, or if
-            the candidate had not passed.
+            ``passed`` or ``failed`` with the worst tensor and the share of its budget, or
+            ``left out`` with the reason. They change no verdict. Empty if the problem declares
+            none, or if the candidate had not passed.
         compiled: nvcc's result for the CUDA sources (``--check``); None if it was not requested or
             not reached.
         settings: Texts of ``--set`` that made the case, in its syntax. A list in ``constants`` may

@@ -65,8 +65,8 @@ class Group:
     def regressions(self, share: float) -> Iterator[str]:
         """Yields a sentence for each entry that is slower than the first one by more than a share.
 
-        An entry counts as slower only beyond noise: the whole interval of the ratio lies below ``1
-        - share``. An entry that did not pass while the first one did also counts.
+        An entry counts as slower only beyond noise: the whole interval of the ratio lies below
+        ``1 - share``. An entry that did not pass while the first one did also counts.
         """
         first, *others = self.named
         for other in others:

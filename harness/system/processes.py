@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 def adopt_orphans() -> None:
     """Makes this process the parent of descendants whose own parent has ended (Linux only).
 
-    It does so wherever they went; on other systems the function does nothing.
+    Descendants that started a session of their own are included.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
