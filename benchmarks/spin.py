@@ -400,7 +400,7 @@ class AskingJudge(CandidateJudge):
             CandidateStopped: The candidate failed.
         """
         first = replace(target.first, inputs=target.fresh_inputs(target.seed("told")))
-        command = forward_command(target.setting, first, 0, "forward", False)
+        command = forward_command(target.context, first, 0, "forward", False)
         tells = replace(command.inputs[1], plain=encode_plain(True))
         reply = worker.request(replace(command, inputs=(command.inputs[0], tells)), clock, "telling")
         if not isinstance(reply, Outputs):

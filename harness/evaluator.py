@@ -251,8 +251,9 @@ class Evaluator:
         os.close(lifeline)  # not earlier: it would interrupt what the judge's process does to end
         if self._listener is not None:
             self._listener.join()
-        with self._sending:
-            self._link.close()
+        if self._sending.acquire(blocking=False):  # a handler of a signal may have interrupted a question
+            with contextlib.closing(self._link):
+                self._sending.release()
 
     def _leave(self) -> None:
         """Give up, in a process that was forked, what would keep the judge alive there."""
@@ -364,7 +365,7 @@ def _request(number: int, entry: Entry) -> Request:
     if not isinstance(entry, Entry):
         raise UsageError(f"{type(entry).__name__} is no Entry: give harness.Entry(candidate, problem)")
     source, path = _source_or_path(entry.candidate)
-    problem = None if entry.problem is None else _text("problem", entry.problem)
+    problem = None if entry.problem is None else _found_here(_text("problem", entry.problem))
     cases = () if isinstance(entry.cases, str | bytes) or not isinstance(entry.cases, Iterable) else tuple(entry.cases)
     if not all(isinstance(case, str) for case in cases) or (entry.cases and not cases):
         raise UsageError(f"cases must be a list of names, not {entry.cases!r}")
@@ -381,7 +382,12 @@ def _request(number: int, entry: Entry) -> Request:
 
 def _source_or_path(candidate: str | os.PathLike[str]) -> tuple[str | None, str | None]:
     text = _text("candidate", candidate)
-    return (text, None) if isinstance(candidate, str) and "\n" in text else (None, text)
+    return (text, None) if isinstance(candidate, str) and "\n" in text else (None, _found_here(text))
+
+
+def _found_here(text: str) -> str:
+    """A path of a file as the judge finds it, whose folder is the one that the program was in at first."""
+    return os.path.abspath(text) if os.path.isfile(text) else text  # noqa: PTH100, PTH113 - may hold a NUL
 
 
 def _text(what: str, value: object) -> str:

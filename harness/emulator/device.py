@@ -101,6 +101,7 @@ def emulated_cuda() -> Iterator[None]:
             setattr(owner, name, value)
         _builtins._get_builtin_table().update(scripted)  # type: ignore[no-untyped-call]
         torch.utils._device._device_constructors.cache_clear()
+        _set_stance("force_eager")  # of what was compiled in an earlier context
         yield
     finally:
         for identity in scripted:
@@ -111,8 +112,13 @@ def emulated_cuda() -> Iterator[None]:
             else:
                 setattr(owner, name, original)
         torch.utils._device._device_constructors.cache_clear()
-        if "torch._dynamo.eval_frame" in sys.modules:
-            torch.compiler.set_stance("default")
+        _set_stance("default")
+
+
+def _set_stance(stance: str) -> None:
+    """Tells torch's compiler what to do with compiled functions, where it has been imported."""
+    if "torch._dynamo.eval_frame" in sys.modules:
+        torch.compiler.set_stance(stance)
 
 
 _MISSING = object()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from harness.aten.torch_state import kept_state
 from harness.device.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.prebuild import PlannedWork
@@ -71,7 +72,8 @@ class Lane:
                 outcome: EvaluationRecord | ProblemError
                 try:
                     self._estimate(candidate.problem, case, constants)
-                    outcome = judge.evaluate(case, constants, trials)
+                    with kept_state():  # what a problem's code changes in torch is its own
+                        outcome = judge.evaluate(case, constants, trials)
                 except ProblemError as error:
                     outcome = error
                 except (Exception, SystemExit, GeneratorExit) as error:

@@ -111,6 +111,7 @@ def _end_with(descriptor: int) -> None:
 
 def main() -> int:
     """Serve on the descriptor that the command line names; the exit code."""
+    interrupts.reset_inherited()
     interrupts.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the driver's, who ends its lanes
     with Connection(int(sys.argv[1])) as connection:

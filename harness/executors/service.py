@@ -154,6 +154,7 @@ def _end_with(lifeline: int) -> None:
 
 def main() -> int:
     """Serve on the descriptors that the command line names; the exit code."""
+    interrupts.reset_inherited()
     interrupts.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the program's, which then closes its end
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -29,6 +29,8 @@ from harness.system.files import is_there
 FILE_NAME = "store.db"
 #: Seconds to wait for another program that writes.
 BUSY_TIMEOUT_S = 30.0
+#: Values of a query's parameters, in order or by name.
+_Arguments = tuple[Any, ...] | dict[str, Any]
 
 
 class Kept(NamedTuple):
@@ -165,8 +167,10 @@ class Store:
             seed: Required secret of the record; None for any.
             usable: Predicate that tells whether a record answers the question.
         """
-        condition = "identity = ? AND (?2 IS NULL OR seed = ?2)"
-        for record in self._records(condition, (wanted, seed), newest_first=True, order="created_at"):
+        condition = "identity = :identity AND (:seed IS NULL OR seed = :seed)"
+        for record in self._records(
+            condition, {"identity": wanted, "seed": seed}, newest_first=True, order="created_at"
+        ):
             if usable(record):
                 return record
         return None
@@ -218,7 +222,7 @@ class Store:
 
     def records(self, problem: str | None = None) -> Iterator[EvaluationRecord]:
         """Yields all records, or those of one problem, oldest first."""
-        return self._records("?1 IS NULL OR problem = ?1", (problem,))
+        return self._records(":problem IS NULL OR problem = :problem", {"problem": problem})
 
     def runs(self) -> list[RunSummary]:
         """Returns all commands with records, oldest first."""
@@ -238,10 +242,10 @@ class Store:
         """Yields the records whose names begin like this, or none for an impossible beginning."""
         if not re.fullmatch("[0-9a-f]+", name):
             return iter(())
-        return self._records("record >= ?1 AND record < ?1 || 'g'", (name,))
+        return self._records("record >= :name AND record < :name || 'g'", {"name": name})
 
     def _records(
-        self, condition: str, arguments: tuple[Any, ...], newest_first: bool = False, order: str = "number"
+        self, condition: str, arguments: _Arguments, newest_first: bool = False, order: str = "number"
     ) -> Iterator[EvaluationRecord]:
         """Yields records in an order of columns: of insertion by default.
 
@@ -259,7 +263,7 @@ class Store:
         except (ValueError, OverflowError) as error:
             raise StoreError(f"{self.path}: record {name} cannot be read: {error}") from None
 
-    def _rows(self, query: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, query: str, arguments: _Arguments) -> Iterator[tuple[Any, ...]]:
         if self._connection is None:
             return
         with self._explained():

@@ -14,7 +14,7 @@ from harness.rendering.environment import render_body
 from harness.rendering.parameters import Declaration
 from harness.rendering.stamp import parse_stamp, stamped
 from harness.rendering.values import Value
-from harness.system.files import write_whole
+from harness.system.files import read_source, write_whole
 
 PARAMS_FILE = "params.toml"
 
@@ -47,12 +47,9 @@ class Rendering:
         Raises:
             TemplateError: The file cannot be read.
         """
-        try:
-            current = self.path.read_bytes()
-        except FileNotFoundError:
+        current = self._current()
+        if current is None:
             return Freshness.MISSING
-        except OSError as error:
-            raise TemplateError(f"cannot read {self.path}: {error}") from None
         if current == self.text.encode():
             return Freshness.FRESH
         stamp = parse_stamp(current.decode(errors="replace"))
@@ -62,16 +59,24 @@ class Rendering:
 
     def diff(self) -> str:
         """Returns the unified diff from the existing file to the rendering."""
-        try:
-            current = self.path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            current = ""
-        except OSError as error:
-            raise TemplateError(f"cannot read {self.path}: {error}") from None
+        current = (self._current() or b"").decode(errors="replace")
         lines = difflib.unified_diff(
             current.splitlines(), self.text.splitlines(), str(self.path), "as the template renders it", lineterm=""
         )
         return "".join(f"{line}\n" for line in lines)
+
+    def _current(self) -> bytes | None:
+        """Reads the existing file; returns None if there is none.
+
+        Raises:
+            TemplateError: The file cannot be read, or is not a regular file.
+        """
+        try:
+            return read_source(self.path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise TemplateError(f"cannot read {self.path}: {error}") from None
 
     def write(self) -> bool:
         """Writes the file, whole or not at all.

@@ -262,7 +262,7 @@ _BUILDERS = {
     "_compile_kernel": ("kernel_source",),
 }
 _SOURCE_ARGUMENTS = ("cpp_sources", "cuda_sources", "sources", "code", "kernel_source")
-_LOOKS_LIKE_CUDA = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]|__global__\s+\w|<<<[^\n]*>>>", re.MULTILINE)
+_LOOKS_LIKE_CUDA = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]|__global__\s+\w|<<<[^\n]{0,200}?>>>", re.MULTILINE)
 
 
 def sources(program: Program, literals: Literals) -> list[CudaText]:

@@ -99,8 +99,13 @@ def write_whole(path: Path, data: bytes) -> None:
     """Writes a file atomically: to a temporary file beside it, then by a rename.
 
     Raises:
-        OSError: The file cannot be written. Its old content is unchanged.
+        OSError: The file cannot be written, or the path is not a regular file. Its old content is
+            unchanged.
     """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(f"it is {_kind(mode)}, not a file")
     umask = os.umask(0)
     os.umask(umask)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".written-", delete=False) as staged:

@@ -48,11 +48,28 @@ class _State:
 _state = _State()
 
 
+def reset_inherited() -> None:
+    """Resets signals to their defaults and unblocks them.
+
+    Processes that the harness starts and ends call it, because their parent may have changed
+    signals. If SIGCHLD stays ignored, they cannot wait for their own children. If SIGTERM stays
+    ignored or blocked, the harness cannot end them.
+    """
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def install() -> None:
     """Makes the signals raise ``Interrupted`` in the main thread.
 
     A signal that the process ignored at the start stays ignored.
     """
+    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise it could not wait for its children
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)

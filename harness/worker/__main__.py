@@ -8,12 +8,14 @@ import os
 import socket
 import sys
 
+from harness.system.interrupts import reset_inherited
 from harness.system.processes import hide_memory
 from harness.worker.zygote import ZygoteServer, import_all
 
 
 def main(ours: socket.socket) -> None:
     """Be a zygote on this end of the judge's socket pair, and a worker in each process that is forked of it."""
+    reset_inherited()
     hide_memory()  # a worker shows its own again
     import_all()
     worker = ZygoteServer(ours).serve()

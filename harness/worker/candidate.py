@@ -168,8 +168,7 @@ class Instance:
         """Call a model on other values, and drop what it returns.
 
         What the candidate returned before, and what the backward of that needs, must not lie in memory that calls or
-        instances share. Floating inputs are reversed, so that they are of the kind that the problem draws; others stay
-        as they are.
+        instances share. Inputs are reversed, so that they are of the kind that the problem draws.
 
         Args:
             model: This instance's model, or that of another instance.
@@ -347,10 +346,18 @@ class Instance:
 
 
 def _reversed(value: Any) -> Any:
-    """A floating tensor with its elements in reverse, as a leaf of its own; anything else as it is."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    """A tensor with its elements in reverse, as a leaf of its own; anything else as it is.
+
+    Of integers and truth values only the samples (dimension 0) change places: indices stay within the bounds of what
+    they select from. A rising row of integers may hold offsets, which mean nothing in another order.
+    """
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return value
-    return value.detach().flip(tuple(range(value.dim()))).requires_grad_(value.requires_grad)
+    if value.is_floating_point():
+        return value.detach().flip(tuple(range(value.dim()))).requires_grad_(value.requires_grad)
+    if value.is_complex() or (value.dim() == 1 and bool((value[1:] >= value[:-1]).all())):
+        return value
+    return value.flip(0)
 
 
 def describe_output(tensor: torch.Tensor, device: torch.device) -> OutputTensor:

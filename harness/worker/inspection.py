@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
+from harness.aten.torch_state import FLAGS
 from harness.wire import channel
 from harness.worker import clock
 
@@ -47,65 +47,6 @@ class _Original(NamedTuple):
     value: Any
 
 
-class _Flag(NamedTuple):
-    """A setting of torch's that outlives the call which changes it."""
-
-    name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-
-
-def _set_default_device(_: Any) -> None:
-    torch.set_default_device(None)  # what is set is another one than torch's own
-
-
-def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
-
-
-_MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
-_CONVOLUTION = _CUDNN.conv  # type: ignore[attr-defined]
-_FLAGS = (
-    # Read by the newer of torch's two interfaces, which always answers, and written by the older one.
-    _Flag(
-        "torch.backends.cuda.matmul.allow_tf32",
-        lambda: _MATMUL.fp32_precision == "tf32",
-        lambda value: setattr(_MATMUL, "allow_tf32", value),
-    ),
-    _Flag(
-        "torch.backends.cudnn.allow_tf32",
-        lambda: _CONVOLUTION.fp32_precision == "tf32",
-        lambda value: setattr(_CUDNN, "allow_tf32", value),
-    ),
-    _Flag(
-        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
-        *_attribute(_MATMUL, "allow_fp16_reduced_precision_reduction"),
-    ),
-    _Flag(
-        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-        *_attribute(_MATMUL, "allow_bf16_reduced_precision_reduction"),
-    ),
-    _Flag("torch.backends.cudnn.enabled", *_attribute(_CUDNN, "enabled")),
-    _Flag("torch.backends.cudnn.benchmark", *_attribute(_CUDNN, "benchmark")),
-    _Flag("torch.backends.cudnn.deterministic", *_attribute(_CUDNN, "deterministic")),
-    _Flag("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    _Flag("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    _Flag("default device", torch.get_default_device, _set_default_device),
-    _Flag("gradients", torch.is_grad_enabled, torch.set_grad_enabled),
-    _Flag(
-        "autocast on CUDA",
-        lambda: torch.is_autocast_enabled("cuda"),
-        lambda value: torch.set_autocast_enabled("cuda", value),
-    ),
-    _Flag(
-        "autocast on the CPU",
-        lambda: torch.is_autocast_enabled("cpu"),
-        lambda value: torch.set_autocast_enabled("cpu", value),
-    ),
-    _Flag("threads of an operator", torch.get_num_threads, torch.set_num_threads),
-)
-
-
 class Inspection:
     """Compares a process with what it was when this was made, which must be before the candidate is imported."""
 
@@ -132,7 +73,7 @@ class Inspection:
 
     def restore_flags(self) -> None:
         """Put back what a call has left changed, and remember that it had."""
-        for flag in _FLAGS:
+        for flag in FLAGS:
             before, now = self._flags[flag.name], flag.read()
             if now != before:
                 self._left[flag.name] = f"{flag.name}: {before} before a call, {now} after; it was put back"
@@ -159,4 +100,4 @@ class Inspection:
 
     @staticmethod
     def _read() -> dict[str, Any]:
-        return {flag.name: flag.read() for flag in _FLAGS}
+        return {flag.name: flag.read() for flag in FLAGS}

@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,7 @@ class NewWorker:
             os.setsid()
         os.environ.clear()
         os.environ.update(settings["environment"])
+        tempfile.tempdir = None  # a module may have asked for it under the judge's environment
         os.chdir(folder)
         sys.path[0], sys.argv = str(folder), ["harness.worker"]
         die_with_parent(judge)

@@ -188,6 +188,58 @@ def test_a_program_keeps_what_is_its_own_and_takes_the_judge_with_it(home: Path,
     assert _has_ended(judge)
 
 
+@pytest.mark.parametrize("before", ["ignore SIGCHLD", "ignore SIGTERM", "block SIGTERM"])
+def test_a_program_s_own_signals_change_nothing(home: Path, problem: Path, tmp_path: Path, before: str) -> None:
+    (tmp_path / "answer.py").write_text(HONEST)
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import signal, sys, time\nfrom harness import Evaluator\n"
+        "way, name = sys.argv[1].split()\nnumber = getattr(signal, name)\n"
+        "if way == 'ignore':\n    signal.signal(number, signal.SIG_IGN)\n"
+        "else:\n    signal.pthread_sigmask(signal.SIG_BLOCK, [number])\n"
+        "evaluator = Evaluator('cpu', sys.argv[2])\n"
+        "answer = evaluator.evaluate('answer.py', sys.argv[3], cases=['small'])\n"
+        "print(answer.has_passed, *(record.message for record in answer.records))\n"
+        "child = evaluator._process\nevaluator.close()\n"
+        "print(child.returncode != -signal.SIGKILL)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, program, before, home, problem],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout.split() == ["True", "True"], ran.stdout + ran.stderr
+
+
+def test_an_evaluator_is_closed_by_a_handler_that_interrupts_a_question(home: Path, problem: Path) -> None:
+    evaluator = Evaluator("cpu", home)
+
+    def close(*_: object) -> None:
+        evaluator.close()
+
+    before = signal.signal(signal.SIGALRM, close)
+    long = HONEST + "# " + "x" * 200_000 + "\n"
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(HarnessError):
+            list(
+                evaluator.stream((Entry(f"{long}# {n}\n", problem, cases=["small"]) for n in range(10_000)), ahead=500)
+            )
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_paths_are_those_of_the_folder_that_the_program_is_in(
+    evaluator: Evaluator, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "answer.py").write_text(HONEST)
+    monkeypatch.chdir(tmp_path)
+    assert evaluator.evaluate("answer.py", problem, cases=["small"]).has_passed
+
+
 def _has_ended(number: int) -> bool:
     """Whether a process is gone, or nothing but a number that its last parent has not asked about: it may be ours."""
     try:

@@ -31,7 +31,7 @@ class Emulator:
         self.kernels = ctypes.CDLL(str(kernels))
         self.runtime.cuemu_take_reports.restype = ctypes.c_char_p
         self.runtime.cuemu_set_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
-        self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
+        self.runtime.cuemu_cudaGetErrorString.restype = ctypes.c_char_p
 
     def reports(self) -> list[dict[str, object]]:
         return with_lines(json.loads(self.runtime.cuemu_take_reports()))
@@ -43,7 +43,7 @@ class Emulator:
         return report
 
     def last_error(self) -> int:
-        return self.runtime.cudaGetLastError()
+        return self.runtime.cuemu_cudaGetLastError()
 
     def begin(self) -> None:
         self.runtime.cuemu_set_checking(int(self.checked), POISONS[0])

@@ -264,3 +264,7 @@ def test_a_compiled_module_runs_eagerly() -> None:
     model.compile()
     model(x).sum().backward()
     assert x.grad is not None
+    with emulated_cuda():  # of a later stage, as a forward is after an import
+        pass
+    with emulated_cuda():
+        assert where(x) == CUDA

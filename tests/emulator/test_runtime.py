@@ -176,10 +176,29 @@ def test_a_failed_launch_ends_the_use_of_the_device(emulator: Emulator) -> None:
     emulator.kernels.run_block_sum(floats(4, [1, 1, 1, 1]), total, 4, 1, 32)
     assert total[0] == 0.0
     assert [emulator.last_error(), emulator.last_error()] == [LAUNCH_FAILURE] * 2
-    assert emulator.runtime.cudaGetErrorString(LAUNCH_FAILURE) == b"unspecified launch failure"
+    assert emulator.runtime.cuemu_cudaGetErrorString(LAUNCH_FAILURE) == b"unspecified launch failure"
     emulator.runtime.cuemu_clear_error()
     emulator.kernels.run_block_sum(floats(4, [1, 1, 1, 1]), total, 4, 1, 32)
     assert total[0] == 4.0
+
+
+def test_the_cuda_runtime_that_a_torch_for_gpus_loads_is_not_called(built: Emulator, tmp_path: Path) -> None:
+    names = ("GetLastError", "PeekAtLastError", "DeviceSynchronize", "GetDevice", "GetDeviceProperties", "MemGetInfo")
+    source = tmp_path / "cudart.c"
+    source.write_text("\n".join(f"int cuda{name}() {{ return 100; }}" for name in names))
+    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", source, "-o", tmp_path / "cudart.so"], check=True)
+    program = (
+        "import ctypes, sys\n"
+        "sys.path.insert(0, sys.argv[4])\n"
+        "ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)\n"
+        "from tests.emulator.native import Emulator, floats\n"
+        "emulator, total = Emulator(*sys.argv[2:4]), floats(1)\n"
+        "emulator.kernels.run_block_sum(floats(4, [1, 2, 3, 4]), total, 4, 1, 32)\n"
+        "print(total[0], emulator.kernels.run_deadlock(), emulator.last_error())\n"
+    )
+    places = [tmp_path / "cudart.so", built.runtime._name, built.kernels._name, Path(__file__).parents[2]]
+    ran = subprocess.run([sys.executable, "-c", program, *map(str, places)], capture_output=True, text=True)
+    assert ran.stdout.split()[0::2] == ["10.0", str(LAUNCH_FAILURE)], ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize(("shift", "side"), [(1, "past the end"), (-1, "before the start")])

@@ -98,6 +98,8 @@ def test_own_parameters_go_where_the_user_says(make_project: MakeProject) -> Non
         (["--all", "demo"], ["--all"]),
         (["--all", "-p", "threads=64"], ["--all"]),
         (["demo", "-o", "templates"], ["templates"]),
+        (["demo", "-o", "/dev/full"], ["/dev/full", "a device"]),
+        (["demo", "-p", "threads=64", "-o", "/dev/zero"], ["/dev/zero", "a device"]),
     ],
 )
 def test_wrong_usage(make_project: MakeProject, arguments: list[str], pieces: list[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from harness.aten.torch_state import kept_state
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import seeded
 from harness.project import problems
@@ -47,6 +48,7 @@ class Size:
         return self.elements * DEVICE_BYTES_PER_ELEMENT
 
 
+@kept_state()
 def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
     """Size of a case without allocating it; None where the reference does not run on the meta device.
 
@@ -56,8 +58,10 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
     module = problems.load(problem, constants)
     try:
         with torch.device("meta"), seeded(0), torch.no_grad():
-            model = module.model(*module.get_init_inputs())
-            inputs = module.get_inputs()
+            arguments, inputs = module.get_init_inputs(), module.get_inputs()
+            if not (isinstance(arguments, list | tuple) and isinstance(inputs, list | tuple)):
+                return None  # an iterator may have no end
+            model = module.model(*arguments)
             result = model(*inputs)
     except Exception:  # a problem may do what meta tensors cannot; then its size is unknown, not an error
         return None

@@ -15,8 +15,9 @@ import torch
 from harness.judge.inputs.draws import derive_seed
 from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE
 
-#: GradScaler of ``torch.amp`` begins with this factor. A power of two changes no rounding.
-LOSS_SCALE = 2.0**16
+#: Half of what GradScaler of ``torch.amp`` begins with: half precision, to which some classes of precision allow
+#: operands to be rounded, holds 65504 at most. A power of two changes no rounding.
+LOSS_SCALE = 2.0**15
 #: Dtypes of outputs that bear the factor and its inverse: those of float32's exponent range or more.
 _WIDE = (torch.float32, torch.float64, torch.bfloat16)
 #: RMS of a gradient that bears them, with room for what is computed on the way to it.

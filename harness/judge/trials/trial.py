@@ -27,12 +27,7 @@ from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.arena import region_bytes
-from harness.wire.messages import (
-    Gradients,
-    Outputs,
-    Region,
-    input_key,
-)
+from harness.wire.messages import ANOTHER_INSTANCE, SAME_INSTANCE, Gradients, Outputs, Region, input_key
 from harness.wire.structure import ROOT, difference, paths_of
 
 #: What is wrong with a gradient's form.
@@ -92,6 +87,8 @@ def run_trial(
     draw = drawn.draw if isinstance(drawn, Settled) else drawn
     leaves = () if usage.without_gradients else tuple(name for name in context.leaves if name not in usage.frozen)
     context = replace(context, leaves=leaves)
+    if usage.aside == SAME_INSTANCE and context.reference.changes:  # whose buffers a further call would change
+        usage = replace(usage, aside=ANOTHER_INSTANCE)
     if usage.aside and not _has_room_aside(context, draw):
         usage = replace(usage, aside="")
     try:
@@ -197,13 +194,7 @@ def _forward(
 
 
 def _has_room_aside(context: CaseContext, draw: Draw) -> bool:
-    """Whether a second call may run before a result is read.
-
-    Not where it would change buffers that are compared, nor where there is no room for a second instance and its
-    result.
-    """
-    if context.reference.changes:
-        return False
+    """Whether there is room for a second instance and its result, which a call before a result is read may take."""
     given = (*draw.inputs, *draw.model.parameters())
     inputs = sum(value.nbytes for value in given if isinstance(value, torch.Tensor))
     outputs = sum(region_bytes(region.shape, region.dtype) for region in context.exchange.outputs)

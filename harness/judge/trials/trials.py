@@ -26,6 +26,7 @@ from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
+from harness.wire.messages import SAME_INSTANCE
 
 #: How many calls in a row come before each of the two results on the candidate's own draws: all where tensors have few
 #: elements, so that calls cost next to nothing; else as many as take a small share of the evaluation.
@@ -120,7 +121,9 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
         if results[-1].failed:
             return results
     calls = _calls_in_a_row(plan, clock, last, time.monotonic() - started)
-    for trial, usage in ((last + 1, Usage(calls=calls, without_gradients=True)), (last, Usage(calls=calls))):
+    aside_calls = ASIDE_CALLS if plan.is_small else 1
+    without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
+    for trial, usage in ((last + 1, without), (last, Usage(calls=calls))):
         if usage.without_gradients and not plan.own.leaves:
             continue  # the trial itself runs without gradients
         progress(f"trial {last + 1}/{last + 1}")
@@ -129,8 +132,8 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
         if results[-1].failed:
             return results
     if plan.own.leaves:
-        with_gradients, without = results.pop(), results.pop()
-        with_gradients.outputs = list(worst_reports((*without.outputs, *with_gradients.outputs)))
+        with_gradients, plain = results.pop(), results.pop()
+        with_gradients.outputs = list(worst_reports((*plain.outputs, *with_gradients.outputs)))
         results.append(with_gradients)
     return results
 

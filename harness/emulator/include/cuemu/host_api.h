@@ -152,6 +152,41 @@ struct cudaPointerAttributes {
   void* hostPointer;
 };
 
+// A torch that is built for CUDA has the CUDA runtime's symbols in the process, and those come first. The emulator's
+// functions have the same names in source code and other ones in libraries.
+#define CUEMU_PRAGMA(text) _Pragma(#text)
+#define CUEMU_OWN_SYMBOL(name) CUEMU_PRAGMA(redefine_extname name cuemu_##name)
+CUEMU_OWN_SYMBOL(cudaGetLastError)
+CUEMU_OWN_SYMBOL(cudaPeekAtLastError)
+CUEMU_OWN_SYMBOL(cudaGetErrorName)
+CUEMU_OWN_SYMBOL(cudaGetErrorString)
+CUEMU_OWN_SYMBOL(cudaDeviceSynchronize)
+CUEMU_OWN_SYMBOL(cudaDeviceReset)
+CUEMU_OWN_SYMBOL(cudaGetDevice)
+CUEMU_OWN_SYMBOL(cudaSetDevice)
+CUEMU_OWN_SYMBOL(cudaGetDeviceCount)
+CUEMU_OWN_SYMBOL(cudaDeviceGetAttribute)
+CUEMU_OWN_SYMBOL(cudaGetDeviceProperties)
+CUEMU_OWN_SYMBOL(cudaRuntimeGetVersion)
+CUEMU_OWN_SYMBOL(cudaDriverGetVersion)
+CUEMU_OWN_SYMBOL(cudaMemGetInfo)
+CUEMU_OWN_SYMBOL(cudaDeviceGetStreamPriorityRange)
+CUEMU_OWN_SYMBOL(cudaFree)
+CUEMU_OWN_SYMBOL(cudaFreeHost)
+CUEMU_OWN_SYMBOL(cudaMemcpy)
+CUEMU_OWN_SYMBOL(cudaMemcpy2D)
+CUEMU_OWN_SYMBOL(cudaMemset)
+CUEMU_OWN_SYMBOL(cudaMemset2D)
+CUEMU_OWN_SYMBOL(cudaPointerGetAttributes)
+CUEMU_OWN_SYMBOL(cudaStreamCreateWithPriority)
+CUEMU_OWN_SYMBOL(cudaStreamDestroy)
+CUEMU_OWN_SYMBOL(cudaEventCreateWithFlags)
+CUEMU_OWN_SYMBOL(cudaEventDestroy)
+CUEMU_OWN_SYMBOL(cudaEventRecord)
+CUEMU_OWN_SYMBOL(cudaEventElapsedTime)
+#undef CUEMU_OWN_SYMBOL
+#undef CUEMU_PRAGMA
+
 extern "C" {
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
