@@ -22,7 +22,7 @@ from harness.judge.process.clocks import Limits
 from harness.project.paths import harness_home
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, read_solution
-from harness.records.record import plain
+from harness.records.json_values import plain
 from harness.system import interrupts
 from harness.system.text import one_line, printable
 

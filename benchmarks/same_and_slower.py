@@ -47,8 +47,7 @@ from harness.judge.evaluation import CandidateJudge
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
-from harness.judge.timing.paired_timing import PRECISION, Series
-from harness.judge.timing.rivals import BaselineError
+from harness.judge.timing.paired_timing import PRECISION, BaselineError, Series
 from harness.judge.timing.speed import SpeedTimer, TimingResult
 from harness.judge.timing.timing_target import TimingTarget
 from harness.project.baselines import EAGER

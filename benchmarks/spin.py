@@ -51,11 +51,11 @@ from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation import CandidateJudge
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.clocks import Clock
+from harness.judge.process.faults import stop_for
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.timing.paired_timing import WARM_UP_ROUNDS
 from harness.judge.timing.speed import QUICK_ROUNDS
 from harness.judge.timing.timing_target import TimingTarget
-from harness.judge.trials.trial import stop_for
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord, Status

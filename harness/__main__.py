@@ -1,6 +1,7 @@
-"""The command line: ``python -m harness COMMAND``.
+"""Runs the command line: ``python -m harness COMMAND``.
 
-Subcommands are imported only when they are called, so that ``--help`` and ``render`` start without torch.
+A subcommand's module is imported only when the subcommand is called. ``--help`` and ``render``
+therefore start without torch.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ COMMANDS = {
 
 
 class _ReaderGone(Exception):
-    """Whoever read the output has enough."""
+    """The program that reads the output has closed it."""
 
 
 class LazyGroup(click.Group):
-    """A click group that imports ``harness.commands.<name>`` when the command is called."""
+    """A click group that imports ``harness.commands.<name>`` when a command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all subcommands."""
+        """Returns the names of all subcommands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand's click object, or None where there is no such command."""
+        """Returns the subcommand's click object, or None if there is no such command."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"harness.commands.{cmd_name.replace('-', '_')}")
@@ -64,10 +65,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name.
+        """Returns the command that the arguments name.
 
         Raises:
-            UsageError: There is none; the nearest name is told.
+            UsageError: There is no such command. The message suggests the nearest name.
         """
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise UsageError(f"no command {args[0]!r}.{suggestion(args[0], COMMANDS)}")
@@ -76,21 +77,21 @@ class LazyGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Read the arguments; ``--help`` and ``--version`` print here."""
+        """Parses the arguments; ``--help`` and ``--version`` print here."""
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except BrokenPipeError:  # as below
+        except BrokenPipeError:  # see invoke
             raise _ReaderGone from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call the subcommand that the arguments name."""
+        """Calls the subcommand that the arguments name."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click would end the program with 1, which says that a candidate did not pass
+        except BrokenPipeError:  # click would exit with 1, which means that a candidate did not pass
             raise _ReaderGone from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of subcommands without importing any of them."""
+        """Writes the table of subcommands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
@@ -108,11 +109,11 @@ def main(context: click.Context) -> None:
 
 
 def run() -> int:
-    """Run the command line and return the exit code (see ``harness.errors``)."""
+    """Runs the command line and returns the exit code (see ``harness.errors``)."""
     _open_missing()
     interrupts.install()
     code = _run()
-    interrupts.ignore_further()  # what is left is the interpreter's own end
+    interrupts.ignore_further()  # only the interpreter's shutdown remains
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -126,12 +127,15 @@ def run() -> int:
 
 
 def _open_missing() -> None:
-    """Open ``/dev/null`` where the shell closed a standard stream, before another file gets its descriptor."""
+    """Opens ``/dev/null`` for each standard stream that the shell closed.
+
+    Otherwise the next file to be opened would get the descriptor of that stream.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for the whole program
     if sys.stderr is None:
@@ -139,13 +143,14 @@ def _open_missing() -> None:
 
 
 def _run() -> int:
-    # Judge and worker take turns: threads of the one that wait by spinning would take the processor from the other.
+    # Judge and worker take turns. Threads that wait by spinning would take the processor from the
+    # other.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # torch prints this at import where NumPy is not installed; nothing here needs NumPy.
+    # torch prints this warning on import if NumPy is missing. The harness does not need NumPy.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # no message is lost to a terminal's encoding
+            stream.reconfigure(errors="backslashreplace")  # no message fails on the terminal's encoding
     try:
         result = main.main(prog_name="python -m harness", standalone_mode=False)
     except click.exceptions.Abort as error:
@@ -160,7 +165,7 @@ def _run() -> int:
     except HarnessError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
-    except OSError as error:  # a name too long for the system, a folder that may not be searched, a full disk
+    except OSError as error:  # such as a name too long for the system, a folder without permission, a full disk
         where = f": {one_line(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
         print(f"error: {error.strerror or error}{where}", file=sys.stderr)
         return EXIT_HARNESS
@@ -168,7 +173,7 @@ def _run() -> int:
 
 
 def _reader_gone() -> int:
-    """The exit code where whoever read the output has enough; what is left of it goes nowhere."""
+    """Sends further output to ``/dev/null`` and returns the exit code for a closed output."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_INTERRUPTED

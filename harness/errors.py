@@ -1,4 +1,4 @@
-"""The errors that reach a user, each with the exit code that it ends the program with.
+"""Defines the errors that reach a user and the exit code of each.
 
 A message says what is wrong, where, and what to do next. A user's mistake never shows a traceback.
 """
@@ -16,23 +16,23 @@ EXIT_INTERRUPTED = 130
 
 
 class HarnessError(Exception):
-    """Base of every error that the command line prints as one message.
+    """Base class of the errors that the command line prints as one message.
 
     Attributes:
-        exit_code: The code the program ends with when this error ends it.
+        exit_code: Exit code of the program when this error ends it.
     """
 
     exit_code = EXIT_HARNESS
 
 
 class UsageError(HarnessError):
-    """The command, an option, a selector or a name in it is wrong."""
+    """A command, an option, a selector or a name in it is wrong."""
 
     exit_code = EXIT_USAGE
 
 
 class ProblemError(HarnessError):
-    """A problem file is missing, malformed, or its reference does not run."""
+    """A problem file is missing or malformed, or its reference does not run."""
 
     exit_code = EXIT_USAGE
 
@@ -44,52 +44,53 @@ class SolutionError(HarnessError):
 
 
 class AnswerError(HarnessError):
-    """A model's answer cannot be read, or holds no complete code."""
+    """A model's answer cannot be read or contains no complete code."""
 
     exit_code = EXIT_USAGE
 
 
 class TemplateError(HarnessError):
-    """A template, its ``params.toml`` or a parameter given to it is wrong."""
+    """A template, its ``params.toml`` or a parameter passed to it is wrong."""
 
     exit_code = EXIT_USAGE
 
 
 class ToolchainError(HarnessError):
-    """A tool that the harness itself needs (a C++ compiler) is missing or does not work."""
+    """A tool that the harness itself needs, such as a C++ compiler, is missing or broken."""
 
     exit_code = EXIT_HARNESS
 
 
 class RecordError(HarnessError):
-    """A results file, or a line of one, is no evaluation record."""
+    """A results file, or a line of it, is not an evaluation record."""
 
     exit_code = EXIT_USAGE
 
 
 class StoreError(HarnessError):
-    """The store of records cannot be opened, read or written."""
+    """The record store cannot be opened, read or written."""
 
 
 class DeviceError(HarnessError):
-    """The chosen device is missing, or does not work."""
+    """The chosen device is missing or does not work."""
 
     exit_code = EXIT_HARNESS
 
 
-#: Names beyond these are not compared: that takes time by the square of a name's length, and a candidate chooses some.
+#: Limits for the search of similar names. A candidate chooses some names, and the time of a
+#: comparison grows with the square of their length.
 MAX_COMPARED_CHARACTERS, MAX_COMPARED_NAMES = 200, 1000
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The tail of an "unknown name" message: the nearest known name, or all of them.
+    """Returns the end of an "unknown name" message: the nearest known name, or all names.
 
     Args:
-        name: What the user wrote.
-        known: The names that would have been right.
+        name: The name that the user wrote.
+        known: The valid names.
 
     Returns:
-        A sentence, empty when nothing is known.
+        A sentence with a leading space, or an empty string if ``known`` is empty.
     """
     names = sorted(known)
     if not names:

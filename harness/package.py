@@ -1,9 +1,9 @@
-"""The installed package: its version and its folder."""
+"""Knows the installed package: its version and its folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 VERSION = "0.1.0"
-#: The folder of the package ``harness``.
+#: Folder of the package ``harness``.
 FOLDER = Path(__file__).resolve().parent

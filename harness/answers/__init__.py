@@ -1,1 +1,1 @@
-"""Finds the final code in a language model's raw answer; nothing of an answer is ever executed here."""
+"""Extracts the final code from a language model's raw answer, without executing any of it."""

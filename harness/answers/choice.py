@@ -1,4 +1,4 @@
-"""Which code of an answer is its last word, and what to say where there is none."""
+"""Chooses the code that an answer ends with, or explains why the answer has none."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Extract:
     """The code of an answer.
 
     Attributes:
-        code: Its text as it stands in the answer, with LF at line ends.
-        first: Its first line in the answer, from 1.
-        last: Its last line.
-        notes: What a reader should know of the choice.
+        code: Text of the code as it stands in the answer, with LF line ends.
+        first: Number of its first line in the answer, from 1.
+        last: Number of its last line.
+        notes: Remarks for the reader about how the code was chosen.
     """
 
     code: str
@@ -34,14 +34,15 @@ class Extract:
 
 
 def extract(answer: RawAnswer) -> Extract:
-    """The last complete code of an answer: it parses as Python and defines ``ModelNew``.
+    """Returns the last complete code of an answer: valid Python that defines ``ModelNew``.
 
-    An answer that is nothing but code is taken as a whole. Otherwise code counts where it stands in a fence after the
-    reasoning. Of several complete pieces the last counts that binds what its ``ModelNew`` is derived from: an excerpt
-    that repeats the class without its imports is no answer.
+    If the whole answer is such code, the function returns all of it. Otherwise it reads only fenced
+    code after the reasoning. Of several complete pieces, it prefers the last one that also binds
+    the names that ``ModelNew`` is derived from. An excerpt that repeats the class without its
+    imports does not.
 
     Raises:
-        AnswerError: There is no complete code, or what follows it is an unfinished version of it.
+        AnswerError: The answer has no complete code, or an unfinished version follows it.
     """
     whole = "\n".join(answer.lines)
     if parse(whole).defines_model:
@@ -61,7 +62,7 @@ def extract(answer: RawAnswer) -> Extract:
 
 
 def _bare(part: FinalPart, last: int) -> Extract:
-    """The code that follows the reasoning without a fence."""
+    """Returns the code that follows the reasoning without a fence."""
     stripped = part.text.lstrip("\n")
     return Extract(f"{stripped}\n", part.first + len(part.text) - len(stripped), last, ())
 
@@ -79,7 +80,7 @@ def _notes(part: FinalPart, complete: list[CodeBlock], chosen: CodeBlock) -> tup
 
 
 def _refuse_what_follows(answer: RawAnswer, part: FinalPart, chosen: CodeBlock) -> None:
-    """Refuse to take a draft for the answer where its next version is there in part."""
+    """Raises AnswerError if an unfinished next version makes the chosen code a likely draft."""
     for piece in part.pieces[part.pieces.index(chosen) + 1 :]:
         cut_off = _is_cut_off(answer, piece)
         if cut_off or (mentions_model(piece.text) and not (piece.closed and piece.parsed.parses)):
@@ -116,7 +117,7 @@ def _refuse(answer: RawAnswer, part: FinalPart) -> NoReturn:
 
 
 def _no_fence(answer: RawAnswer, part: FinalPart) -> str:
-    """What to say of a text without a fence, which may be prose, or code that does not parse."""
+    """Explains why a text without a fence is no code: it is prose, or it does not parse."""
     if not mentions_model(part.text):
         return f"nothing stands in a fence (```), and {_stop_in_prose(answer)}"
     parsed = parse(part.text)
@@ -132,7 +133,7 @@ def _is_cut_off(answer: RawAnswer, piece: CodeBlock) -> bool:
 
 
 def _fault(answer: RawAnswer, piece: CodeBlock) -> str:
-    """What keeps a piece that begins to define the model from being complete."""
+    """Explains why a piece that begins to define the model is not complete."""
     if not piece.parsed.parses:
         return _syntax_error(answer, piece)
     if not piece.closed:
@@ -166,7 +167,7 @@ def _places(pieces: Sequence[CodeBlock]) -> str:
 
 
 def _tail(answer: RawAnswer) -> str:
-    """The end of the last line."""
+    """Returns the end of the answer's last line, for messages."""
     line = one_line(answer.lines[-1].strip())
     return f"'{line}'" if len(line) <= _SHOWN_CHARACTERS else f"'…{line[-_SHOWN_CHARACTERS:]}'"
 

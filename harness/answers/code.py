@@ -1,4 +1,4 @@
-"""Whether a text is the code of a solution: read off its syntax tree, never run."""
+"""Recognises solution code by its syntax tree, without running it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MODEL = "ModelNew"
-#: No solution is longer; a syntax tree takes some hundred bytes for each of the text.
+#: Maximum length of a solution. A syntax tree takes some hundred bytes for each character.
 MAX_CODE_CHARACTERS = 1 << 20
 _MENTION = re.compile(rf"^[ \t]*(?:class[ \t]+{MODEL}\b|{MODEL}[ \t]*(?::[^=\n]*)?=)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What parsing a text as Python gave.
+    """Result of parsing a text as Python.
 
     Attributes:
-        parses: Whether it is Python at all.
-        defines_model: Whether it binds ``ModelNew`` at module level, to a class or by an assignment. An import does
-            not count: that is how an example of use gets hold of it.
-        stands_alone: Whether it also binds the names that ``ModelNew``'s bases or value are made of, as an excerpt
-            without its imports does not.
-        line: The line of the syntax error, from 1; 0 where there is none.
-        fault: What the error is; empty where there is none.
-        string_is_open: Whether the error is that a triple-quoted string never ends.
+        parses: Whether the text is valid Python.
+        defines_model: Whether it binds ``ModelNew`` at module level by a class or an assignment. An
+            import does not count, because usage examples import the class.
+        stands_alone: Whether it also binds the names in the bases or the value of ``ModelNew``. An
+            excerpt without its imports does not.
+        line: Line of the syntax error, from 1; 0 if there is none.
+        fault: Description of the error; empty if there is none.
+        string_is_open: Whether the error is an unterminated triple-quoted string.
     """
 
     parses: bool
@@ -39,12 +39,12 @@ class Parsed:
 
 
 def parse(text: str) -> Parsed:
-    """Parse a text as Python."""
+    """Parses a text as Python."""
     if len(text) > MAX_CODE_CHARACTERS:
         return Parsed(False, line=1, fault=f"it has more than {MAX_CODE_CHARACTERS:,} characters")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as for "\d" in a string: it is the author's matter
+            warnings.simplefilter("ignore")  # such as warnings about "\d" in a string, which only concern the author
             tree = ast.parse(text)
         values = _model_values(tree)
         alone = bool(values) and _root_names(values[-1]) <= _bound_names(tree)
@@ -60,12 +60,12 @@ def parse(text: str) -> Parsed:
 
 
 def mentions_model(text: str) -> bool:
-    """Whether a line of a text, Python or not, begins to define ``ModelNew``."""
+    """Returns whether a line of a text, Python or not, begins to define ``ModelNew``."""
     return _MENTION.search(text) is not None
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module's level, also those within ``if``, ``try``, ``with`` and loops."""
+    """Yields the statements at module level, also inside ``if``, ``try``, ``with`` and loops."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.For | ast.While | ast.Try | ast.TryStar | ast.With):
@@ -79,7 +79,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _model_values(tree: ast.Module) -> list[list[ast.expr]]:
-    """For each definition of ``ModelNew``, the bases of the class or the value assigned."""
+    """Returns the class bases or the assigned value of each definition of ``ModelNew``."""
     found: list[list[ast.expr]] = []
     for node in _statements(tree.body):
         if isinstance(node, ast.ClassDef) and node.name == MODEL:
@@ -96,7 +96,10 @@ def _root_names(values: list[ast.expr]) -> set[str]:
 
 
 def _bound_names(tree: ast.Module) -> set[str]:
-    """Names that a module binds anywhere, and the built-in ones; every name used, where it imports ``*``."""
+    """Returns the names that a module binds anywhere, and the built-in names.
+
+    If the module imports ``*``, the result contains every name that it uses.
+    """
     bound = set(vars(builtins))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):

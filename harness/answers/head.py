@@ -1,4 +1,4 @@
-"""The comment at the head of an extracted solution: which answer it came from."""
+"""Writes the comment at the head of an extracted solution, which names its answer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from harness.answers.reading import STANDARD_INPUT, RawAnswer
 
 
 def with_head(answer: RawAnswer, extract: Extract, problem: str) -> str:
-    """The solution file's text: the code under four lines of comment.
+    """Returns the text of the solution file: four lines of comment, then the code.
 
-    It depends on answer and problem alone, so that the same answer gives the same file wherever it lies. It is no
-    stamp of a rendered file (``harness.rendering.stamp``), also where the code itself begins with one. Python looks for
-    an encoding in the first two lines, which therefore hold nothing of the answer's.
+    The text depends only on the answer and the problem, so the same answer gives the same file in
+    any folder. The head is no stamp of a rendered file (``harness.rendering.stamp``), even if the
+    code begins with one. Python looks for an encoding declaration in the first two lines, so those
+    contain no text of the answer.
 
     Args:
         answer: The answer.
-        extract: Its code.
+        extract: The answer's code.
         problem: The problem's name.
     """
     file = "standard input" if answer.name == STANDARD_INPUT else answer.name

@@ -1,9 +1,12 @@
-"""An answer's parts: what is reasoning, and the fenced pieces of code in what follows it.
+"""Splits an answer into reasoning and the fenced pieces of code after it.
 
-A Markdown parser would go wrong here in ways that a model's answer is full of. It ends a fence at a line of backticks
-within a string of the code, takes ``<think>`` for HTML, and loses an indented fence whose content is not indented. So
-only CommonMark's lines that open and close a fence (version 0.31.2, section 4.5) count, whatever their indentation, and
-Python's own parser says which closing line is meant: the first before which no string is left open.
+A Markdown parser fails on typical answers of models. It ends a fence at a line of backticks inside
+a string of the code. It reads ``<think>`` as HTML. It loses an indented fence whose content is not
+indented.
+
+This module therefore uses only CommonMark's rules for lines that open and close a fence (version
+0.31.2, section 4.5), with any indentation. Python's parser then picks the closing line: the first
+one that leaves no string open.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ from typing import NamedTuple
 from harness.answers.code import Parsed, parse
 from harness.errors import AnswerError
 
-#: Closing lines that may lie within strings of one piece of code; what would need more is no code.
+#: Maximum number of closing lines to try for one piece of code. The earlier ones lie inside
+#: strings.
 _MOST_CLOSINGS = 16
-#: How many characters may be read: a text of nothing but opening fences would take hours.
+#: Limit on the characters to read: a constant plus a multiple of the answer's length. Without it, a
+#: text of opening fences alone would take hours.
 _READINGS_OF_ANSWER = 8
 _READINGS_AT_LEAST = 16 << 20
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<run>`{3,}|~{3,})(?P<info>.*)")
@@ -40,10 +45,10 @@ class CodeBlock:
     """A fenced piece of code.
 
     Attributes:
-        opening: The line of its opening fence, from 1.
-        last: Its last line; the one before its closing fence, where it has one.
-        text: Its lines without the fence's indentation, each with its end.
-        parsed: What it is as Python.
+        opening: Line of its opening fence, from 1.
+        last: Its last line, which is the line before the closing fence if there is one.
+        text: Its lines without the fence's indentation, each with its line end.
+        parsed: Result of parsing it as Python.
         closed: Whether its fence was closed.
     """
 
@@ -55,7 +60,7 @@ class CodeBlock:
 
     @property
     def first(self) -> int:
-        """Its first line."""
+        """Number of its first line."""
         return self.opening + 1
 
     @property
@@ -66,15 +71,16 @@ class CodeBlock:
 
 @dataclass(frozen=True)
 class FinalPart:
-    """What follows the reasoning; all of an answer that has none.
+    """The part of an answer after the reasoning, or the whole answer if it has no reasoning.
 
     Attributes:
-        first: Its first line, from 1.
+        first: Number of its first line, from 1.
         text: Its text.
         pieces: Its pieces of code, in order.
-        reasoning_ends: The line of the tag that ends the last reasoning before it; None where there is no reasoning.
-        reasoning_begins: The line of the tag that begins reasoning which never ends; None where there is none. Then the
-            final part is empty.
+        reasoning_ends: Line of the tag that ends the last reasoning before it; None without
+            reasoning.
+        reasoning_begins: Line of the tag that begins reasoning which never ends, else None. If it
+            is set, the final part is empty.
     """
 
     first: int
@@ -85,7 +91,7 @@ class FinalPart:
 
 
 class _Tag(NamedTuple):
-    """A tag that begins or ends reasoning, and the column behind it."""
+    """A tag that begins or ends reasoning, with the column after it."""
 
     closes: bool
     stop: int
@@ -100,16 +106,17 @@ class _Opening(NamedTuple):
 
 
 def final_part(answer: Sequence[str]) -> FinalPart:
-    """Find the part of an answer that counts.
+    """Finds the part of an answer that counts.
 
-    A tag within quotes, a code span or a piece of code that parses is none. A closing tag alone makes everything
-    before it reasoning: its opening one may have been part of the prompt.
+    The function ignores tags inside quotes, inside a code span and inside a piece of code that
+    parses. A closing tag without an opening one marks everything before it as reasoning, because
+    the opening tag may have been part of the prompt.
 
     Args:
         answer: The answer's lines.
 
     Raises:
-        AnswerError: It has so many fences that never close that reading it would take too long.
+        AnswerError: So many fences never close that reading the answer would take too long.
     """
     lines = list(answer)
     reader = _PieceReader(lines)
@@ -124,7 +131,7 @@ def final_part(answer: Sequence[str]) -> FinalPart:
             pieces.clear()
             if tag.closes:
                 begins, ends, first = None, at + 1, at
-                lines[at] = lines[at][tag.stop :]  # code, or a fence, may follow on the same line
+                lines[at] = lines[at][tag.stop :]  # code or a fence may follow on the same line
                 continue
             begins = begins or at + 1
         elif begins is None and (opening := _opening(lines[at])) is not None:
@@ -138,10 +145,10 @@ def final_part(answer: Sequence[str]) -> FinalPart:
 
 
 class _PieceReader:
-    """Reads pieces of code off an answer's lines.
+    """Reads pieces of code from an answer's lines.
 
     Args:
-        lines: The lines.
+        lines: The answer's lines.
     """
 
     def __init__(self, lines: Sequence[str]):
@@ -151,10 +158,10 @@ class _PieceReader:
         self._left = _READINGS_AT_LEAST + _READINGS_OF_ANSWER * (sum(map(len, lines)) + len(lines))
 
     def read(self, at: int, opening: _Opening) -> tuple[CodeBlock | None, int]:
-        """The piece of code that a line opens, and the line to go on at.
+        """Returns the piece of code that a line opens, and the line where reading continues.
 
-        There is no piece where the fence holds shorter ones (Markdown that shows Markdown), which are read next, nor
-        at the end of such a fence.
+        The piece is None if the fence contains shorter fences, as in Markdown that shows Markdown;
+        the caller reads those next. The piece is also None at the end of such a fence.
         """
         if at in self._containers_end:
             return None, at + 1
@@ -183,16 +190,16 @@ class _PieceReader:
         return self._cut(at, stop, opening, closed=True), stop + 1
 
     def _closings(self, at: int, opening: _Opening) -> Iterator[int]:
-        """The lines that could close a fence."""
+        """Yields the lines that could close a fence."""
         for index in range(bisect.bisect_right(self._bare_fences, at), len(self._bare_fences)):
             self._spend(at, 1)
             if self._lines[self._bare_fences[index]].strip().startswith(opening.run):
                 yield self._bare_fences[index]
 
     def _ends_a_draft(self, line: int) -> bool:
-        """Whether a line belongs to no piece that is not Python: a tag, a fence with a label.
+        """Returns whether a line ends a piece that is not Python: a tag, or a fence with a label.
 
-        A draft that was given up may never have been closed.
+        A model may have given up a draft without closing its fence.
         """
         inner = _opening(self._lines[line])
         return _last_tag(self._lines[line]) is not None or (inner is not None and bool(inner.info))

@@ -1,4 +1,4 @@
-"""A raw answer as lines of text, whatever it was saved with."""
+"""Reads a raw answer as lines of text, in whatever form it was saved."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from harness.system.files import MAX_SOURCE_BYTES, read_source
 from harness.system.text import one_line
 
 STANDARD_INPUT = "-"
-#: Byte-order marks of encodings other than UTF-8, the longer ones first: UTF-32's little-endian one begins as UTF-16's.
+#: Byte-order marks of encodings other than UTF-8. The longer marks come first, because UTF-32's
+#: little-endian mark begins with that of UTF-16.
 _FOREIGN_MARKS = {
     b"\xff\xfe\0\0": "UTF-32",
     b"\0\0\xfe\xff": "UTF-32",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-#: What a model writes to end its turn, where whoever saved the answer left it in.
+#: Tokens with which a model ends its turn; some tools leave them in the saved answer.
 _END_TOKEN = re.compile(r"(?:</s>|<eos>|<end_of_turn>|<\|\w{1,30}\|>|<\uff5c[^\uff5c\n]{1,40}\uff5c>)\Z")
 _LONGEST_END_TOKEN = 64
 
 
 @dataclass(frozen=True)
 class RawAnswer:
-    """An answer's text.
+    """The text of an answer.
 
     Attributes:
-        shown: What messages call it: the file as the user wrote it, or ``standard input``.
-        name: Its file's name without folders; ``-`` for standard input.
-        lines: Its lines without their ends (LF, CRLF or CR), without a byte-order mark, up to the last that is not
-            blank.
+        shown: Name of the answer in messages: the path that the user wrote, or ``standard input``.
+        name: Name of its file without folders; ``-`` for standard input.
+        lines: Its lines without line ends (LF, CRLF or CR), byte-order mark and trailing blank
+            lines.
         digest: sha256 of its bytes, in hex.
     """
 
@@ -44,13 +45,13 @@ class RawAnswer:
 
 
 def read_answer(source: str) -> RawAnswer:
-    """Read an answer.
+    """Reads an answer.
 
     Args:
-        source: A file's path, or ``-`` for standard input.
+        source: Path of a file, or ``-`` for standard input.
 
     Raises:
-        AnswerError: It cannot be read, is too large, empty, or no UTF-8 text.
+        AnswerError: The answer cannot be read, is too large, is empty or is not UTF-8 text.
     """
     shown = "standard input" if source == STANDARD_INPUT else one_line(source)
     data = _standard_input() if source == STANDARD_INPUT else _file(source, shown)
@@ -101,7 +102,10 @@ def _text(data: bytes, shown: str) -> str:
 
 
 def _without_end_tokens(text: str) -> str:
-    """The text without the marks and blank lines at its end: a fence does not close in a line that ends in a mark."""
+    """Returns the text without the end-of-turn tokens and blank lines at its end.
+
+    A fence does not close in a line that ends with such a token.
+    """
     end = len(text)
     while True:
         while end > 0 and text[end - 1].isspace():

@@ -1,1 +1,1 @@
-"""What the harness knows of torch's operators (ATen) and their dispatcher."""
+"""Knows torch's operators (ATen) and their dispatcher."""

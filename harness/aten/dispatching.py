@@ -1,15 +1,18 @@
-"""Torch's dispatch modes, without the seconds that they take to import torch's compiler."""
+"""Provides torch's dispatch modes without the slow import of torch's compiler."""
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A block whose operators pass through ``__torch_dispatch__``."""
+    """A context in which ``__torch_dispatch__`` receives every operator call."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled; the default imports ``torch._dynamo``, which takes a second or two."""
+        """Returns False, because nothing here is compiled.
+
+        The default implementation imports ``torch._dynamo``, which takes a second or two.
+        """
         return False

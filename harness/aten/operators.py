@@ -1,9 +1,9 @@
-"""Names of torch's operators: those whose work a kernel is written to replace, and those that compute nothing."""
+"""Lists torch's operators that do the work of a kernel, and those that compute nothing."""
 
 from __future__ import annotations
 
-#: Operators whose work is what a kernel is written to replace, by their names in torch's schema: those that others are
-#: made of (``linear`` and ``matmul`` come down to the first ones).
+#: Operators whose work a kernel is written to replace, by their names in torch's schema. These are
+#: the base operators: ``linear`` and ``matmul`` dispatch to the first ones.
 HEAVY = frozenset(
     (
         *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "addr", "_scaled_mm", "_grouped_mm"),
@@ -24,7 +24,7 @@ HEAVY = frozenset(
     )
 )
 
-#: Operators that make, copy, fill, view or describe memory, and compute nothing.
+#: Operators that create, copy, fill, view or describe memory, and compute nothing.
 IDLE = frozenset(
     (
         *(

@@ -1,4 +1,4 @@
-"""Settings of torch that outlive a call, and torch's own functions: read, compared and put back."""
+"""Reads and restores torch's settings and functions, whose changes outlive a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class Flag(NamedTuple):
-    """A setting of torch's that outlives the call which changes it."""
+    """A setting of torch whose change outlives the call that makes it."""
 
     name: str
     read: Callable[[], Any]
@@ -29,7 +29,7 @@ def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any]
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
 _CONVOLUTION = _CUDNN.conv  # type: ignore[attr-defined]
 FLAGS = (
-    # Read by the newer of torch's two interfaces, which always answers, and written by the older one.
+    # torch has two interfaces. The newer one always answers, so it reads; the older one writes.
     Flag(
         "torch.backends.cuda.matmul.allow_tf32",
         lambda: _MATMUL.fp32_precision == "tf32",
@@ -68,15 +68,15 @@ FLAGS = (
     Flag("threads of an operator", torch.get_num_threads, torch.set_num_threads),
 )
 
-#: What a problem may replace: torch's functions, its tensors' methods, and those of its modules.
+#: Owners of the functions and methods that a problem may replace.
 _OWNERS = (torch, torch.nn.functional, torch.nn.init, torch.autograd, torch.Tensor, torch.nn.Module)
 
 
 @contextlib.contextmanager
 def kept_state() -> Iterator[None]:
-    """Puts back, at its end, torch's settings and those of torch's functions and methods that were replaced meanwhile.
+    """Restores torch's settings, functions and methods at the end of the block.
 
-    What was added stays: torch itself adds modules when they are first used.
+    Additions stay, because torch itself adds modules when they are first used.
     """
     flags = [(flag, flag.read()) for flag in FLAGS]
     modules = [one for one in vars(torch.nn).values() if isinstance(one, type)]

@@ -25,11 +25,13 @@ from harness.executors.result_cache import ResultCache
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.clocks import Limits
 from harness.project import baselines
+from harness.project.cases import parse_settings
 from harness.project.paths import harness_home
-from harness.project.problems import parse_settings
 from harness.project.settings import option
+from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
-from harness.records.store import Store, new_run_name, read_results
+from harness.records.results_file import read_results
+from harness.records.store import Store
 from harness.system.files import is_there
 from harness.system.interrupts import unwinding
 from harness.system.streams import results_alone
@@ -150,8 +152,8 @@ class _Report:
     started: float = field(default_factory=time.monotonic)
 
     def write(self) -> None:
-        """Writes the table or the JSON object, if there is a record."""
-        from harness.report import benchmark
+        """Write the table or the JSON object, if there is a record."""
+        from harness.report import agreement, benchmark
         from harness.report.scores import print_scores
 
         if not self.records:
@@ -161,9 +163,9 @@ class _Report:
         text = benchmark.markdown(self.records, command, seconds, f"{_title(self.records)}, {self.run}")
         told = benchmark.as_json(self.records, command, seconds)
         if self.earlier is not None:
-            agreement = benchmark.overlap(self.earlier, self.records)
-            text += "\n" + benchmark.markdown_agreement(agreement)
-            told["agreement"] = benchmark.agreement_as_json(agreement)
+            compared = agreement.overlap(self.earlier, self.records)
+            text += "\n" + agreement.markdown_agreement(compared)
+            told["agreement"] = agreement.agreement_as_json(compared)
         if self.as_json:
             print(json.dumps(told), file=self.results)
         if self.output is None:

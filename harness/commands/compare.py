@@ -18,7 +18,8 @@ from harness.project.paths import harness_home, project_root
 from harness.project.settings import option
 from harness.project.solutions import Candidate, problem_paths, select
 from harness.records.record import EvaluationRecord
-from harness.records.store import Store, read_results
+from harness.records.results_file import read_results
+from harness.records.store import Store
 from harness.report.comparison import ComparedRecord, Group, as_json, group, machines, markdown
 from harness.system.files import is_there
 from harness.system.text import one_line

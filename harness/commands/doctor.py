@@ -13,7 +13,8 @@ from harness.project.paths import harness_home
 from harness.project.settings import option
 
 if TYPE_CHECKING:
-    from harness.doctor.diagnosis import Diagnosis, MachineCheck
+    from harness.doctor.checks import MachineCheck
+    from harness.doctor.diagnosis import Diagnosis
     from harness.timing.ceilings import Ceilings
 
 _NEEDS = {"cpu": "the CPU emulator", "cuda": "a GPU", "both": "every device"}
@@ -41,13 +42,14 @@ def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> in
       python -m harness doctor --device cuda:0 --json
       python -m harness doctor --device cuda:0 --calibrate
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    from harness.doctor import diagnosis as doctor
+    from harness.doctor import calibration
+    from harness.doctor.diagnosis import examine
 
     if calibrate:
-        measured = doctor.calibrate(device, harness_home(home))
+        measured = calibration.calibrate(device, harness_home(home))
         print(json.dumps(asdict(measured)) if as_json else ceilings_table(measured))
         return EXIT_PASSED
-    diagnosis = doctor.examine(device, harness_home(home))
+    diagnosis = examine(device, harness_home(home))
     if as_json:
         checks = [asdict(check) for check in diagnosis.checks]
         print(json.dumps({"device": diagnosis.device, "ok": diagnosis.ok, "checks": checks}))

@@ -23,12 +23,7 @@ from harness.commands.run_outcome import RunOutcome
 from harness.device.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
-from harness.errors import (
-    EXIT_PASSED,
-    EXIT_USAGE,
-    HarnessError,
-    UsageError,
-)
+from harness.errors import EXIT_PASSED, EXIT_USAGE, HarnessError, UsageError
 from harness.executors import local
 from harness.executors.lanes import Lanes, Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner, Plans, TimeLimits, plan_key
@@ -37,12 +32,13 @@ from harness.judge.integrity import switched
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.clocks import Limits
 from harness.project import baselines
+from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
-from harness.project.problems import parse_settings
 from harness.project.settings import POSITIVE, option
 from harness.project.solutions import Candidate, select
+from harness.records.identity import new_run_name
 from harness.records.rules import NO_OWN_KERNEL, Mode
-from harness.records.store import Store, new_run_name
+from harness.records.store import Store
 from harness.report.table import VerdictTable
 from harness.system.interrupts import unwinding
 from harness.system.scratch import scratch_folder

@@ -14,11 +14,12 @@ from harness.errors import EXIT_PASSED, DeviceError, UsageError
 from harness.executors.plan import CaseChoice
 from harness.executors.single_run import SingleRunTask, chosen_case, judged_once
 from harness.judge.process.clocks import Limits
+from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
-from harness.project.problems import parse_settings
 from harness.project.settings import option
 from harness.project.solutions import select
-from harness.records.record import Status, plain
+from harness.records.json_values import plain
+from harness.records.record import Status
 from harness.system.interrupts import unwinding
 from harness.system.text import one_line, printable
 

@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Callable
 
-from harness.records.record import CompiledKernel
+from harness.records.kernels import CompiledKernel
 from harness.system.text import kernel_name
 
 _ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<name>[^']+)' for '(?P<arch>\w+)'")

@@ -1,1 +1,1 @@
-"""The devices that evaluations run on, and the state that they were in."""
+"""Chooses the devices for evaluations and records their state."""

@@ -1,6 +1,7 @@
-"""What a GPU's clocks, power and temperature were while something was timed on it, and what of that is unstable.
+"""Records a GPU's clocks, power and temperature during timing, and flags what is unstable.
 
-NVML says it (package ``nvidia-ml-py``); nothing here needs it, and nothing here changes a setting of the device.
+The data comes from NVML (package ``nvidia-ml-py``). The harness works without it, and this module
+never changes a setting of the device.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 from harness.errors import DeviceError
 from harness.system.processes import descends_from
 
-#: Readings during a series are at least this far apart, in seconds; one takes about a millisecond.
+#: Minimum interval between readings of a series, in seconds. A reading takes about a millisecond.
 INTERVAL_S = 0.05
-#: So many processes on the GPU are named.
+#: Maximum number of processes on the GPU that a message names.
 MOST_NAMED = 8
-#: The SM clocks of busy readings may differ by this share of the highest.
+#: Tolerated spread of SM clocks while the GPU is busy, as a share of the highest.
 CLOCK_SPREAD = 0.05
-#: Below this share of its maximum throughout, an SM clock is held down.
+#: An SM clock that stays below this share of its maximum is held down.
 LOW_CLOCK = 0.9
-#: This near to the temperature at which the GPU slows down, in degrees.
+#: Distance from the slowdown temperature that raises a flag, in degrees Celsius.
 MARGIN_C = 5
 #: Bits of ``nvmlDeviceGetCurrentClocksEventReasons``, from nvml.h.
 IDLE = 0x1
@@ -48,20 +49,24 @@ _EITHER = (REASONS[0x8],)
 
 @dataclass(frozen=True)
 class Reading:
-    """The state of a GPU at a moment; None for what the driver does not say, as in many virtual machines.
+    """The state of a GPU at one moment.
+
+    A value is None if the driver does not report it, as in many virtual machines.
 
     Attributes:
         sm_mhz: Clock of the multiprocessors.
         memory_mhz: Clock of the memory.
-        max_sm_mhz: The highest clock of the multiprocessors.
-        power_w: Power drawn, in watts.
-        power_limit_w: The limit on it that is enforced, in watts.
+        max_sm_mhz: Highest clock of the multiprocessors.
+        power_w: Power draw, in watts.
+        power_limit_w: Enforced power limit, in watts.
         temperature_c: Temperature, in degrees Celsius.
         slowdown_margin_c: Degrees to the temperature at which the GPU slows down.
-        throttle: What keeps the clocks down, as words of ``REASONS``; that the GPU has nothing to do is none of them.
-        is_idle: Whether the GPU has nothing to do, and lets its clocks sink.
-        other_pids: Processes that compute on the GPU and are not ours; None where they cannot be told.
-        strangers: How many they are, at least: more than we could be, where they cannot be told.
+        throttle: Reasons for reduced clocks, as words of ``REASONS``. An idle GPU is not such a
+            reason.
+        is_idle: Whether the GPU has no work and lets its clocks sink.
+        other_pids: Processes of others that compute on the GPU; None if they are unknown.
+        strangers: Minimum number of processes of others. If they are unknown, it counts the
+            processes beyond the harness's own number.
         utilisation_percent: Share of the last fraction of a second in which a kernel ran.
     """
 
@@ -80,20 +85,21 @@ class Reading:
 
     @property
     def is_busy(self) -> bool:
-        """Whether nothing says that the GPU had nothing to do."""
+        """Whether no value says that the GPU had no work."""
         return self.is_idle is not True and self.utilisation_percent != 0
 
 
 class DeviceWatch:
-    """Reads the state of one GPU: when it is opened, between timed calls, and at the end.
+    """Reads the state of one GPU at the start, between timed calls and at the end.
 
-    NVML stays initialised until the process ends: starting it takes tens of milliseconds, and others may use it.
+    NVML stays initialised until the process ends. Starting it takes tens of milliseconds, and other
+    code may use it.
 
     Args:
         nvml: The module ``pynvml``.
         handle: NVML's handle of the GPU.
-        own_pids: Processes that are no strangers on the GPU; this one never is. The collection is looked at anew for
-            each reading, so that workers that start later may be added to it.
+        own_pids: Processes that belong to the harness, besides this one. Each reading looks at the
+            collection again, so workers that start later may be added to it.
     """
 
     def __init__(self, nvml: Any, handle: Any, own_pids: Collection[int] = ()):
@@ -107,14 +113,15 @@ class DeviceWatch:
 
     @classmethod
     def open(cls, index: int, own_pids: Collection[int] = ()) -> DeviceWatch | None:
-        """Watch a GPU from now on.
+        """Starts to watch a GPU.
 
         Args:
-            index: Its index among those that torch sees.
-            own_pids: Processes that are no strangers on it.
+            index: Index of the GPU among those that torch sees.
+            own_pids: Processes that belong to the harness.
 
         Returns:
-            None where NVML is not there or does not know the GPU; ``why_not`` has the reason.
+            The watch, or None if NVML is missing or does not know the GPU. ``why_not`` gives the
+            reason.
         """
         try:
             return cls(*_connected(index), own_pids)
@@ -123,7 +130,7 @@ class DeviceWatch:
 
     @staticmethod
     def why_not(index: int) -> str:
-        """Why a GPU cannot be watched, and what to do about it; empty where it can."""
+        """Returns why a GPU cannot be watched and what to do about it; empty if it can."""
         try:
             _connected(index)
         except DeviceError as error:
@@ -131,7 +138,7 @@ class DeviceWatch:
         return ""
 
     def read(self) -> Reading:
-        """The state now; about a millisecond."""
+        """Reads the current state, in about a millisecond."""
         nvml = self._nvml
         others, strangers = self._others()
         power, limit = self._ask("nvmlDeviceGetPowerUsage"), self._ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -156,26 +163,31 @@ class DeviceWatch:
         )
 
     def sample(self) -> None:
-        """Take a reading for the series, at most one every ``INTERVAL_S``; to be called between timed calls."""
+        """Adds a reading to the series, at most one every ``INTERVAL_S``.
+
+        The caller calls it between timed calls.
+        """
         if time.monotonic() >= self._due_s:
             self._during.append(self.read())
             self._recent.append(self._during[-1])
             self._due_s = time.monotonic() + INTERVAL_S
 
     def begin(self) -> None:
-        """Take a reading, with which a series begins; ``strangers`` looks back to it."""
+        """Takes the first reading of a series, to which ``strangers`` looks back."""
         self._recent = [self.read()]
 
     def strangers(self) -> str:
-        """Who else computes on the GPU now, or did since ``begin``, in words; empty where nobody is known."""
+        """Names the processes of others on the GPU since ``begin``; empty if none is known."""
         return _strangers_of([*self._recent, self.read()])
 
     def summary(self) -> dict[str, Any]:
-        """What a record says of the device (``EvaluationRecord.device_state``); reads it once more.
+        """Returns the device's state for a record (``EvaluationRecord.device_state``).
+
+        It takes one more reading.
 
         Returns:
-            ``before`` and ``after``, the values of a ``Reading`` each; ``during``, see ``during_of``; and ``flags``,
-            see ``flags_of``.
+            ``before`` and ``after``, each with the values of a ``Reading``; ``during``, see
+            ``during_of``; and ``flags``, see ``flags_of``.
         """
         after = self.read()
         return {
@@ -186,7 +198,11 @@ class DeviceWatch:
         }
 
     def _ask(self, *names: str, arguments: tuple[Any, ...] = ()) -> Any:
-        """What the first of these functions says that this NVML and this driver have; None where none of them does."""
+        """Calls the first of these functions that works with this NVML and driver.
+
+        Returns:
+            The function's result, or None if none of them works.
+        """
         for name in names:
             function = getattr(self._nvml, name, None)
             if function is None:
@@ -201,16 +217,17 @@ class DeviceWatch:
         margin: int | None = self._ask("nvmlDeviceGetMarginTemperature")
         if margin is not None or temperature is None:
             return margin
-        # Before the architecture Ada: there the threshold itself is known.
+        # Before the Ada architecture, NVML gives the threshold instead.
         slowdown = self._nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
         threshold: int | None = self._ask("nvmlDeviceGetTemperatureThreshold", arguments=(slowdown,))
         return None if threshold is None else threshold - temperature
 
     def _others(self) -> tuple[tuple[int, ...] | None, int]:
-        """The strangers, None where they cannot be told, and how many they are at least.
+        """Returns the process ids of others, None if unknown, and their minimum number.
 
-        Whatever this process or a worker has started is ours. In a container NVML may count processes as the host does:
-        then none of ours is among them, although this process holds memory of the GPU, and only their number speaks.
+        Every process that this one or a worker started belongs to the harness. In a container, NVML
+        may report the host's process ids. Then none of the harness's processes is among them,
+        although this process holds GPU memory, and only their number is usable.
         """
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses")
         if listed is None:
@@ -224,18 +241,22 @@ class DeviceWatch:
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:
-    """The words of clock event reasons, in the order of their bits; an idle GPU is not throttled."""
+    """Returns the words of clock event reasons, in the order of their bits.
+
+    An idle GPU does not count as throttled.
+    """
     known = [word for bit, word in REASONS.items() if bits & bit]
     unknown = bits & ~(IDLE | sum(REASONS))
     return (*known, *([f"reason {unknown:#x}"] if unknown else []))
 
 
 def during_of(readings: Sequence[Reading]) -> dict[str, Any]:
-    """The readings of a series in a few figures.
+    """Summarises the readings of a series.
 
     Returns:
-        ``readings``, how many there are; ``sm_mhz`` with ``min``, ``median`` and ``max``, None where no clock is known;
-        ``max_power_w`` and ``max_temperature_c``, None where unknown; ``throttle``, all words that came up.
+        ``readings``, their number; ``sm_mhz`` with ``min``, ``median`` and ``max``, or None if no
+        clock is known; ``max_power_w`` and ``max_temperature_c``, or None; ``throttle``, all words
+        that occurred.
     """
     clocks = [reading.sm_mhz for reading in readings if reading.sm_mhz is not None]
     powers = [reading.power_w for reading in readings if reading.power_w is not None]
@@ -250,25 +271,28 @@ def during_of(readings: Sequence[Reading]) -> dict[str, Any]:
 
 
 def flags_of(before: Reading, during: Sequence[Reading], after: Reading) -> list[str]:
-    """What is unstable about a series, a sentence each, with what to do about it.
+    """Describes what is unstable about a series and what to do about it, in a sentence each.
 
     Args:
-        before: The state before it.
-        during: The states between its calls; clocks and throttling are judged by these alone.
-        after: The state after it.
+        before: State before the series.
+        during: States between its calls, from which alone clocks and throttling are judged.
+        after: State after the series.
     """
     around = (before, *during, after)
     return [*_throttle_flags(during), *_clock_flags(during), *_neighbour_flags(around), *_margin_flags(around)]
 
 
 def clock_state(summary: dict[str, Any]) -> str:
-    """A coarse word for the state of the clocks, as ``sm1980,power700W``: times under another one do not compare.
+    """Summarises the state of the clocks coarsely, as ``sm1980,power700W``.
+
+    Times under different clock states do not compare.
 
     Args:
-        summary: As ``DeviceWatch.summary`` gives it; empty where NVML is not there.
+        summary: Result of ``DeviceWatch.summary``; empty without NVML.
 
     Returns:
-        The highest SM clock, rounded to 10 MHz, and the power limit, rounded to 1 W; ``unknown`` for what is not known.
+        The highest SM clock, rounded to 10 MHz, and the power limit, rounded to 1 W; ``unknown``
+        for a missing value.
     """
     before = summary.get("before", {})
     clock, limit = before.get("max_sm_mhz"), before.get("power_limit_w")
@@ -324,7 +348,7 @@ def _neighbour_flags(around: Sequence[Reading]) -> list[str]:
 
 
 def _strangers_of(readings: Sequence[Reading]) -> str:
-    """Who was on the GPU in these readings that is not ours."""
+    """Names the processes of others on the GPU in these readings."""
     others = sorted({pid for reading in readings for pid in reading.other_pids or ()})
     if not others:
         count = max((reading.strangers for reading in readings), default=0)
@@ -344,7 +368,7 @@ def _margin_flags(around: Sequence[Reading]) -> list[str]:
 
 
 def _connected(index: int) -> tuple[Any, Any]:
-    """The module ``pynvml``, initialised, and its handle of the GPU that torch numbers so.
+    """Initialises the module ``pynvml`` and finds its handle of a GPU by torch's index.
 
     Raises:
         DeviceError: There is no NVML, or it does not know the GPU.
@@ -360,7 +384,7 @@ def _connected(index: int) -> tuple[Any, Any]:
 
     if not torch.cuda.is_available() or index >= torch.cuda.device_count():
         raise DeviceError(f"the state of cuda:{index} is not watched: torch finds no such GPU")
-    # CUDA_VISIBLE_DEVICES renumbers for torch alone, so the number says nothing to NVML.
+    # CUDA_VISIBLE_DEVICES renumbers GPUs for torch only, so NVML needs the UUID.
     name = nvml_uuid(str(torch.cuda.get_device_properties(index).uuid))
     try:
         nvml.nvmlInit()
@@ -370,5 +394,5 @@ def _connected(index: int) -> tuple[Any, Any]:
 
 
 def nvml_uuid(uuid: str) -> str:
-    """A UUID as NVML wants it, ``GPU-`` and 36 characters; torch leaves the prefix out."""
+    """Returns a UUID as NVML expects it: with the prefix ``GPU-``, which torch omits."""
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"

@@ -1,4 +1,4 @@
-"""Which device an evaluation runs on."""
+"""Chooses the device for an evaluation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def guess(wanted: str) -> str:
-    """What ``--device`` most likely means, told without importing torch: ``cpu`` or ``cuda:N``.
+    """Guesses the device that ``--device`` means, without importing torch: ``cpu`` or ``cuda:N``.
 
     Raises:
-        UsageError: It is no device.
+        UsageError: The text names no device.
     """
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", wanted)
     if match is None:
@@ -27,13 +27,13 @@ def guess(wanted: str) -> str:
 
 
 def choose(wanted: str) -> torch.device:
-    """The device that ``--device`` means.
+    """Returns the device that ``--device`` means and makes a GPU the current one.
 
     Args:
-        wanted: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+        wanted: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: The text is none of these.
         DeviceError: There is no such GPU.
     """
     import torch
@@ -56,14 +56,16 @@ def choose(wanted: str) -> torch.device:
 
 
 def several(wanted: str, lanes: int) -> list[str]:
-    """The devices that ``--device`` and ``--lanes`` mean, as ``choose`` knows them; the CPU once for each lane.
+    """Returns the devices that ``--device`` and ``--lanes`` mean, as names for ``choose``.
+
+    With several lanes, the result contains the CPU once for each lane.
 
     Args:
-        wanted: As for ``choose``, or ``all`` GPUs, or some of them: ``cuda:0,2``.
-        lanes: How many candidates are judged side by side on the CPU.
+        wanted: A name for ``choose``, ``all`` for all GPUs, or some of them: ``cuda:0,2``.
+        lanes: Number of candidates that the CPU judges in parallel.
 
     Raises:
-        UsageError: It is no device, or a GPU is to have more than one lane.
+        UsageError: The text names no device, or a GPU would get more than one lane.
         DeviceError: There is no GPU.
     """
     if wanted == "all":
@@ -86,7 +88,7 @@ def several(wanted: str, lanes: int) -> list[str]:
 
 
 def capability(name: str) -> tuple[int, int] | None:
-    """The compute capability of ``cuda:N``; None of ``cpu``."""
+    """Returns the compute capability of ``cuda:N``, or None for ``cpu``."""
     if name == "cpu":
         return None
     import torch
@@ -95,10 +97,10 @@ def capability(name: str) -> tuple[int, int] | None:
 
 
 def check_device(name: str) -> None:
-    """Verify that a GPU still computes; nothing on the CPU.
+    """Verifies that a GPU still computes; for the CPU it does nothing.
 
     Raises:
-        DeviceError: It does not.
+        DeviceError: The GPU fails or computes wrong results.
     """
     if name == "cpu":
         return
@@ -115,7 +117,7 @@ def check_device(name: str) -> None:
 
 
 def driver_version() -> str | None:
-    """Version of NVIDIA's kernel module (Linux); None where it does not tell."""
+    """Returns the version of NVIDIA's kernel module (Linux), or None if it is unknown."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Versions and processor, for records; torch is imported where it is asked about."""
+"""Describes software and hardware for records; it imports torch only on demand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from harness import package
 from harness.device.devices import driver_version
 
-#: Folders of the package that no verdict depends on.
+#: Folders of the package that cannot affect a verdict.
 _NO_PART_IN_VERDICTS = {"commands", "report", "rendering", "skeletons", "profiling", "bundled", "__pycache__"}
 
 
 def describe(compiler: str) -> dict[str, str]:
-    """The software and the machine that a record was made with.
+    """Describes the software and the machine of an evaluation.
 
     Args:
         compiler: Version line of the compiler that builds solutions.
@@ -35,9 +35,9 @@ def describe(compiler: str) -> dict[str, str]:
 
 
 def code_digest() -> str:
-    """The beginning of a sha256 of the code that verdicts depend on.
+    """Returns the first 16 hex digits of a sha256 over the code that verdicts depend on.
 
-    A changed judge is another judge, whatever its version says.
+    Changed code may judge differently even if the version is the same.
     """
     digest = hashlib.sha256()
     for path in sorted(package.FOLDER.rglob("*")):
@@ -50,7 +50,7 @@ def code_digest() -> str:
 
 
 def describe_gpu() -> dict[str, str]:
-    """The current GPU: name, memory, compute capability, torch's CUDA, and the driver where the kernel tells."""
+    """Describes the current GPU: name, memory, compute capability, torch's CUDA and driver."""
     import torch
 
     driver = driver_version()

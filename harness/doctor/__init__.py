@@ -1,1 +1,1 @@
-"""Checks of a machine: what it has for judging, what it lacks, and how to get that."""
+"""Checks what a machine has for judging, what it lacks, and how to get that."""

@@ -1,6 +1,7 @@
-"""Kernels that ``doctor`` runs to prove a device, in processes of their own, bounded in time.
+"""Runs the kernels by which ``doctor`` tests a device, in separate processes with a time limit.
 
-A broken driver may hang or kill whoever calls it: ``python -m harness.doctor.self_tests SETTINGS`` is that process.
+A broken driver may hang or kill the process that calls it. That process is
+``python -m harness.doctor.self_tests SETTINGS``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from harness.errors import DeviceError, HarnessError
 from harness.project.paths import import_path
 from harness.system.processes import die_with_parent
 
+#: Seconds that a self-test may take, with its build.
+SELF_TEST_LIMIT_S = 120.0
 _ARENA_BYTES = 1 << 20
 _BLOCKS, _THREADS = 3, 128
 _KERNEL = """
@@ -43,15 +46,16 @@ extern "C" int reverse(const int* given, int* received, int blocks) {
 
 
 def run_probe(settings: Mapping[str, Any], folder: Path, limit_s: float) -> str:
-    """Run a probe in a process of its own.
+    """Runs a probe in another process.
 
     Args:
-        settings: ``probe`` (``kernel`` or ``exchange``), ``device``, ``libraries``, ``folder``, ``parent``.
+        settings: ``probe`` (``kernel`` or ``exchange``), ``device``, ``libraries``, ``folder``,
+            ``parent``.
         folder: A private folder, which the caller removes.
-        limit_s: Seconds it may take.
+        limit_s: Seconds that the probe may take.
 
     Returns:
-        What went wrong, empty where nothing did.
+        The error in words, or an empty string for success.
     """
     environment = {**os.environ, "PYTHONPATH": import_path(), "TMPDIR": str(folder)}
     said, log = folder / "said.txt", folder / "log.txt"
@@ -82,11 +86,11 @@ def run_probe(settings: Mapping[str, Any], folder: Path, limit_s: float) -> str:
 
 
 def probe_kernel(device: str, libraries: Mapping[str, str], folder: Path) -> None:
-    """Build a kernel as a solution's is built, run it, and check what it wrote.
+    """Builds a kernel as for a solution, runs it, and checks its result.
 
     Raises:
-        BuildError: It does not build.
-        DeviceError: It does not run, or its result is wrong.
+        BuildError: The kernel does not build.
+        DeviceError: The kernel does not run, or its result is wrong.
     """
     import torch
 
@@ -119,10 +123,10 @@ def probe_kernel(device: str, libraries: Mapping[str, str], folder: Path) -> Non
 
 
 def probe_exchange(index: int) -> None:
-    """Allocate, export, import and map memory as the judge and a worker share it.
+    """Allocates, exports, imports and maps memory as the judge and a worker share it.
 
     Raises:
-        DeviceError: The driver refuses, or what is written on one side does not arrive on the other.
+        DeviceError: The driver refuses, or one mapping does not show what the other wrote.
     """
     import torch
 
@@ -142,7 +146,7 @@ def probe_exchange(index: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one probe, in the process that ``self_test`` starts; what goes wrong is said on stdout."""
+    """Runs one probe for ``self_test`` and prints an error to stdout."""
     settings = json.loads(arguments[0])
     die_with_parent(settings["parent"])
     try:
@@ -159,4 +163,4 @@ def main(arguments: Sequence[str]) -> int:
 if __name__ == "__main__":
     exit_code = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(exit_code)  # unloading the emulator or a broken driver has no say
+    os._exit(exit_code)  # skips unloading, in which the emulator or a broken driver may fail

@@ -25,7 +25,7 @@ from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.sources import InlineSources, Unit, nvcc_units
-from harness.records.record import CompiledKernel
+from harness.records.kernels import CompiledKernel
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
 from harness.wire.replies import Compiled
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from harness.compilation.errors import BuildFailed, failed_build
 from harness.compilation.functions import check_functions, undeclared_functions
+from harness.emulator.compiler import Mode
 from harness.emulator.diagnostics import SourceLocator
-from harness.emulator.toolchain import InlineSources, Mode, SourceFile, build_key, build_library
+from harness.emulator.sources import InlineSources, SourceFile
+from harness.emulator.toolchain import build_key, build_library
 
 
 class InlineLoader:

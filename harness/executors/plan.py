@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
 from harness.judge.process.clocks import Limits
-from harness.project.problems import CUSTOM_CASE, Problem, failure
+from harness.project.cases import CUSTOM_CASE
+from harness.project.problems import Problem, failure
 from harness.project.solutions import Candidate
 
 FULL_CASE = "full"

@@ -17,11 +17,14 @@ from harness.executors.session import opened
 from harness.executors.single_run import faults_told
 from harness.judge.process.clocks import Limits
 from harness.project.baselines import EAGER
-from harness.project.problems import CUSTOM_CASE, Problem, parse_settings, read_problem
+from harness.project.cases import CUSTOM_CASE, parse_settings
+from harness.project.problems import Problem, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
-from harness.records.record import EvaluationRecord, TensorReport, plain
+from harness.records.identity import IDENTIFYING, new_run_name
+from harness.records.json_values import plain
+from harness.records.record import EvaluationRecord, TensorReport
 from harness.records.rules import changed_rules
-from harness.records.store import IDENTIFYING, Store, new_run_name
+from harness.records.store import Store
 from harness.system.files import source_bytes
 from harness.system.scratch import scratch_folder
 from harness.system.streams import results_alone

@@ -9,8 +9,10 @@ from typing import Any
 
 from harness.device.device_state import clock_state
 from harness.project.solutions import Candidate
-from harness.records.record import EvaluationRecord, Status, plain
-from harness.records.store import Store, identity, new_record_name
+from harness.records.identity import identity, new_record_name
+from harness.records.json_values import plain
+from harness.records.record import EvaluationRecord, Status
+from harness.records.store import Store
 
 #: Among so many newest records of a case baselines are looked for.
 KEPT_RECORDS = 50

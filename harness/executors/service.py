@@ -26,8 +26,9 @@ from harness.executors.scheduler import Asked
 from harness.judge.policy import Policy, new_secret
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, find_problem, read_solution, select
+from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
-from harness.records.store import Store, new_run_name
+from harness.records.store import Store
 from harness.system import interrupts
 from harness.system.scratch import scratch_folder
 

@@ -38,7 +38,8 @@ def tools_for(device: str, home: Path) -> Tools:
         ToolchainError: A compiler or a package is missing, or the runtime cannot be built or kept.
     """
     if device == "cpu":
-        from harness.emulator.toolchain import build_runtime, find_compiler
+        from harness.emulator.compiler import find_compiler
+        from harness.emulator.toolchain import build_runtime
 
         compiler = find_compiler()
         held = None

@@ -7,7 +7,7 @@ from typing import Any
 from harness.compilation.nvcc import nvcc_release
 from harness.judge.policy import Policy
 from harness.project.baselines import EAGER
-from harness.project.problems import CUSTOM_CASE
+from harness.project.cases import CUSTOM_CASE
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord, Status
 

@@ -36,7 +36,8 @@ from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
 from harness.judge.timing.device_conditions import Conditions
-from harness.judge.timing.rivals import Baseline, BaselineError
+from harness.judge.timing.paired_timing import BaselineError
+from harness.judge.timing.rivals import Baseline
 from harness.judge.timing.speed import SpeedTimer
 from harness.judge.timing.stopwatch import Stopwatch
 from harness.judge.timing.timing_target import TimingTarget

@@ -1,1 +1,1 @@
-"""What a GPU's own counters say of a solution's kernels, by Nsight Compute."""
+"""Reads a GPU's performance counters for a solution's kernels with Nsight Compute."""

@@ -1,4 +1,4 @@
-"""What Nsight Compute counts for each kernel, out of the text that it prints."""
+"""Parses the counters of each kernel from the output of Nsight Compute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRAM_READ, DRAM_WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 REGISTERS = "launch__registers_per_thread"
 L2_HITS = "lts__t_sector_hit_rate.pct"
-#: Reasons for which a warp waits, as Nsight Compute's "warp state" names them, and what they mean.
+#: Reasons why a warp waits, by their names in Nsight Compute's "warp state", with their meaning.
 STALLS = {
     "long_scoreboard": "data of the global or local memory",
     "barrier": "__syncthreads() or another barrier",
@@ -27,10 +27,10 @@ METRICS = (
     *(DURATION, DRAM, DRAM_READ, DRAM_WRITTEN, OCCUPANCY, REGISTERS, L2_HITS),
     *map(_STALL.format, STALLS),
 )
-#: How many of a kernel's stall reasons are told.
+#: Number of stall reasons to report for a kernel.
 TOLD_STALLS = 2
 _KERNEL = "Kernel Name"
-#: Nsight Compute's units, also those of older versions: to milliseconds, and to bytes.
+#: Nsight Compute's units, including those of older versions: factors to milliseconds and to bytes.
 _UNITS = {
     **dict.fromkeys(("ns", "nsecond"), 1e-6),
     **dict.fromkeys(("us", "usecond"), 1e-3),
@@ -42,7 +42,7 @@ _SCALED = (DURATION, DRAM_READ, DRAM_WRITTEN)
 
 
 class Stall(NamedTuple):
-    """Why warps wait, a word of ``STALLS``, and for how many cycles an issued instruction."""
+    """A reason why warps wait, from ``STALLS``, with its cycles for each issued instruction."""
 
     reason: str
     cycles: float
@@ -50,20 +50,21 @@ class Stall(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelFigures:
-    """The counters of one kernel; where it was launched several times, means over its launches weighted by duration.
+    """The counters of one kernel, as means over its launches weighted by duration.
 
     Attributes:
-        name: Demangled, as Nsight Compute prints it, or shortened.
-        launches: How often it was launched.
-        own: Whether a library that the candidate built has it.
-        duration_ms: How long one launch took, under the profiler: caches cold, clocks as they were.
-        dram_percent: Throughput of the device's memory, of its peak.
-        dram_read_bytes: What one launch read from the device's memory.
-        dram_written_bytes: What one launch wrote to it.
-        occupancy_percent: Warps that were active on a multiprocessor, of the most that it holds.
+        name: Demangled name from Nsight Compute, or its short form.
+        launches: Number of launches.
+        own: Whether a library that the candidate built contains the kernel.
+        duration_ms: Duration of one launch under the profiler, with cold caches and unlocked
+            clocks.
+        dram_percent: Throughput of device memory, as a percentage of its peak.
+        dram_read_bytes: Bytes that one launch read from device memory.
+        dram_written_bytes: Bytes that one launch wrote to device memory.
+        occupancy_percent: Active warps on a multiprocessor, as a percentage of its maximum.
         registers: Registers of a thread.
-        l2_hit_percent: Sectors that the L2 cache had.
-        stalls: Why warps waited most, the worst first.
+        l2_hit_percent: Sectors that the L2 cache served, as a percentage.
+        stalls: Most frequent reasons why warps waited, the worst first.
     """
 
     name: str
@@ -80,21 +81,22 @@ class KernelFigures:
 
     @property
     def total_ms(self) -> float | None:
-        """How long all launches took."""
+        """The duration of all launches."""
         return None if self.duration_ms is None else self.duration_ms * self.launches
 
 
 def parsed(text: str, name_of: Callable[[str], str] = str) -> list[KernelFigures]:
-    """The kernels in what ``ncu --csv --page raw --metrics ...`` prints.
+    """Parses the kernels from the output of ``ncu --csv --page raw --metrics ...``.
 
     Args:
-        text: Its output: lines that begin with ``==`` and lines of the program, a header, a row of units, and a row for
-            each launch.
-        name_of: What makes a kernel's name short; launches of one name are taken together.
+        text: The output: lines that begin with ``==``, lines of the program, a header, a row of
+            units, and a row for each launch.
+        name_of: Function that shortens a kernel's name; the result merges launches of the same
+            name.
 
     Returns:
-        In the order of their first launch; empty where there is no header or no row. A metric that is missing, or that
-        the device does not have (``n/a``), is None.
+        The kernels in the order of their first launch, or an empty list without a header or a row.
+        A metric is None if it is missing or the device does not have it (``n/a``).
     """
     lines = [line for line in text.splitlines() if line.startswith('"')]
     rows = list(csv.reader(lines))
@@ -114,12 +116,12 @@ def parsed(text: str, name_of: Callable[[str], str] = str) -> list[KernelFigures
 
 
 def marked(kernels: Iterable[KernelFigures], is_own: Callable[[str], bool]) -> list[KernelFigures]:
-    """The same, with what is the candidate's own marked."""
+    """Returns the kernels with the candidate's own ones marked."""
     return [replace(kernel, own=is_own(kernel.name)) for kernel in kernels]
 
 
 def _values(cells: dict[str, str], units: dict[str, str]) -> dict[str, float]:
-    """The metrics of a launch that are numbers; times in milliseconds, sizes in bytes."""
+    """Returns the numeric metrics of a launch, with times in milliseconds and sizes in bytes."""
     found = {}
     for metric in METRICS:
         try:
@@ -156,7 +158,7 @@ def _mean(launches: Sequence[dict[str, float]], metric: str) -> float | None:
 
 
 def _weighted(launches: Sequence[dict[str, float]], metric: str) -> float | None:
-    """The mean over launches, each counted as long as it took; the plain mean where durations are unknown."""
+    """Returns the mean over launches weighted by duration, or the plain mean without durations."""
     known = [launch for launch in launches if metric in launch]
     total = sum(launch.get(DURATION, 0.0) for launch in known)
     if not total:

@@ -1,6 +1,6 @@
-"""Nsight Compute: where it is, how it is run on a solution, and what its refusals mean.
+"""Runs Nsight Compute on a solution and explains its failures.
 
-The solution runs unconfined here, as the user: counters cannot be read through the worker's confinement.
+The solution runs unconfined, as the user, because the worker's confinement blocks the counters.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from harness.system.scratch import scratch_folder
 from harness.system.text import kernel_name, one_line, printable, shortened
 from harness.wire.values import UnsupportedValue, encode_plain
 
-#: Where installers put it besides the path; the newest version counts.
+#: Places of the program besides PATH. Of several packages, the newest version counts.
 TOOLKIT = Path("/usr/local/cuda/bin/ncu")
 PACKAGES = Path("/opt/nvidia/nsight-compute")
-#: Every kernel runs in several passes, with memory saved and restored between them.
+#: Slowdown under the profiler, which runs every kernel in several passes and restores memory
+#: between.
 SLOWER = 10
-#: As much as is told of what a program said.
+#: Maximum number of characters of a program's output to report.
 MAX_SAID = 2000
 _MISSING = (
     "--ncu: Nsight Compute (ncu) is neither on PATH nor in /usr/local/cuda/bin or /opt/nvidia/nsight-compute; it is "
@@ -54,14 +55,14 @@ class TargetFailed(HarnessError):
 
 @dataclass(frozen=True)
 class Target:
-    """What is run under Nsight Compute.
+    """A solution to run under Nsight Compute.
 
     Attributes:
         candidate: The solution.
-        constants: The case's constants.
+        constants: Constants of the case.
         device: ``cuda:N``.
         limits: Seconds that it may run and build.
-        home: ``HARNESS_HOME``: builds that are there already are used.
+        home: ``HARNESS_HOME``, whose existing builds are reused.
     """
 
     candidate: Candidate
@@ -72,7 +73,7 @@ class Target:
 
 
 def find_ncu() -> Path:
-    """The program.
+    """Locates the program ``ncu``.
 
     Raises:
         ToolchainError: It is not installed.
@@ -86,15 +87,15 @@ def find_ncu() -> Path:
 
 
 def measured(target: Target, ncu: Path) -> list[KernelFigures]:
-    """Run a solution under Nsight Compute: first alone, which builds it and shows that it runs, then watched.
+    """Runs a solution alone, which builds and tests it, and then under Nsight Compute.
 
     Returns:
-        The kernels of one forward, and of one forward with its backward, taken together by name.
+        The kernels of one forward, and of one forward with its backward, merged by name.
 
     Raises:
-        ProblemError: The problem does not run, or a constant cannot be told to another process.
+        ProblemError: The problem does not run, or a constant cannot be passed to another process.
         TargetFailed: The solution does not build or run, or takes too long.
-        DeviceError: The counters may not be read.
+        DeviceError: The driver does not allow reading the counters.
         ToolchainError: Nsight Compute failed, or saw no kernel.
     """
     from harness.worker.profiling import is_defined
@@ -126,12 +127,12 @@ def measured(target: Target, ncu: Path) -> list[KernelFigures]:
 
 
 def command(ncu: Path, log: Path, program: Sequence[str]) -> list[str]:
-    """The command line that has Nsight Compute watch a program between its ``cudaProfilerStart`` and ``Stop``.
+    """Returns the command line that profiles a program between ``cudaProfilerStart`` and ``Stop``.
 
     Args:
-        ncu: Nsight Compute.
-        log: The file that it writes to: its own lines and the CSV, nothing of the program's.
-        program: What it runs.
+        ncu: Path of Nsight Compute.
+        log: File for its own lines and the CSV, without the program's output.
+        program: Command line of the program.
     """
     return [
         *(str(ncu), "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
@@ -142,12 +143,12 @@ def command(ncu: Path, log: Path, program: Sequence[str]) -> list[str]:
 
 
 def refused(code: int | None, said: str, found: bool) -> HarnessError | None:
-    """What is wrong with a run of Nsight Compute; None where nothing is.
+    """Explains a failed run of Nsight Compute; returns None for a good run.
 
     Args:
-        code: Its exit code; None where its time was up.
-        said: What it and the program wrote.
-        found: Whether there is a kernel in it.
+        code: Its exit code; None after a timeout.
+        said: Output of it and of the program.
+        found: Whether the output contains a kernel.
     """
     if "ERR_NVGPUCTRPERM" in said:
         return DeviceError(_NOT_PERMITTED)
@@ -169,14 +170,14 @@ def refused(code: int | None, said: str, found: bool) -> HarnessError | None:
 
 @dataclass(frozen=True)
 class _Ran:
-    """A finished program: its exit code, None where its time was up, and what it wrote."""
+    """A finished program: its exit code, None after a timeout, and its output."""
 
     code: int | None
     said: str
 
 
 def _run(arguments: Sequence[str], folder: Path, limit_s: float) -> _Ran:
-    """Run a program in a session of its own, all of which is ended after it."""
+    """Runs a program in a session of its own and then ends the whole session."""
     said = folder / "said.txt"
     with said.open("wb") as output:
         process = subprocess.Popen(
@@ -211,7 +212,7 @@ def _environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def _failed(ran: _Ran) -> HarnessError:
-    """Why the solution could not be run alone."""
+    """Explains why the solution did not run alone."""
     if ran.code is None:
         return TargetFailed("the solution did not build and run within --build-timeout and --timeout")
     if ran.code == EXIT_USAGE:
@@ -226,7 +227,7 @@ def _ended(code: int) -> str:
 
 
 def _tail(said: str) -> str:
-    """The end of what was said."""
+    """Returns the end of a program's output."""
     return printable(said.strip()[-MAX_SAID:])
 
 

@@ -1,8 +1,8 @@
-"""The program that Nsight Compute watches: a solution's calls on one case, nothing judged and nothing confined.
+"""Runs a solution on one case for Nsight Compute to watch, without judging or confining it.
 
-``python -m harness.profiling.target SOLUTION PROBLEM CONSTANTS DEVICE FOLDER``: two files, the case's constants as
-``wire.values`` encodes them, ``cpu`` or ``cuda:N``, and the folder where libraries are built, and taken from where
-they are there already.
+The command is ``python -m harness.profiling.target SOLUTION PROBLEM CONSTANTS DEVICE FOLDER``. The
+first two arguments are files. ``CONSTANTS`` are the case's, encoded by ``wire.values``. ``DEVICE``
+is ``cpu`` or ``cuda:N``. ``FOLDER`` holds existing libraries and receives new ones.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ WARM_UPS = 2
 
 
 def run(solution: str, problem: Problem, constants: dict[str, Any], device: torch.device, folder: Path) -> None:
-    """Call a solution: twice to warm up, then once where a profiler looks; a forward, and a forward with backward.
+    """Calls a solution twice to warm up, then once under the profiler.
+
+    Each call runs a forward, and a forward with its backward.
 
     Args:
         solution: Path of its file.
         problem: The problem that it solves.
-        constants: The case's constants.
-        device: Where it runs.
-        folder: Where its libraries are built.
+        constants: Constants of the case.
+        device: Device to run on.
+        folder: Folder of its libraries.
 
     Raises:
         ProblemError: The problem does not run.
-        Exception: Whatever the solution raises.
+        Exception: The solution may raise any exception.
     """
     module = problems.load(problem, constants)
     if device.type == "cuda":
@@ -68,11 +70,11 @@ def run(solution: str, problem: Problem, constants: dict[str, Any], device: torc
 
 
 class Step:
-    """One forward without gradients, and one with its backward.
+    """Runs one forward without gradients, and one with its backward.
 
     Args:
-        model: The solution's instance.
-        inputs: The arguments of its ``forward``; floating ones are differentiated.
+        model: Instance of the solution.
+        inputs: Arguments of its ``forward``. The backward differentiates the floating-point ones.
     """
 
     def __init__(self, model: torch.nn.Module, inputs: Sequence[Any]):
@@ -83,7 +85,10 @@ class Step:
         self._cotangents: list[torch.Tensor] = []
 
     def __call__(self) -> None:
-        """Run both; cotangents are drawn the first time, and are no part of the work later."""
+        """Runs both passes.
+
+        The first call draws the cotangents, so later calls do not contain this work.
+        """
         with torch.no_grad():
             self._model(*self._inputs)
         result = self._model(*self._inputs)
@@ -96,7 +101,7 @@ class Step:
 
 @contextlib.contextmanager
 def _watched(device: torch.device) -> Iterator[None]:
-    """The window in which ``ncu --profile-from-start off`` looks; on the CPU nobody does."""
+    """Opens the window that ``ncu --profile-from-start off`` records; does nothing on the CPU."""
     if device.type != "cuda":
         yield
         return
@@ -107,7 +112,7 @@ def _watched(device: torch.device) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the program; what goes wrong is said on stderr, in a line or a few."""
+    """Runs the program and prints an error to stderr in a few lines."""
     solution, path, constants, device, folder = arguments
     try:
         problem = problems.read_problem(Path(path))
@@ -115,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     except ProblemError as error:
         print(printable(str(error)), file=sys.stderr)
         return error.exit_code
-    except BaseException as error:  # the candidate's boundary: whatever it raises is told
+    except BaseException as error:  # the candidate's boundary: it may raise any exception
         print(printable(describe(error, solution)), file=sys.stderr)
         return EXIT_NOT_PASSED
     return EXIT_PASSED

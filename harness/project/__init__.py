@@ -1,1 +1,1 @@
-"""A user's project: problems, solutions, settings and the folders that hold them."""
+"""Reads a user's project: problems, solutions, settings and their folders."""

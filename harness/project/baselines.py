@@ -1,4 +1,4 @@
-"""What a candidate can be timed against: the problem's own model, run in one way or another."""
+"""Defines the baselines for timing: the problem's own model, run in several ways."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ class BaselineVariant(NamedTuple):
     """A way to run the reference.
 
     Attributes:
-        meaning: What it is, in words.
-        compile_mode: The mode of ``torch.compile``; empty where nothing is compiled.
-        allows_tf32: Whether products and convolutions may use TF32, which torch's default flags allow of convolutions
-            alone. Such a baseline need not reach the precision that a candidate is held to.
-        replays: Whether a call is the replay of a CUDA graph.
+        meaning: Description in words.
+        compile_mode: Mode of ``torch.compile``; empty without compilation.
+        allows_tf32: Whether matrix products and convolutions may use TF32; torch's default flags
+            allow it for convolutions only. Such a baseline need not reach the precision that a
+            candidate must reach.
+        replays: Whether a call replays a CUDA graph.
     """
 
     meaning: str
@@ -45,7 +46,9 @@ BASELINES = {
 
 
 def chosen(names: Iterable[str]) -> tuple[str, ...]:
-    """The baselines that a user names, each once, in the order of ``BASELINES``; eager is always among them.
+    """Returns the chosen baselines, each once, in the order of ``BASELINES``.
+
+    Eager is always one of them.
 
     Raises:
         UsageError: There is no such baseline.

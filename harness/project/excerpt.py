@@ -1,4 +1,4 @@
-"""What of a problem's source its ``Model`` needs: read off the file, nothing is run."""
+"""Extracts the part of a problem's source that its ``Model`` needs, without running it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @dataclass(frozen=True)
 class Excerpt:
-    """The part of a problem that a file of its own needs to construct and run its ``Model``.
+    """The code that a separate file needs to construct and run a problem's ``Model``.
 
     Attributes:
         imports: Its imports, one statement each, in order.
         text: The rest, as it stands in the file, with the comments right above each statement.
         constants: Module-level constants that ``Model``, or a function that it calls, reads.
-        signature: The arguments of ``forward`` as declared, ``self`` first; ``self, *inputs`` where they cannot be
-            told.
+        signature: Arguments of ``forward`` as declared, ``self`` first; ``self, *inputs`` if they
+            are unknown.
         call: The same arguments as a caller passes them on.
     """
 
@@ -35,10 +35,11 @@ class Excerpt:
 
 
 def model_excerpt(problem: Problem) -> Excerpt:
-    """The part of a problem's file that its ``Model`` needs.
+    """Extracts the part of a problem's file that its ``Model`` needs.
 
     Raises:
-        ProblemError: The file is no Python, in a way that only the compiler sees (a ``return`` outside a function).
+        ProblemError: The file has an error that only the compiler sees, such as a ``return``
+            outside a function.
     """
     tree = ast.parse(problem.source, str(problem.path))
     try:
@@ -62,17 +63,23 @@ def model_excerpt(problem: Problem) -> Excerpt:
 
 
 def hidden_constants(problem: Problem) -> list[str]:
-    """Constants that a case replaces and ``Model`` reads: a solution of its own file does not learn of the case.
+    """Lists the constants that a case replaces and ``Model`` reads.
+
+    A solution in a separate file does not see these replacements.
 
     Raises:
-        ProblemError: The file is no Python.
+        ProblemError: The file is not valid Python.
     """
     replaced = {name for settings in problem.cases.values() for name in settings}
     return sorted(model_excerpt(problem).constants & replaced)
 
 
 def _is_left_out(node: ast.stmt) -> bool:
-    """Docstrings, ``from __future__`` and what only runs where the file is the program."""
+    """Returns whether the excerpt leaves out a statement.
+
+    It leaves out docstrings, ``from __future__`` and code that only runs if the file is the
+    program.
+    """
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.ImportFrom):
@@ -83,7 +90,11 @@ def _is_left_out(node: ast.stmt) -> bool:
 
 
 def _needed_names(statements: Sequence[ast.stmt], scopes: Sequence[symtable.SymbolTable]) -> set[str]:
-    """``Model``, what statements that bind no name read, and whatever those names are made of."""
+    """Returns the names that the excerpt needs.
+
+    These are ``Model``, the names that statements without a binding read, and in turn the names
+    that those are made of.
+    """
     needed = {"Model"}
     while True:
         before = len(needed)
@@ -96,7 +107,7 @@ def _needed_names(statements: Sequence[ast.stmt], scopes: Sequence[symtable.Symb
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """Module-level names that a statement binds."""
+    """Returns the module-level names that a statement binds."""
     names: set[str] = set()
     waiting: list[ast.AST] = [node]
     while waiting:
@@ -113,7 +124,7 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _read(node: ast.stmt, scopes: Sequence[symtable.SymbolTable]) -> set[str]:
-    """Module-level names that a statement, or a function or class that it defines, reads."""
+    """Returns the module-level names that a statement, or a function or class in it, reads."""
     if not isinstance(node, _DEFINITIONS):
         return _loaded([node])
     inside = [_globals_of(scope) for scope in scopes if scope.get_name() == node.name]
@@ -127,7 +138,7 @@ def _globals_of(scope: symtable.SymbolTable) -> set[str]:
 
 
 def _loaded(values: Iterable[object]) -> set[str]:
-    """Names that are read anywhere in these nodes, and lists of nodes."""
+    """Returns the names that nodes, and lists of nodes, read anywhere."""
     names: set[str] = set()
     for value in values:
         if isinstance(value, list):
@@ -139,13 +150,16 @@ def _loaded(values: Iterable[object]) -> set[str]:
 
 
 def _text_of(statements: Iterable[ast.stmt], lines: Sequence[str]) -> str:
-    """The statements' own lines; as many blank lines between them as in the file, two at most."""
+    """Returns the lines of the statements.
+
+    At most two of the blank lines between them remain.
+    """
     blocks: list[str] = []
     last = 0
     for node in statements:
         decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
         first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
-        if first <= last:  # shares its line with the statement before
+        if first <= last:  # it shares its line with the statement before
             continue
         while first - 2 >= last and lines[first - 2].startswith("#"):
             first -= 1
@@ -159,7 +173,7 @@ def _text_of(statements: Iterable[ast.stmt], lines: Sequence[str]) -> str:
 
 
 def _forward_arguments(tree: ast.Module) -> tuple[str, str]:
-    """The declared arguments of ``Model.forward``, and the same as passed on."""
+    """Returns the declared arguments of ``Model.forward``, and the same as a caller passes them."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             for method in node.body:

@@ -1,4 +1,4 @@
-"""Where the project and the harness's own files are."""
+"""Locates the project and the harness's own files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from pathlib import Path
 from harness import package
 from harness.errors import UsageError
 
-#: Folder of the home with what was made of problems' references: compiled code, and their work.
+#: Folder of the home with data derived from problems' references: compiled code and their work.
 REFERENCES = "references"
-#: Options of Python for processes of ours: torch warns where NumPy is not installed, and nothing here needs NumPy.
+#: Options for Python in the harness's processes. torch warns if NumPy is missing, and the harness
+#: does not need NumPy.
 QUIET = ("-W", "ignore:Failed to initialize NumPy:UserWarning")
 
 
 def project_root(chosen: str | None = None) -> Path:
-    """The folder whose ``problems/``, ``templates/`` and ``solutions/`` are meant.
+    """Returns the folder whose ``problems/``, ``templates/`` and ``solutions/`` to use.
 
     Args:
-        chosen: What ``--root``, ``$HARNESS_ROOT`` or the configuration names.
+        chosen: Folder from ``--root``, ``$HARNESS_ROOT`` or the configuration.
 
     Returns:
-        The chosen folder; else the current one where it contains ``problems/``; else what came with the harness.
+        The chosen folder, else the current one if it contains ``problems/``, else the folder that
+        came with the harness.
 
     Raises:
         UsageError: The chosen folder has no ``problems/``.
@@ -40,12 +42,15 @@ def project_root(chosen: str | None = None) -> Path:
 
 
 def own_root(chosen: str | None = None) -> Path:
-    """The folder that new problems and templates go to: the chosen one, else the current one; it may be empty."""
+    """Returns the folder for new problems and templates: the chosen or else the current one.
+
+    The folder may be empty.
+    """
     return Path(chosen).expanduser().absolute() if chosen is not None else Path.cwd()
 
 
 def refuse_installed(root: Path) -> None:
-    """Refuse to write where the harness itself is installed: those files belong to the package's installer.
+    """Refuses to write into the installed package, whose files belong to its installer.
 
     Raises:
         UsageError: The root lies within the installed package.
@@ -58,25 +63,28 @@ def refuse_installed(root: Path) -> None:
 
 
 def shown(path: Path) -> str:
-    """A path as messages show it: relative to the current folder where it lies there."""
+    """Formats a path for messages: relative to the current folder if it lies there."""
     current = Path.cwd()
     return str(path.relative_to(current) if path.is_relative_to(current) else path)
 
 
 def bundled_root() -> Path:
-    """The problems, templates and solutions that came with the harness: in the wheel, or in its checkout."""
+    """Returns the folder of the problems, templates and solutions that came with the harness.
+
+    It lies in the wheel or in the checkout.
+    """
     installed = package.FOLDER / "bundled"
     return installed if installed.is_dir() else package.FOLDER.parent
 
 
 def harness_home(chosen: str | None = None) -> Path:
-    """Where the build cache and the store are kept; nothing is created.
+    """Returns the folder of the build cache and the store, without creating it.
 
     Args:
-        chosen: What ``--home`` or the configuration names.
+        chosen: Folder from ``--home`` or the configuration.
 
     Returns:
-        The chosen folder, else ``$HARNESS_HOME`` where that is set, else ``kernel-harness`` in the platform's cache
+        The chosen folder, else ``$HARNESS_HOME``, else ``kernel-harness`` in the platform's cache
         folder (``~/Library/Caches`` on macOS, ``$XDG_CACHE_HOME`` or ``~/.cache`` elsewhere).
     """
     chosen = chosen or os.environ.get("HARNESS_HOME")
@@ -85,11 +93,11 @@ def harness_home(chosen: str | None = None) -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "kernel-harness"
     cache = os.environ.get("XDG_CACHE_HOME")
-    # The XDG specification says that relative paths are to be ignored.
+    # The XDG specification requires programs to ignore relative paths.
     base = Path(cache) if cache and Path(cache).is_absolute() else Path.home() / ".cache"
     return base / "kernel-harness"
 
 
 def import_path() -> str:
-    """A ``PYTHONPATH`` by which processes of ours find this very package, and whatever else the user's finds."""
+    """Returns a ``PYTHONPATH`` with this package and the folders of the user's own."""
     return os.pathsep.join(filter(None, (str(package.FOLDER.parent), os.environ.get("PYTHONPATH"))))

@@ -1,7 +1,8 @@
-"""Runs a problem's body in a process of its own and says what it declares: ``python -m harness.project.problem_body``.
+"""Runs a problem's body in a separate process and returns what it declares.
 
-Standard input holds the problem and the names that are asked for; standard output gets their values by name, or the
-error in words (both pickled). What the body prints goes to standard error.
+The command is ``python -m harness.project.problem_body``. Standard input holds the problem and the
+names to look up. Standard output receives their values by name, or the error in words (both
+pickled). The output of the body itself goes to standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from harness.project.problems import run_body
 
 
 def main() -> None:
-    """Answers one question."""
+    """Answers one request."""
     problem, names = pickle.load(sys.stdin.buffer)
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)

@@ -1,7 +1,8 @@
-"""Problems: plain PyTorch files with ``Model``, ``get_inputs`` and ``get_init_inputs``.
+"""Reads problems: plain PyTorch files with ``Model``, ``get_inputs`` and ``get_init_inputs``.
 
-A file written for KernelBench works as it is. A *case* replaces module-level constants while the body of the file
-runs, so that everything derived from them follows; no file is ever changed.
+A file written for KernelBench works without changes. A *case* replaces module-level constants while
+the body of the file runs, so every value derived from them follows. The harness never changes the
+file.
 
 Importing this module does not import torch; running a problem's body does.
 """
@@ -9,39 +10,29 @@ Importing this module does not import torch; running a problem's body does.
 from __future__ import annotations
 
 import ast
-import contextlib
-import copy
 import functools
 import hashlib
-import os
-import pickle
-import re
-import signal
-import subprocess
 import sys
 import traceback
 import types
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness import package
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
-from harness.project.paths import QUIET, import_path
+from harness.project.cases import checked_cases
+from harness.project.problem_declarations import DECLARATIONS, checked_draws, checked_seconds, declared_values
 from harness.records.record import FurtherDraw, PrecisionClass
 from harness.system.files import read_source
 from harness.system.streams import printing_to_stderr
 from harness.system.text import one_line, words_of
 
-CUSTOM_CASE = "custom"
 SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
-#: Names that say something about the file; no constants that a case sets.
-_DECLARATIONS = ("CASES", "PRECISION", "DRAWS", "TIMEOUT_S", "BUILD_TIMEOUT_S")
 _OVERRIDES = "__case_constants__"
-#: What the parser raises: the last two for text that is nested too deeply.
+#: Exceptions of the parser. It raises the last two for text that is nested too deeply.
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -50,16 +41,17 @@ class Problem:
     """A problem file, read but not run.
 
     Attributes:
-        name: The file's stem.
-        path: Where it lies.
-        source: Its text.
+        name: Stem of the file.
+        path: Path of the file.
+        source: Text of the file.
         digest: sha256 of the text.
         constants: Names assigned at module level, outside functions and classes.
-        cases: Settings of those constants by case name; ``full`` with no settings where the file declares none.
-        precision: The precision class that the file allows.
-        draws: The further draws that its inputs allow, each once.
-        timeout_s: Seconds that a candidate may run on a case, where the file says.
-        build_timeout_s: Seconds that a candidate's builds may take, where the file says.
+        cases: Settings of those constants by case name. A file without a declaration has ``full``
+            with no settings.
+        precision: Precision class that the file allows.
+        draws: Further draws that its inputs allow, each once.
+        timeout_s: Seconds that a candidate may run on a case, if the file sets them.
+        build_timeout_s: Seconds that a candidate's builds may take, if the file sets them.
     """
 
     name: str
@@ -74,7 +66,7 @@ class Problem:
     build_timeout_s: float | None = None
 
     def case(self, name: str) -> dict[str, Any]:
-        """The settings of a case.
+        """Returns the settings of a case.
 
         Raises:
             UsageError: There is no such case.
@@ -84,14 +76,15 @@ class Problem:
         return self.cases[name]
 
     def check_constants(self, constants: dict[str, Any], where: str) -> None:
-        """Refuse settings of constants that the file does not have.
+        """Rejects settings of constants that the file does not have.
 
         Raises:
-            UsageError: A name is unknown; ``where`` says who set it.
+            UsageError: A name is unknown. The message begins with ``where``, the source of the
+                setting.
         """
         for name in constants:
             if name not in self.constants:
-                hint = suggestion(name, self.constants.difference(_DECLARATIONS))
+                hint = suggestion(name, self.constants.difference(DECLARATIONS))
                 raise UsageError(f"{where}: {self.path.name} has no constant {name!r}.{hint}")
 
 
@@ -100,10 +93,12 @@ class ProblemModule:
     """A problem whose body has run under a case.
 
     Attributes:
-        model: Makes the reference: its class, or the class and ``eval()`` where the file has ``TRAINING = False``.
-        get_inputs: Draws the inputs.
-        get_init_inputs: Makes the constructor's arguments.
-        same_generator: Whether the candidate is to draw the reference's random numbers, by ``RANDOMNESS``.
+        model: Constructor of the reference: its class, or the class with ``eval()`` if the file has
+            ``TRAINING = False``.
+        get_inputs: Function that draws the inputs.
+        get_init_inputs: Function that returns the constructor's arguments.
+        same_generator: Whether the candidate must draw the reference's random numbers, by
+            ``RANDOMNESS``.
     """
 
     model: Callable[..., Any]
@@ -113,7 +108,7 @@ class ProblemModule:
 
 
 def read_problem(path: Path) -> Problem:
-    """Read and check a problem file; its body runs only where ``CASES`` is not a literal.
+    """Reads and checks a problem file, and runs its body only if ``CASES`` is not a literal.
 
     Raises:
         ProblemError: The file cannot be read or parsed, or lacks a required name.
@@ -139,18 +134,16 @@ def read_problem(path: Path) -> Problem:
         cases={"full": {}},
         precision=PrecisionClass.FP32,
     )
-    declared = _declared(problem, tree, _DECLARATIONS)
-    cases = _checked_cases(problem, declared.get("CASES", problem.cases))
+    declared = declared_values(problem, tree, DECLARATIONS)
+    cases = checked_cases(problem, declared.get("CASES", problem.cases))
     precision = declared.get("PRECISION", PrecisionClass.FP32.value)
     try:
         allowed = PrecisionClass(precision)
     except ValueError:
         known = ", ".join(PrecisionClass)
         raise ProblemError(f"{path}: PRECISION is {precision!r}; it must be one of {known}") from None
-    draws = _checked_draws(problem, declared.get("DRAWS", []))
-    timeout_s, build_timeout_s = (
-        _checked_seconds(problem, name, declared) for name in ("TIMEOUT_S", "BUILD_TIMEOUT_S")
-    )
+    draws = checked_draws(problem, declared.get("DRAWS", []))
+    timeout_s, build_timeout_s = (checked_seconds(problem, name, declared) for name in ("TIMEOUT_S", "BUILD_TIMEOUT_S"))
     return replace(
         problem,
         cases=cases,
@@ -162,19 +155,19 @@ def read_problem(path: Path) -> Problem:
 
 
 def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
-    """Run a problem's body with some of its constants replaced at their assignment.
+    """Runs a problem's body with some of its constants replaced at their assignment.
+
+    The output of the body goes to stderr, because stdout is for results.
 
     Args:
         problem: The problem.
         constants: New values by name; each name must be one of ``problem.constants``.
 
-    What the body prints goes to stderr: stdout is for results.
-
     Returns:
-        A fresh module, registered nowhere but in ``sys.modules`` under a name of its own.
+        A fresh module, registered only in ``sys.modules`` under a name of its own.
 
     Raises:
-        ProblemError: The body raised; the message names the line.
+        ProblemError: The body raised an exception; the message gives the line.
     """
     tree = _ReplaceConstants(constants).visit(ast.parse(problem.source, str(problem.path)))
     ast.fix_missing_locations(tree)
@@ -192,11 +185,11 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
 
 
 def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
-    """Run a problem's body under a case and return what the harness calls.
+    """Runs a problem's body under a case and returns the functions that the harness calls.
 
     Raises:
-        ProblemError: The body raised, a required name is not callable, or ``TRAINING`` or ``RANDOMNESS`` not one of
-            their values.
+        ProblemError: The body raised an exception, a required name is not callable, or ``TRAINING``
+            or ``RANDOMNESS`` has an unknown value.
     """
     module = run_body(problem, constants)
     for name in _REQUIRED:
@@ -213,39 +206,48 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
 
 
 def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
-    """The error to raise where one of a problem's functions raised: says what was called, and the line."""
+    """Returns the error for an exception in a problem's function, with the call and the line."""
     return ProblemError(f"{_place(problem, error)}: {what} failed: {_words(error)}")
 
 
 def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
-    """What an unforeseen exception means that came up while a problem's code ran in this process.
+    """Converts an unforeseen exception to an error of the problem whose code was running.
 
-    Its functions, and torch on their behalf (in a backward, for instance), may raise anything, ``sys.exit`` included.
+    A problem's functions may raise any exception, even ``SystemExit``. So may torch on their
+    behalf, in a backward for instance.
 
     Args:
         problem: The problem.
         error: The exception.
 
     Returns:
-        The problem's error; None where the exception came out of the harness's own code, which is a defect.
+        The problem's error, or None if the exception came from the harness's own code, which is a
+        defect.
     """
     own = package.FOLDER
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(own)
-    # Torch raises RuntimeErrors from C++, which has no frames: then the innermost is that of the caller.
+    # Torch raises RuntimeErrors from C++, which has no frames. The innermost frame is then that of
+    # the caller.
     if isinstance(error, HarnessError) or (inside and not isinstance(error, RuntimeError)):
         return None
     return failure(problem, "judging with this problem", error)
 
 
 def function_source(source: str, function: str) -> str | None:
-    """A normal form (no comments, no layout) of a top-level function, None where there is none."""
+    """Returns a normal form of a top-level function, without comments and layout.
+
+    The result is None if the text has no such function.
+    """
     return _functions(source).get(function)
 
 
 @functools.lru_cache(maxsize=8)
 def _functions(source: str) -> dict[str, str | None]:
-    """The normal forms of a text's top-level functions, by name; kept, since a hostile text takes long to parse."""
+    """Returns the normal forms of a text's top-level functions, by name.
+
+    The cache avoids parsing a hostile text more than once, which takes long.
+    """
     try:
         tree = ast.parse(source)
     except _UNPARSABLE:
@@ -255,46 +257,13 @@ def _functions(source: str) -> dict[str, str | None]:
         if isinstance(node, ast.FunctionDef) and node.name not in found:
             try:
                 found[node.name] = ast.dump(node)
-            except RecursionError:  # an expression too deep to be walked: its text will do
+            except RecursionError:  # the expression is too deep to walk, so the text itself serves
                 found[node.name] = ast.get_source_segment(source, node)
     return found
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
-    """``("batch_size", 4)`` for ``batch_size=4``.
-
-    Raises:
-        UsageError: The text has no ``=``, or its value is no Python literal.
-    """
-    name, separator, value = text.partition("=")
-    name = name.strip()
-    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise UsageError(f"--set {text!r}: write NAME=VALUE, as in --set batch_size=4")
-    try:
-        return name, ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise UsageError(
-            f"--set {text!r}: {value!r} is no Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
-        ) from None
-
-
-def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """The constants that ``--set`` replaces, each text as ``parse_setting`` reads it.
-
-    Raises:
-        UsageError: One is no ``NAME=VALUE``, or a name is set twice.
-    """
-    constants: dict[str, Any] = {}
-    for text in texts:
-        name, value = parse_setting(text)
-        if name in constants:
-            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
-        constants[name] = value
-    return constants
-
-
 def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
-    """A problem's syntax tree, and the names that it assigns at module level."""
+    """Parses a problem, and returns its syntax tree and the names assigned at module level."""
     shown = one_line(str(path))
     try:
         tree = ast.parse(source, str(path))
@@ -304,153 +273,6 @@ def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
         raise ProblemError(f"{shown}:{line or 1}: not Python: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
         raise ProblemError(f"{shown}: not Python: an expression in it is nested too deeply") from None
-
-
-def _declared(problem: Problem, tree: ast.Module, names: tuple[str, ...]) -> dict[str, Any]:
-    """Values of some top-level names: read off where literal, else by running the body."""
-    nodes = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
-    asked = {name: nodes[name] for name in names if name in nodes}
-    literals = _used_by(tree, asked.values(), nodes)
-    found: dict[str, Any] = {}
-    computed: list[str] = []
-    for name, node in asked.items():
-        try:
-            found[name] = ast.literal_eval(_Inlined(literals).visit(copy.deepcopy(node)))
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            computed.append(name)
-    return found | (_computed(problem, computed) if computed else {})
-
-
-def _used_by(tree: ast.Module, users: Iterable[ast.expr], nodes: dict[str, ast.expr]) -> dict[str, ast.expr]:
-    """Names that are assigned once and read in these expressions alone: nothing can change what they stand for."""
-    everywhere = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    here = Counter(node.id for user in users for node in ast.walk(user) if isinstance(node, ast.Name))
-    return {name: nodes[name] for name, count in here.items() if name in nodes and everywhere[name] == count + 1}
-
-
-class _Inlined(ast.NodeTransformer):
-    """Puts literals in the place of names, and the entries of a dict in the place of ``**name``."""
-
-    def __init__(self, literals: dict[str, ast.expr]):
-        self._literals = literals
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self._literals.get(node.id, node))
-
-    def visit_Dict(self, node: ast.Dict) -> ast.expr:
-        self.generic_visit(node)
-        pairs: list[tuple[ast.expr | None, ast.expr]] = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            if key is None and isinstance(value, ast.Dict):
-                pairs += zip(value.keys, value.values, strict=True)
-            else:
-                pairs.append((key, value))
-        return ast.Dict([key for key, _ in pairs], [value for _, value in pairs])
-
-
-def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
-    """Values that the body gives some names; it runs in a process of its own, which ends with all that it starts.
-
-    Raises:
-        ProblemError: The body raised, ended its process, or took longer than ``BODY_LIMIT_S``.
-    """
-    with subprocess.Popen(
-        [sys.executable, *QUIET, "-m", "harness.project.problem_body"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": import_path()},
-        start_new_session=True,
-    ) as process:
-        try:
-            out, _ = process.communicate(pickle.dumps((problem, names)), timeout=BODY_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            words = f"the problem's body still runs after {BODY_LIMIT_S:g} s; give {', '.join(names)} literal values"
-            raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    if not out:
-        words = f"the problem's body ended its process ({process.returncode}): it must not end the program that judges"
-        raise ProblemError(f"{one_line(str(problem.path))}: {words}")
-    try:
-        answer = pickle.loads(out)
-    except (pickle.UnpicklingError, ImportError, AttributeError, EOFError, IndexError, TypeError, ValueError) as error:
-        words = f"what it declares holds something that no setting can be: {words_of(error)}"
-        raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
-    if isinstance(answer, str):
-        raise ProblemError(answer)
-    values: dict[str, Any] = answer
-    return values
-
-
-#: Seconds that a problem's body may take to import and to declare what it declares.
-BODY_LIMIT_S = 120.0
-#: Lists within lists: a deeper one is likely to hold itself.
-_MAX_SETTING_DEPTH = 32
-
-
-def _checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
-    form = f"{problem.path}: CASES must map case names to settings, as in {{'full': {{}}, 'cpu': {{'n': 4}}}}"
-    if not isinstance(cases, dict) or not cases:
-        raise ProblemError(form)
-    for name, settings in cases.items():
-        if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == CUSTOM_CASE:
-            raise ProblemError(f"{form}; {name!r} is no usable name (letters, digits, _; not {CUSTOM_CASE!r})")
-        if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
-            raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
-        for key in settings:
-            if key not in problem.constants:
-                hint = suggestion(key, problem.constants.difference(_DECLARATIONS))
-                raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
-            if not _is_setting(settings[key]):
-                raise ProblemError(
-                    f"{problem.path}: case {name!r} sets {key!r} to what no setting can be; numbers, strings, dtypes, "
-                    "and lists, tuples, sets and dicts of them can"
-                )
-    return dict(cases)
-
-
-def _is_setting(value: Any, depth: int = 0) -> bool:
-    """Whether a case may give a constant this value: one that other processes and records can be told."""
-    if depth > _MAX_SETTING_DEPTH:
-        return False
-    if type(value) in (list, tuple, set, frozenset):
-        return all(_is_setting(item, depth + 1) for item in value)
-    if type(value) is dict:
-        return all(_is_setting(item, depth + 1) for pair in value.items() for item in pair)
-    kind = type(value)
-    return (
-        kind in (type(None), bool, int, float, complex, str, bytes)
-        or f"{kind.__module__}.{kind.__name__}" == "torch.dtype"
-    )
-
-
-def _checked_draws(problem: Problem, draws: Any) -> tuple[FurtherDraw, ...]:
-    form = f"{problem.path}: DRAWS must be a list of names of further draws, as in ['shifted', 'scaled']"
-    if not isinstance(draws, list | tuple):
-        raise ProblemError(f"{form}, not {type(draws).__name__}")
-    known = [str(name) for name in FurtherDraw]
-    for name in draws:
-        if not isinstance(name, str):
-            raise ProblemError(f"{form}; {name!r} is no name")
-        if name not in known:
-            raise ProblemError(f"{form}; there is no {name!r}.{suggestion(name, known)}")
-    return tuple(FurtherDraw(name) for name in dict.fromkeys(draws))
-
-
-def _checked_seconds(problem: Problem, name: str, declared: dict[str, Any]) -> float | None:
-    value = declared.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ProblemError(f"{problem.path}: {name} is {value!r}; it must be a number of seconds above 0")
-    return float(value)
 
 
 def _assigned_names(tree: ast.Module) -> set[str]:
@@ -467,7 +289,7 @@ def _imports(tree: ast.Module, name: str) -> bool:
 
 
 class _ReplaceConstants(ast.NodeTransformer):
-    """Replaces the values of module-level assignments, also inside ``if``, ``for``, ``try`` and ``with``."""
+    """Replaces the values of module-level assignments, also in ``if``, ``for`` and the like."""
 
     def __init__(self, constants: dict[str, Any]):
         self._constants = constants
@@ -511,12 +333,12 @@ class _ReplaceConstants(ast.NodeTransformer):
 
 
 def _evaluating(model: Callable[..., Any]) -> Callable[..., Any]:
-    """A model's class whose instances are in evaluation mode."""
+    """Wraps a model's class so that its instances are in evaluation mode."""
     return lambda *arguments: model(*arguments).eval()
 
 
 def _place(problem: Problem, error: BaseException) -> str:
-    """``path:line`` of the innermost frame of an error that lies in the problem's file."""
+    """Returns ``path:line`` of an error's innermost frame in the problem's file."""
     line = None
     trace = error.__traceback__
     while trace is not None:

@@ -1,7 +1,8 @@
-"""What a user can set once: by flag, else by environment variable, else in ``pyproject.toml``, else the default.
+"""Defines the settings that a user can make once, and reads them from ``pyproject.toml``.
 
-The table is ``[tool.harness]`` of the nearest ``pyproject.toml`` at or above the current folder that has one. The
-flags are click options, so that click itself decides between flag, variable, table and default.
+A flag counts before its environment variable, then the table, then the default. The table is
+``[tool.harness]`` of the nearest ``pyproject.toml`` at or above the current folder that has one.
+The flags are click options, and click itself applies this order.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ SECTION = "tool.harness"
 
 
 class Positive(click.FloatRange):
-    """A finite number above zero; click's range lets NaN and infinity pass."""
+    """A finite number above zero; click's own range accepts NaN and infinity."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or an error that says what is wrong with it."""
+        """Converts the value, or raises an error that says what is wrong with it."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{number} is no finite number.", param, ctx)
@@ -40,15 +41,16 @@ POSITIVE = Positive()
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing to set.
+    """A setting that a user can make.
 
     Attributes:
         name: Name of the flag (without dashes) and of the key in the table.
-        type: What it must be.
-        default: Its value where nobody sets it; None where the program decides (``help`` says how).
-        help: What it means, for ``--help`` and ``config --show``.
+        type: Type of the value.
+        default: Value if nobody sets it. None means that the program decides; ``help`` says how.
+        help: Meaning, for ``--help`` and ``config --show``.
         is_path: Whether a relative value in the table is relative to the table's file.
-        flag: What the flag without a value stands for; it may then be given several times. Empty where it needs one.
+        flag: Value of the flag if the user gives none; the flag may then occur several times. Empty
+            if the flag needs a value.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
+        """Name of its environment variable."""
         return f"HARNESS_{self.name.upper().replace('-', '_')}"
 
 
@@ -118,7 +120,7 @@ class Table:
     """The ``[tool.harness]`` table.
 
     Attributes:
-        path: The file it is in; None where there is none.
+        path: Path of its file; None without a table.
         values: Its values by setting.
     """
 
@@ -127,7 +129,7 @@ class Table:
 
 
 def option(name: str) -> Callable[[Function], Function]:
-    """The click option of a setting."""
+    """Returns the click option of a setting."""
     setting = SETTINGS[name]
     several: dict[str, Any] = {"is_flag": False, "flag_value": setting.flag, "multiple": True} if setting.flag else {}
     return click.option(
@@ -143,20 +145,20 @@ def option(name: str) -> Callable[[Function], Function]:
 
 
 class SettingsGroup(click.Group):
-    """A command of several subcommands, each of which takes the table's values as a command does."""
+    """A command with subcommands, which passes the table's values on to each of them."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call the subcommand that the arguments name."""
-        # Click wants a subcommand's defaults under its name.
+        """Calls the subcommand that the arguments name."""
+        # Click expects a subcommand's defaults under its name.
         ctx.default_map = dict.fromkeys(self.commands, ctx.default_map or {})
         return super().invoke(ctx)
 
 
 def read_table(start: Path) -> Table:
-    """The table that counts for a folder.
+    """Reads the table that applies to a folder.
 
     Raises:
-        UsageError: The file cannot be read, or the table holds an unknown key or a wrong value.
+        UsageError: The file cannot be read, or the table contains an unknown key or a wrong value.
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
@@ -177,7 +179,7 @@ def read_table(start: Path) -> Table:
 
 
 def default_map(table: Table) -> dict[str, Any]:
-    """The table's values as click wants them: by the names of Python arguments."""
+    """Returns the table's values as click expects them: by the names of Python arguments."""
     return {name.replace("-", "_"): [value] if SETTINGS[name].flag else value for name, value in table.values.items()}
 
 

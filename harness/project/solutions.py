@@ -1,4 +1,7 @@
-"""Solutions: self-contained files that define ``ModelNew``; and how the command line's selectors find them."""
+"""Reads solutions, which are self-contained files that define ``ModelNew``.
+
+It also finds the solutions that the command line's selectors name.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ class Solution:
     """A solution file, read but never imported here.
 
     Attributes:
-        name: ``problem/variant`` for a file in the solutions folder, else the path as the user wrote it.
-        path: Where it lies.
-        source: Its text; bytes that are no text in its encoding are spelt out.
+        name: ``problem/variant`` for a file in the solutions folder, else the path as the user
+            wrote it.
+        path: Path of the file.
+        source: Text of the file. Bytes that are invalid in its encoding appear as escapes.
         digest: sha256 of its bytes.
     """
 
@@ -35,17 +39,17 @@ class Solution:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A solution with the problem it claims to solve."""
+    """A solution with the problem that it claims to solve."""
 
     problem: Problem
     solution: Solution
 
 
 def read_solution(path: Path, name: str) -> Solution:
-    """Read a solution file; whether what is in it is Python shows when a worker imports it.
+    """Reads a solution file. Only the worker that imports it finds out whether it is valid Python.
 
     Raises:
-        SolutionError: It cannot be read.
+        SolutionError: The file cannot be read.
     """
     try:
         data = read_source(path)
@@ -55,11 +59,11 @@ def read_solution(path: Path, name: str) -> Solution:
 
 
 def find_problem(root: Path, name_or_path: str) -> Problem:
-    """The problem of a name in ``root/problems``, or of a path to any file.
+    """Returns the problem of a name in ``root/problems``, or of a path to any file.
 
     Raises:
-        UsageError: There is none of that name.
-        ProblemError: The file is no problem.
+        UsageError: There is no problem of that name.
+        ProblemError: The file is not a valid problem.
     """
     known = problem_paths(root)
     if name_or_path in known:
@@ -71,12 +75,12 @@ def find_problem(root: Path, name_or_path: str) -> Problem:
 
 
 def problem_paths(root: Path) -> dict[str, Path]:
-    """The problem files of a root by name."""
+    """Returns the problem files of a root by name."""
     return {path.stem: path for path in sorted((root / "problems").glob("*.py")) if path.stem != "__init__"}
 
 
 def solution_paths(root: Path, problem: str) -> dict[str, Path]:
-    """The solution files of a problem by variant name."""
+    """Returns the solution files of a problem by variant name."""
     folder = root / "solutions" / problem
     return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
 
@@ -87,21 +91,22 @@ def select(
     problem: str | None,
     on_bad_file: Callable[[HarnessError], None] | None = None,
 ) -> list[Candidate]:
-    """The candidates that the command line names, each once, in the order named.
+    """Returns the candidates that the command line names, each once, in order.
 
     Args:
-        root: Folder that holds ``problems`` and ``solutions``.
-        selectors: Problem names, ``problem/variant``, or paths of solution files or of folders of such; none means
-            everything.
-        problem: Name or path of the problem that path selectors belong to (and, without selectors, the one whose
-            solutions are meant).
-        on_bad_file: Called with the error of each file that cannot be used; the others are selected nevertheless.
-            Without it the first such error is raised.
+        root: Folder that contains ``problems`` and ``solutions``.
+        selectors: Problem names, ``problem/variant``, or paths of solution files or of folders with
+            them. An empty sequence selects everything.
+        problem: Name or path of the problem of path selectors. Without selectors, it selects the
+            solutions of this problem.
+        on_bad_file: Called with the error of each unusable file; the selection continues with the
+            others. Without it, the first such error is raised.
 
     Raises:
-        UsageError: A selector names nothing, or a file's problem cannot be told.
-        ProblemError: A problem file is malformed: the one given, or any where ``on_bad_file`` is not given.
-        SolutionError: A solution file cannot be read, and ``on_bad_file`` is not given.
+        UsageError: A selector names nothing, or the problem of a file is unknown.
+        ProblemError: A problem file is malformed: the given one, or any one without
+            ``on_bad_file``.
+        SolutionError: A solution file cannot be read, and there is no ``on_bad_file``.
     """
     given = find_problem(root, problem) if problem is not None else None
     if not selectors:
@@ -127,7 +132,7 @@ def select(
 
 
 class _Wanted(NamedTuple):
-    """A solution file that a selector names, not yet read: its path, its name, its problem or that one's file."""
+    """An unread solution file that a selector names, with its problem or the problem's file."""
 
     path: Path
     name: str
@@ -135,7 +140,7 @@ class _Wanted(NamedTuple):
 
 
 def _read_once(path: Path, read: dict[Path, Problem | None]) -> Problem | None:
-    """The problem of a file; None where it was found to be none before."""
+    """Reads a problem once, and returns None if an earlier attempt failed."""
     if path not in read:
         read[path] = None
         read[path] = read_problem(path)

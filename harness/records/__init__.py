@@ -1,1 +1,1 @@
-"""Evaluation records, the integrity rules that they name, and the store that keeps them."""
+"""Defines evaluation records and their integrity rules, and the store that keeps them."""

@@ -1,4 +1,4 @@
-"""Takes the records of other stores in, as from other machines."""
+"""Merges the records of other stores, such as those of other machines, into one store."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from harness.records.identity import identity
 from harness.records.record import EvaluationRecord, Status
-from harness.records.store import Kept, Store, identity
+from harness.records.store import Kept, Store
 
-#: What says nothing of the candidate: no other verdict contradicts it.
+#: Statuses that say nothing about the candidate, so no other verdict contradicts them.
 _NO_VERDICTS = frozenset({Status.HARNESS_ERROR, Status.OUT_OF_MEMORY})
 
 
 class Conflict(NamedTuple):
-    """Two records of one key that came to different verdicts; both are kept.
+    """Two records of one key with different verdicts; the store keeps both.
 
     Attributes:
-        here: The store's newest that says otherwise.
-        there: The one that was taken in.
+        here: The newest record of the store with another verdict.
+        there: The record that was taken in.
     """
 
     here: EvaluationRecord
@@ -27,14 +28,14 @@ class Conflict(NamedTuple):
 
 @dataclass
 class Taken:
-    """What came of one source.
+    """The result of merging one source.
 
     Attributes:
-        added: Records that were taken in.
-        known: Records that the store had already.
-        answered: Records left out, since the store has their key with the same verdict.
-        conflicts: Records that were taken in though the store's say otherwise.
-        clashes: Names of records that were left out, since the store has other records of those names.
+        added: Number of records taken in.
+        known: Number of records that the store already had.
+        answered: Number of records left out because the store has their key with the same verdict.
+        conflicts: Records taken in although the store has another verdict.
+        clashes: Names of records left out because the store has other records of those names.
     """
 
     added: int = 0
@@ -45,21 +46,22 @@ class Taken:
 
 
 def merge(target: Store, sources: Sequence[Store], takes_all: bool = False) -> list[Taken]:
-    """Take what other stores hold into one, in one transaction; the others are only read.
+    """Merges other stores into one, in one transaction; it only reads the others.
 
-    A record's key is its identity (see ``store.identity``). Of a key that the store has already, only what came to
-    another verdict is taken; of any other, all that the source has.
+    A record's key is its identity (see ``records.identity``). If the store already has a key, the
+    merge takes only records with another verdict. Of other keys, it takes all records.
 
     Args:
-        target: The store, writable.
-        sources: The others.
-        takes_all: Take also what came to the same verdict.
+        target: The writable store.
+        sources: The other stores.
+        takes_all: Whether to take records with the same verdict, too.
 
     Returns:
-        What came of each source.
+        The result for each source.
 
     Raises:
-        StoreError: A source is damaged or newer, or the store cannot be written; it is as it was.
+        StoreError: A source is damaged or newer, or the target cannot be written. The target is
+            then unchanged.
     """
     with target.one_transaction():
         return [_take(target, source, takes_all) for source in sources]
@@ -97,10 +99,10 @@ def _add(target: Store, kept: Kept, before: Sequence[EvaluationRecord], found: T
 
 
 def _verdict(record: EvaluationRecord) -> tuple[Status, str | None] | None:
-    """What a record says of the candidate, None where that is nothing."""
+    """Returns what a record says about the candidate, or None if it says nothing."""
     return None if record.status in _NO_VERDICTS else (record.status, record.rule)
 
 
 def _answer(record: EvaluationRecord) -> tuple[Status, str | None, bool]:
-    """What a record answers: its verdict, and whether it has a speed."""
+    """Returns what a record answers: its verdict, and whether it has a speed."""
     return record.status, record.rule, record.speedup is not None

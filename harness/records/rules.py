@@ -1,4 +1,4 @@
-"""The integrity rules by name: what is enforced, and what is reported and may be enforced (docs/integrity.md)."""
+"""Names the integrity rules, both enforced and reported ones (docs/integrity.md)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ REPLACED_FUNCTIONS = "replaced-functions"
 NO_OWN_KERNEL, LIBRARY_OPERATORS, OTHER_STREAMS = "no-own-kernel", "library-operators", "other-streams"
 THREADS, FLAGS = "live-threads", "flags"
 
-#: Who breaks one is ``CHEATED``, unless the user wants less.
+#: Rules that make a candidate ``CHEATED`` if it breaks one, unless the user relaxes them.
 ENFORCED = (PROTOCOL, INPUT_MUTATION, LATE_WRITE, CLOCK, REPLACED_FUNCTIONS)
-#: Honest solutions do this too, for reasons of their own.
+#: Rules that honest solutions may break, too, for reasons of their own.
 REPORTED = (NO_OWN_KERNEL, LIBRARY_OPERATORS, OTHER_STREAMS, THREADS, FLAGS)
-#: What each one is broken by.
+#: What breaks each rule.
 MEANINGS = {
     PROTOCOL: "a message that is none of the closed schema, or comes out of turn",
     INPUT_MUTATION: "an input that forward or backward changed",
@@ -31,7 +31,7 @@ MEANINGS = {
 
 
 class Mode(enum.StrEnum):
-    """What comes of a broken rule: nothing, a finding of level ``report``, or ``CHEATED``."""
+    """The effect of a broken rule: nothing, a finding of level ``report``, or ``CHEATED``."""
 
     OFF = "off"
     REPORT = "report"
@@ -39,16 +39,16 @@ class Mode(enum.StrEnum):
 
 
 def changed_rules(policy: Mapping[str, Any]) -> dict[str, Mode]:
-    """The rules whose mode a record's policy changed."""
-    earlier = dict.fromkeys(policy.get("refused", ()), Mode.ENFORCE)  # as records had it before there were modes
+    """Returns the rules whose mode a record's policy changed."""
+    earlier = dict.fromkeys(policy.get("refused", ()), Mode.ENFORCE)  # the form in records from before there were modes
     return earlier | {name: Mode(mode) for name, mode in policy.get("rules", {}).items()}
 
 
 def weakened(policy: Mapping[str, Any]) -> dict[str, Mode]:
-    """The rules that are enforced by default, and were not in a record."""
+    """Returns the rules that are enforced by default and were not enforced for a record."""
     return {name: mode for name, mode in changed_rules(policy).items() if name in ENFORCED and mode != Mode.ENFORCE}
 
 
 def rules_text(rules: Mapping[str, Mode]) -> str:
-    """Modes as ``--rules`` takes them."""
+    """Formats modes in the syntax of ``--rules``."""
     return ",".join(f"{name}={mode}" for name, mode in rules.items())

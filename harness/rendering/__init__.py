@@ -1,1 +1,1 @@
-"""Templates to solutions: declared parameters, strict Jinja2, a stamp that proves where a file came from."""
+"""Renders templates to solutions with declared parameters, strict Jinja2 and a stamp."""

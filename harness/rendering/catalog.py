@@ -1,4 +1,4 @@
-"""The templates of a project and the solution files that they render to."""
+"""Finds the templates of a project and renders them to solution files."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ PARAMS_FILE = "params.toml"
 
 
 class Freshness(Enum):
-    """How a solution file stands to its template."""
+    """State of a solution file in relation to its template."""
 
     FRESH = "fresh"
     MISSING = "missing"
-    STALE = "stale"  # as it was once rendered, but template or parameters have changed
-    EDITED = "edited by hand"  # its text is not what its stamp vouches for
-    UNSTAMPED = "not rendered"  # another file stands in its place
+    STALE = "stale"  # an earlier rendering; the template or its parameters have changed since
+    EDITED = "edited by hand"  # the text does not match its stamp
+    UNSTAMPED = "not rendered"  # another file has this name
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """A solution file that a template's variant stands for.
+    """The solution file of a template's variant.
 
     Attributes:
-        path: Where it belongs.
-        text: What it must contain.
+        path: Path where the file belongs.
+        text: Text that it must contain.
     """
 
     path: Path
     text: str
 
     def freshness(self) -> Freshness:
-        """Compare with the file that is there.
+        """Compares the rendering with the existing file.
 
         Raises:
             TemplateError: The file cannot be read.
@@ -58,7 +58,7 @@ class Rendering:
         return Freshness.STALE if stamp.intact else Freshness.EDITED
 
     def diff(self) -> str:
-        """The unified difference from the file that is there to what it must contain; empty where there is none."""
+        """Returns the unified diff from the existing file to the rendering."""
         current = (self._current() or b"").decode(errors="replace")
         lines = difflib.unified_diff(
             current.splitlines(), self.text.splitlines(), str(self.path), "as the template renders it", lineterm=""
@@ -66,10 +66,10 @@ class Rendering:
         return "".join(f"{line}\n" for line in lines)
 
     def _current(self) -> bytes | None:
-        """What the file holds now; None where there is none.
+        """Reads the existing file; returns None if there is none.
 
         Raises:
-            TemplateError: The file cannot be read, or is no regular file.
+            TemplateError: The file cannot be read, or is not a regular file.
         """
         try:
             return read_source(self.path)
@@ -79,13 +79,13 @@ class Rendering:
             raise TemplateError(f"cannot read {self.path}: {error}") from None
 
     def write(self) -> bool:
-        """Put the file in its place, whole or not at all.
+        """Writes the file, whole or not at all.
 
         Returns:
-            False when it was there already, with this very text.
+            False if the file already exists with this text.
 
         Raises:
-            TemplateError: It cannot be written.
+            TemplateError: The file cannot be written.
         """
         if self.freshness() is Freshness.FRESH:
             return False
@@ -98,15 +98,15 @@ class Rendering:
 
 
 def template_names(root: Path) -> list[str]:
-    """All templates of a project: the folders of ``root/templates`` with a ``params.toml``."""
+    """Lists a project's templates: the folders of ``root/templates`` with a ``params.toml``."""
     return sorted(path.parent.name for path in (root / "templates").glob(f"*/{PARAMS_FILE}"))
 
 
 def find_template(root: Path, name: str) -> Declaration:
-    """The declaration of a template.
+    """Returns the declaration of a template.
 
     Raises:
-        TemplateError: No template of that name, or its declaration is wrong.
+        TemplateError: There is no template of that name, or its declaration is wrong.
     """
     known = template_names(root)
     if name not in known:
@@ -122,15 +122,15 @@ def find_template(root: Path, name: str) -> Declaration:
 
 
 def render_text(root: Path, declaration: Declaration, settings: Mapping[str, Value]) -> str:
-    """A stamped solution file's text.
+    """Returns the text of a solution file with its stamp.
 
     Args:
-        root: The project.
-        declaration: The template's.
-        settings: The parameters that differ from their defaults.
+        root: Root folder of the project.
+        declaration: Declaration of the template.
+        settings: Parameters that differ from their defaults.
 
     Raises:
-        TemplateError: A setting is not allowed or changes nothing, or the template is wrong.
+        TemplateError: A setting is not allowed or has no effect, or the template is wrong.
     """
     resolved = declaration.resolve(settings)
     body = render_body(root / "templates", declaration, resolved)
@@ -145,19 +145,19 @@ def render_text(root: Path, declaration: Declaration, settings: Mapping[str, Val
 
 
 def solution_path(root: Path, declaration: Declaration, name: str) -> Path:
-    """Where a solution of that name belongs.
+    """Returns the path where a solution of that name belongs.
 
     Raises:
-        TemplateError: The name cannot be a file's.
+        TemplateError: The name is not valid for a file.
     """
     return root / "solutions" / declaration.problem / f"{checked_name(name, 'solution')}.py"
 
 
 def render_variant(root: Path, declaration: Declaration, name: str | None) -> Rendering:
-    """A variant's solution file, the default variant's where none is named.
+    """Renders the solution file of a variant; None as the name means the default variant.
 
     Raises:
-        TemplateError: No such variant, or the template is wrong.
+        TemplateError: There is no such variant, or the template is wrong.
     """
     variant = declaration.default_variant() if name is None else declaration.variant(name)
     text = render_text(root, declaration, variant.settings)
@@ -165,10 +165,11 @@ def render_variant(root: Path, declaration: Declaration, name: str | None) -> Re
 
 
 def render_all(root: Path) -> Iterator[Rendering]:
-    """Every variant of every template.
+    """Renders every variant of every template.
 
     Raises:
-        TemplateError: A template is wrong, two variants claim one file, or a problem has no single default.
+        TemplateError: A template is wrong, two variants have the same file, or a problem does not
+            have exactly one default variant.
     """
     declarations = [find_template(root, name) for name in template_names(root)]
     _check_defaults(declarations)
@@ -186,7 +187,7 @@ def render_all(root: Path) -> Iterator[Rendering]:
 
 
 def _check_defaults(declarations: list[Declaration]) -> None:
-    """One default solution a problem, over all of its templates."""
+    """Raises TemplateError unless each problem has one default variant over all its templates."""
     defaults: dict[str, list[str]] = {declaration.problem: [] for declaration in declarations}
     for declaration in declarations:
         for variant in declaration.variants.values():

@@ -1,7 +1,8 @@
-"""The rules between parameters: a small expression language, parsed by ``ast`` and walked, never executed.
+"""Evaluates the rules between parameters, a small expression language that is never executed.
 
-A rule is a Python expression of parameter names, numbers, strings, booleans, tuples of these, arithmetic
-(``+ - * // / %``), comparisons (also ``in``) and ``and``, ``or``, ``not``.
+A rule is a Python expression. It may contain parameter names, numbers, strings, booleans, tuples of
+these, arithmetic (``+ - * // / %``), comparisons (also ``in``) and ``and``, ``or``, ``not``. The
+module parses it with ``ast`` and walks the tree.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
 
 @dataclass(frozen=True)
 class Constraint:
-    """A rule that every setting of a template must keep.
+    """A rule that every setting of a template must satisfy.
 
     Attributes:
         rule: The expression, as declared.
@@ -49,7 +50,7 @@ class Constraint:
     message: str
 
     def holds(self, settings: Mapping[str, Value], where: str) -> bool:
-        """Whether the rule is true of these settings.
+        """Returns whether the rule is true for these settings.
 
         Args:
             settings: The value of every parameter.
@@ -61,7 +62,7 @@ class Constraint:
         return bool(_evaluated(_parsed(self.rule, where), settings, f"{where}: constraint {self.rule!r}"))
 
     def names(self, where: str) -> frozenset[str]:
-        """The parameters that the rule mentions.
+        """Returns the parameters that the rule mentions.
 
         Raises:
             TemplateError: The rule is malformed.
@@ -107,7 +108,7 @@ def _evaluated(node: ast.expr, settings: Mapping[str, Value], where: str) -> obj
 
 
 def _compared(node: ast.Compare, settings: Mapping[str, Value], where: str) -> bool:
-    """A chain such as ``1 <= a < b``; each operand is computed once."""
+    """Evaluates a chain such as ``1 <= a < b``, with each operand computed once."""
     left = _evaluated(node.left, settings, where)
     for operation, comparator in zip(node.ops, node.comparators, strict=True):
         function = _COMPARISONS.get(type(operation))
@@ -121,7 +122,7 @@ def _compared(node: ast.Compare, settings: Mapping[str, Value], where: str) -> b
 
 
 def _applied(function: Callable[[Any, Any], object], left: object, right: object, where: str) -> object:
-    # A string times a number is text of any length, and a rule has no use for it.
+    # A string times a number is text of any length, and no rule needs it.
     if isinstance(left, str) != isinstance(right, str) and not isinstance(right, tuple):
         raise TemplateError(f"{where} mixes text and numbers: {left!r} and {right!r}.")
     try:

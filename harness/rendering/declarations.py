@@ -1,4 +1,4 @@
-"""Reads ``params.toml``, and refuses one that is malformed or contradicts itself."""
+"""Reads ``params.toml`` and rejects a malformed or contradictory one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from harness.rendering.values import TYPE_NAMES, Value, has_type
 _NAME = re.compile(r"[a-z0-9_]+")
 _PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PARAMETER_KEYS = frozenset({"choices", "range", "multiple_of"})
-# Words that a template or a variant's table already gives a meaning to.
+# Names that already have a meaning in a template or in a variant's table.
 _RESERVED = frozenset({"default", "range", "loop", "self", "super", "caller", "varargs", "kwargs", "true", "false"})
 
 
 def checked_name(name: str, what: str) -> str:
-    """The name itself, if it can safely be the stem of a file.
+    """Returns the name if it can safely be the stem of a file.
 
     Raises:
-        TemplateError: It has other characters than a-z, 0-9 and ``_``.
+        TemplateError: The name has other characters than a-z, 0-9 and ``_``.
     """
     if _NAME.fullmatch(name) is None:
         raise TemplateError(f"{what} {name!r} is no name: use lower-case letters, digits and underscores.")
@@ -31,10 +31,10 @@ def checked_name(name: str, what: str) -> str:
 
 
 def read_declaration(path: Path) -> Declaration:
-    """Read and check a ``params.toml``; the template's name is its folder's.
+    """Reads and checks a ``params.toml``. The template has the name of its folder.
 
     Raises:
-        TemplateError: The file is missing, malformed, or contradicts itself.
+        TemplateError: The file is missing or malformed, or contradicts itself.
     """
     template = checked_name(path.parent.name, "template")
     try:
@@ -62,7 +62,7 @@ def read_declaration(path: Path) -> Declaration:
 
 
 def _check_declaration(declaration: Declaration) -> None:
-    """Defaults and variants must be what a user would be allowed to choose."""
+    """Raises TemplateError unless a user could choose the defaults and every variant."""
     where = declaration.path
     if not declaration.variants:
         raise TemplateError(f"{where} declares no variant; add a [variants.NAME] table.")
@@ -116,7 +116,10 @@ def _read_parameter(name: str, entry: object, path: Path) -> Parameter:
 
 
 def _default(value: object) -> Value:
-    """The value as declared; what is no Value at all is refused by ``permits`` of every type."""
+    """Returns the declared value, or its repr if it is no ``Value``.
+
+    ``permits`` of every type then rejects the repr.
+    """
     return value if isinstance(value, bool | int | float | str) else repr(value)
 
 

@@ -1,4 +1,7 @@
-"""Strict Jinja2: every name is declared, every declared name is used, every error has a file and a line."""
+"""Renders with strict Jinja2, where every used name is declared and every declared name is used.
+
+Each error names a file and, where Jinja2 knows it, a line.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +19,33 @@ from harness.rendering.values import Value, cpp_literal
 
 ENTRY_FILE = "solution.py.j2"
 
-# What an expression in a template can raise once all names are known, besides Jinja's own errors.
+# Exceptions that an expression in a template can raise besides Jinja's own, once all names are
+# known.
 _EXPRESSION_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError)
 
 
 @dataclass(frozen=True)
 class _Use:
-    """Where a name occurs."""
+    """The place where a name occurs."""
 
     file: str
     line: int
 
 
 def render_body(templates: Path, declaration: Declaration, settings: Mapping[str, Value]) -> str:
-    """Render a template's entry file with a value for every parameter.
+    """Renders a template's entry file with a value for every parameter.
 
     Args:
-        templates: The folder that holds all templates; includes are relative to it.
-        declaration: The template's.
+        templates: Folder with all templates; includes are relative to it.
+        declaration: Declaration of the template.
         settings: A value for every declared parameter.
 
     Returns:
-        The text.
+        The rendered text.
 
     Raises:
-        TemplateError: A file is missing or malformed, a name is undeclared, a parameter is unused, or an
-            expression fails; with file and line.
+        TemplateError: A file is missing or malformed, a name is undeclared, a parameter is unused,
+            or an expression fails. The message gives the file and the line.
     """
     environment = _environment(templates)
     entry = f"{declaration.template}/{ENTRY_FILE}"
@@ -73,7 +77,7 @@ def _environment(templates: Path) -> jinja2.Environment:
 
 
 def _uses(environment: jinja2.Environment, entry: str) -> dict[str, _Use]:
-    """The first use of each name that the entry file, or a file it includes, takes from its context."""
+    """Returns the first use of each name that the entry file or an include does not define."""
     uses: dict[str, _Use] = {}
     waiting = [(entry, entry)]
     seen = set()
@@ -145,7 +149,7 @@ def _missing_file(environment: jinja2.Environment, error: jinja2.TemplateNotFoun
 
 
 def _template_line(error: BaseException, templates: Path, entry: str) -> str:
-    """The innermost template file and line in a traceback that Jinja has rewritten."""
+    """Returns the innermost template file and line in a traceback that Jinja has rewritten."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_relative_to(templates):

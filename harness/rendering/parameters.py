@@ -1,4 +1,4 @@
-"""What a template declares: its problem, parameters, constraints and variants."""
+"""Models a template's declaration: its problem, parameters, constraints and variants."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from harness.rendering.values import Value, has_type, parsed
 
 @dataclass(frozen=True)
 class Parameter:
-    """One hole of a template.
+    """A parameter of a template.
 
     Attributes:
-        name: As the template and the command line write it.
+        name: Name in the template and on the command line.
         type: One of ``int``, ``float``, ``bool``, ``str``.
-        default: Its value where nobody chooses.
-        meaning: One line for the reader.
+        default: Value that counts if the user chooses none.
+        meaning: One line of explanation.
         choices: All allowed values, or None.
-        low: The smallest allowed number, or None.
-        high: The largest allowed number, or None.
-        multiple_of: What an int must be a multiple of, or None.
+        low: Smallest allowed number, or None.
+        high: Largest allowed number, or None.
+        multiple_of: Number of which an int must be a multiple, or None.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Parameter:
     multiple_of: int | None = None
 
     def allowed(self) -> str:
-        """What the parameter may be, in words."""
+        """Describes the allowed values in words."""
         if self.choices is not None:
             return f"{self.type}, one of {', '.join(str(choice) for choice in self.choices)}"
         words = self.type
@@ -47,7 +47,7 @@ class Parameter:
         return words
 
     def permits(self, value: object) -> bool:
-        """Whether a value has the type and lies within choices and range."""
+        """Returns whether a value has the type and lies within choices and range."""
         if not has_type(value, self.type):
             return False
         if self.choices is not None:
@@ -61,11 +61,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class TemplateVariant:
-    """A named setting that becomes a solution file.
+    """A named group of settings that becomes a solution file.
 
     Attributes:
-        name: The file's stem.
-        settings: The parameters that differ from their defaults.
+        name: Stem of the file.
+        settings: Parameters that differ from their defaults.
         default: Whether this is the problem's default solution.
     """
 
@@ -76,15 +76,15 @@ class TemplateVariant:
 
 @dataclass(frozen=True)
 class Declaration:
-    """All that a template's ``params.toml`` says.
+    """The content of a template's ``params.toml``.
 
     Attributes:
-        template: The template's name.
-        path: The file, for messages.
-        problem: The stem of the problem that it solves.
-        parameters: By name.
+        template: Name of the template.
+        path: Path of the file, for messages.
+        problem: Stem of the problem that the template solves.
+        parameters: Parameters by name.
         constraints: Rules between parameters.
-        variants: By name, in the file's order.
+        variants: Variants by name, in the order of the file.
     """
 
     template: str
@@ -95,10 +95,10 @@ class Declaration:
     variants: Mapping[str, TemplateVariant]
 
     def parse(self, assignments: Mapping[str, str]) -> dict[str, Value]:
-        """Turn texts from the command line into values of the declared types.
+        """Converts texts from the command line into values of the declared types.
 
         Raises:
-            TemplateError: An unknown parameter, or a text that is no value of its type.
+            TemplateError: A parameter is unknown, or a text is no value of its type.
         """
         settings: dict[str, Value] = {}
         for name, text in assignments.items():
@@ -110,10 +110,11 @@ class Declaration:
         return settings
 
     def resolve(self, settings: Mapping[str, Value]) -> dict[str, Value]:
-        """The value of every parameter: defaults, overridden by what is given.
+        """Returns the value of every parameter: the defaults, overridden by the settings.
 
         Raises:
-            TemplateError: A setting is unknown, of the wrong type, out of range, or breaks a constraint.
+            TemplateError: A setting is unknown, has the wrong type, is out of range, or breaks a
+                constraint.
         """
         for name, value in settings.items():
             parameter = self._parameter(name)
@@ -130,20 +131,20 @@ class Declaration:
         return resolved
 
     def variant(self, name: str) -> TemplateVariant:
-        """The variant of that name.
+        """Returns the variant of that name.
 
         Raises:
-            TemplateError: There is none.
+            TemplateError: There is no such variant.
         """
         if name not in self.variants:
             raise TemplateError(f"template {self.template!r} has no variant {name!r}.{suggestion(name, self.variants)}")
         return self.variants[name]
 
     def default_variant(self) -> TemplateVariant:
-        """The variant with ``default = true``, else the only one.
+        """Returns the variant with ``default = true``, or the only variant.
 
         Raises:
-            TemplateError: Several variants and no default.
+            TemplateError: There are several variants and none is the default.
         """
         for variant in self.variants.values():
             if variant.default or len(self.variants) == 1:

@@ -1,4 +1,4 @@
-"""The head of a rendered file: what it was rendered from, and a digest that shows any later edit."""
+"""Writes and reads the head of a rendered file, whose digest reveals a later edit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a rendered file says of itself.
+    """The head of a rendered file.
 
     Attributes:
-        template: The template's name.
+        template: Name of the template.
         parameters: The value of every parameter.
         digest: sha256 over template, parameters and body, in hex, as written in the file.
-        intact: Whether the digest is that of the file's text: nobody edited it.
+        intact: Whether the digest matches the file's text, that is, nobody edited the file.
     """
 
     template: str
@@ -36,12 +36,15 @@ class Stamp:
 
 
 def digest_of(template: str, parameters: Mapping[str, Value], body: str) -> str:
-    """The sha256, in hex, over a template's name, its parameters in canonical form, and the rendered body."""
+    """Returns the sha256, in hex, over a template's name, its parameters and the rendered body.
+
+    The parameters enter in their canonical form.
+    """
     return hashlib.sha256("\0".join((template, canonical(parameters), body)).encode()).hexdigest()
 
 
 def stamped(template: str, parameters: Mapping[str, Value], body: str) -> str:
-    """The body under its head."""
+    """Returns the body with the stamp above it."""
     return (
         f"# Rendered from templates/{template}: change that, not this file, and render again.\n"
         f"# template: {template}\n"
@@ -52,13 +55,14 @@ def stamped(template: str, parameters: Mapping[str, Value], body: str) -> str:
 
 
 def parse_stamp(text: str) -> Stamp | None:
-    """Read a file's stamp.
+    """Reads the stamp of a file.
 
     Args:
         text: The whole file.
 
     Returns:
-        The stamp, or None where the file begins with none (hand-written, or its head was damaged).
+        The stamp, or None if the file does not begin with a valid one, as a hand-written file does
+        not.
     """
     head = _HEAD.match(text)
     if head is None:

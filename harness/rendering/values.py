@@ -1,4 +1,4 @@
-"""Values of template parameters: their types, how the command line writes them, how CUDA does."""
+"""Defines the values of template parameters, and how the command line and CUDA write them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Value = bool | int | float | str
 
 TYPE_NAMES = ("int", "float", "bool", "str")
 
-# Text goes into source files; it may name things, never open a string or a comment.
+# Text goes into source files. It may name things but must not open a string or a comment.
 _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.+-]*")
 
 
 def has_type(value: object, type_name: str) -> bool:
-    """Whether a value is of a parameter type; a bool is no int, an int is a float."""
+    """Returns whether a value has a parameter type. A bool is no int; an int is a float."""
     match type_name:
         case "bool":
             return isinstance(value, bool)
@@ -32,7 +32,7 @@ def has_type(value: object, type_name: str) -> bool:
 
 
 def parsed(text: str, type_name: str) -> Value | None:
-    """The value that a text from the command line stands for, None where it is none of that type."""
+    """Converts a text from the command line to a value, or to None if it is not of that type."""
     try:
         match type_name:
             case "bool":
@@ -48,15 +48,15 @@ def parsed(text: str, type_name: str) -> Value | None:
 
 
 def canonical(settings: Mapping[str, Value]) -> str:
-    """Settings as one line of JSON in a fixed order: equal settings, equal text."""
+    """Returns settings as one line of JSON in a fixed order, so equal settings give equal text."""
     return json.dumps(dict(settings), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def cpp_literal(value: Value) -> str:
-    """The Jinja filter ``cpp``: a value as C++ writes it (``true``, ``4``, ``0.5f``, ``name``).
+    """Writes a value in C++ (``true``, ``4``, ``0.5f``, ``name``): the Jinja filter ``cpp``.
 
     Raises:
-        TemplateError: The value is none that a parameter can have.
+        TemplateError: A parameter cannot have this value.
     """
     if isinstance(value, bool):
         return "true" if value else "false"

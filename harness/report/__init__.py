@@ -1,1 +1,1 @@
-"""Tables and JSON for people and programs."""
+"""Formats results as tables for people and as JSON for programs."""

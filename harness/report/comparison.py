@@ -1,7 +1,7 @@
-"""Records side by side: who is fastest on the same case and device, and is that more than noise?
+"""Compares records by speed on the same case and device, and tests the lead against noise.
 
-Each record's latencies were measured in pairs with eager PyTorch, so records are compared by their speedups over
-eager: what made the machine slow or fast for a while has slowed both sides of each pair alike.
+Each record's latencies were measured in pairs with eager PyTorch. The comparison uses speedups over
+eager, because a slow or fast phase of the machine affects both sides of a pair alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import UsageError
-from harness.records.record import EvaluationRecord, Status, plain
+from harness.records.json_values import plain
+from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import rules_text, weakened
 from harness.system.text import one_line
 from harness.timing.statistics import Interval, SpeedVerdict, measured, paired_ratios, ratio_of_medians
@@ -23,14 +24,14 @@ WORDS = {"forward": "forward", "forward_backward": "forward+backward"}
 
 
 class ComparedRecord(NamedTuple):
-    """A record under the name that the user knows it by."""
+    """A record under the name that the user knows."""
 
     label: str
     record: EvaluationRecord
 
 
 class Winner(NamedTuple):
-    """The fastest of a group in one direction and the runner-up, with the ratio of their speedups."""
+    """The fastest and the second of a group in one direction, with the ratio of their speedups."""
 
     label: str
     runner_up: str
@@ -39,14 +40,15 @@ class Winner(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Entries of one case on one device.
+    """Records of one case on one device.
 
     Attributes:
-        title: Problem, case and device (and the solution, where runs are compared).
-        entries: Fastest first; what did not pass or was not measured last, in the order named.
-        leads: The fastest two by direction, where there are two that were measured.
+        title: Problem, case and device, and the solution if the comparison is between runs.
+        entries: The entries, fastest first. Those that did not pass or have no speed come last, in
+            the order named.
+        leads: The fastest two by direction, if at least two have a speed.
         named: The entries in the order named.
-        notes: What a reader should know before he believes it.
+        notes: Remarks about how far to trust the comparison.
     """
 
     title: str
@@ -56,15 +58,15 @@ class Group:
     notes: tuple[str, ...]
 
     def winner(self, direction: str) -> Winner | None:
-        """The fastest, if it is faster by more than noise."""
+        """Returns the fastest entry if its lead exceeds noise."""
         lead = self.leads.get(direction)
         return lead if lead is not None and lead.lead.verdict is SpeedVerdict.FASTER else None
 
     def regressions(self, share: float) -> Iterator[str]:
-        """What is slower than the entry that was named first, by more than a share of its speed, in a sentence each.
+        """Yields a sentence for each entry that is slower than the first one by more than a share.
 
-        Slower is what was measured to be so beyond noise: the whole interval of the ratio lies below ``1 - share``.
-        What did not pass while the first one did counts as well.
+        An entry counts as slower only beyond noise: the whole interval of the ratio lies below
+        ``1 - share``. An entry that did not pass while the first one did also counts.
         """
         first, *others = self.named
         for other in others:
@@ -79,25 +81,25 @@ class Group:
 
 
 def machines(records: Iterable[EvaluationRecord]) -> str:
-    """The devices of records, each once."""
+    """Names the devices of records, each once."""
     return " and ".join(dict.fromkeys(machine(record) for record in records))
 
 
 def machine(record: EvaluationRecord) -> str:
-    """The device that a record was measured on, in words: the GPU's name, or the emulator."""
+    """Names the device that measured a record: the GPU's name, or the emulator."""
     return record.environment.get("gpu", record.device) if record.device != "cpu" else "CPU emulator"
 
 
 def group(title: str, entries: Sequence[ComparedRecord], force: bool) -> Group:
-    """Compare entries that answer the same question.
+    """Compares records that answer the same question.
 
     Args:
-        title: What they have in common.
-        entries: The entries, in the order named.
-        force: Compare what should not be compared, too.
+        title: Description of the question.
+        entries: The records, in the order named.
+        force: Whether to compare records that differ in the question.
 
     Raises:
-        UsageError: They differ in device, case, problem or policy, and ``force`` does not say to go on.
+        UsageError: The records differ in device, case, problem or policy, and ``force`` is false.
     """
     differences = list(_differences(entries))
     if differences and not force:
@@ -119,7 +121,7 @@ def group(title: str, entries: Sequence[ComparedRecord], force: bool) -> Group:
 
 
 def lead_text(group: Group, direction: str) -> str:
-    """The sentence about a direction: who wins and by how much, or that nobody does."""
+    """Formats the sentence about a direction: the winner with its lead, or that there is none."""
     lead = group.leads[direction]
     figures = _figures(lead.lead)
     if group.winner(direction) is None:
@@ -133,12 +135,15 @@ def _figures(interval: Interval) -> str:
 
 
 def as_json(groups: Iterable[Group]) -> dict[str, Any]:
-    """The comparison as one object."""
+    """Returns the comparison as one JSON object."""
     return {"groups": [_group_object(one) for one in groups]}
 
 
 def columns(entry: ComparedRecord) -> tuple[str, ...]:
-    """A row of the table: label, status, then latency with quartiles and speedup for each direction."""
+    """Returns a row of the table.
+
+    The cells are label and status, then latency with quartiles and speedup for each direction.
+    """
     record = entry.record
     cells = [entry.label, str(record.status)]
     for direction in DIRECTIONS:
@@ -159,7 +164,7 @@ HEADER = ("candidate", "status", "forward ms [quartiles]", "over eager", "forwar
 
 
 def markdown(groups: Iterable[Group]) -> str:
-    """The comparison as Markdown: a heading, a table and the sentences about each group."""
+    """Formats the comparison as Markdown: a heading, a table and sentences for each group."""
     lines = []
     for one in groups:
         lines += [f"### {one.title}", "", _markdown_row(HEADER), _markdown_row(["---"] * len(HEADER))]
@@ -247,7 +252,11 @@ def _software(entries: Sequence[ComparedRecord]) -> Iterable[str]:
 
 
 def _order(record: EvaluationRecord) -> tuple[int, float]:
-    """Fastest first, by the direction that says most; then what was not measured, then what did not pass."""
+    """Returns the sort key of a record.
+
+    The fastest comes first, by forward with backward if it was measured. Then come records without
+    a speed, then records that did not pass.
+    """
     if record.status is not Status.PASSED:
         return (2, 0.0)
     for direction in reversed(DIRECTIONS):
@@ -257,7 +266,7 @@ def _order(record: EvaluationRecord) -> tuple[int, float]:
 
 
 def _ratios(record: EvaluationRecord, direction: str) -> list[float]:
-    """The paired ratios eager over candidate of a record that passed; empty where there are none."""
+    """Returns the paired ratios eager over candidate of a record that passed, or none."""
     sides = record.samples.get(direction, {})
     if record.status is not Status.PASSED or not {"candidate", "eager"} <= sides.keys():
         return []

@@ -1,4 +1,4 @@
-"""What nvcc made of solutions that ran on the emulator: figures of each kernel, in words."""
+"""Describes nvcc's results for solutions that ran on the emulator, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness.records.record import Compilation, CompiledKernel, EvaluationRecord, Status
+from harness.records.kernels import Compilation, CompiledKernel
+from harness.records.record import EvaluationRecord, Status
 from harness.system.text import one_line, printable
 
-#: Kernels in the line under the table; `show` has all.
+#: Maximum number of kernels in the line under the table; `show` lists all.
 MOST_KERNELS = 4
 
 
 def compiled_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """For each solution what nvcc said, all of its cases together: kernels, or why there are none.
+    """Describes, for each solution, what nvcc compiled over all of its cases, or why it did not.
 
-    Variants of a template are one kernel here, with the largest of each figure; those that spill come first.
+    Variants of a template count as one kernel with the largest of each figure. Kernels that spill
+    come first.
 
     Args:
-        records: Some of which may not have been compiled.
+        records: The records; those without a compilation are left out.
     """
     lines: dict[str, None] = {}
     for record in records:
@@ -29,7 +31,7 @@ def compiled_lines(records: Sequence[EvaluationRecord]) -> list[str]:
 
 
 def compilation_lines(compilation: Compilation) -> Iterator[str]:
-    """A compilation in full: a headline, a line for each kernel, and what went wrong."""
+    """Describes a compilation in full: a headline, a line for each kernel, and the errors."""
     if not compilation.compiler:
         yield f"not compiled for {one_line(compilation.arch)}: {one_line(compilation.error)}"
         return
@@ -66,7 +68,7 @@ def _summary(compilation: Compilation) -> str:
 
 
 def _largest(kernels: Sequence[CompiledKernel]) -> CompiledKernel:
-    """The largest of each figure over the variants of a template."""
+    """Returns the largest of each figure over the variants of a template."""
     figures = [field.name for field in dataclasses.fields(CompiledKernel) if field.name not in ("name", "arch")]
     most: dict[str, Any] = {name: max(getattr(kernel, name) or 0 for kernel in kernels) for name in figures}
     return dataclasses.replace(kernels[0], **most)
@@ -85,7 +87,7 @@ def _spills(kernel: CompiledKernel) -> bool:
 
 
 def _plain_name(name: str) -> str:
-    """``space::tiles<a::b>`` as ``tiles``."""
+    """Shortens ``space::tiles<a::b>`` to ``tiles``."""
     return name.partition("<")[0].rpartition("::")[2] or name
 
 

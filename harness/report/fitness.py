@@ -1,4 +1,4 @@
-"""Problems that cannot tell a right answer from a wrong one, in words."""
+"""Describes the problems that cannot tell a right answer from a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that ``profile`` prints, and the same as plain objects."""
+"""Prints the tables of ``profile`` and converts them to plain objects."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ OWN, TORCHS, DRIVERS = "own", "torch", "driver"
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One line of a direction's table.
+    """A row of a direction's table.
 
     Attributes:
-        name: The kernel, or the kind of copy.
-        whose: ``own``, ``torch`` for kernels of torch and its libraries, ``driver`` for copies and fills.
-        launches: How often it ran in one call.
-        device_ms: How long it ran in all; None where that is not known.
-        share: Its share of the direction's time on the device; None where that is not known.
-        bytes: What a copy moved; None for kernels, and where that is not known.
+        name: Name of the kernel, or kind of the copy.
+        whose: ``own``, ``torch`` for kernels of torch and its libraries, ``driver`` for copies and
+            fills.
+        launches: Number of launches in one call.
+        device_ms: Total time on the device; None if it is unknown.
+        share: Share of the direction's time on the device; None if it is unknown.
+        bytes: Bytes that a copy moved; None for kernels, and if it is unknown.
     """
 
     name: str
@@ -43,7 +44,7 @@ class ProfileRow:
 
 
 def rows_of(record: EvaluationRecord) -> dict[str, list[ProfileRow]]:
-    """What each direction of one call ran, kernels in the order of their first launch, then copies."""
+    """Returns the rows of each direction: kernels in the order of first launch, then copies."""
     found = {}
     for direction, kernels in record.kernels.items():
         copies = record.copies.get(direction, ())
@@ -57,7 +58,10 @@ def rows_of(record: EvaluationRecord) -> dict[str, list[ProfileRow]]:
 
 
 def print_profile(record: EvaluationRecord) -> None:
-    """Print what a candidate that passed launches: a table for each direction on stdout, and what to know of it."""
+    """Prints the launches of a candidate that passed.
+
+    The output on stdout is a table for each direction, and remarks about it.
+    """
     console = _console()
     for number, (direction, rows) in enumerate(rows_of(record).items()):
         if number:
@@ -83,7 +87,7 @@ def print_profile(record: EvaluationRecord) -> None:
 
 
 def print_figures(kernels: Sequence[KernelFigures], solution: str, case: str, device: str) -> None:
-    """Print what Nsight Compute counted: one table on stdout, and what its columns mean."""
+    """Prints the counters of Nsight Compute as a table on stdout, and explains its columns."""
     console = _console()
     console.print(_head("kernels of", solution, case, device))
     table = _table(
@@ -118,7 +122,7 @@ def print_figures(kernels: Sequence[KernelFigures], solution: str, case: str, de
 
 
 def size_text(size: float | None) -> str:
-    """A number of bytes, as ``7.52 GB``; ``-`` where it is unknown."""
+    """Formats a number of bytes as ``7.52 GB``, or ``-`` if it is unknown."""
     if size is None:
         return "-"
     unit, name = next((unit, name) for unit, name in _SIZES if size >= unit or unit == 1.0)
@@ -126,7 +130,7 @@ def size_text(size: float | None) -> str:
 
 
 def profile_object(record: EvaluationRecord) -> dict[str, Any]:
-    """The profile as one JSON object holds it."""
+    """Returns the profile as one JSON object."""
     rows = rows_of(record)
     return {
         "problem": record.problem,
@@ -143,7 +147,7 @@ def profile_object(record: EvaluationRecord) -> dict[str, Any]:
 def figures_object(
     kernels: Sequence[KernelFigures], candidate: Candidate, case: str, constants: dict[str, Any], device: str
 ) -> dict[str, Any]:
-    """What Nsight Compute counted as one JSON object holds it."""
+    """Returns the counters of Nsight Compute as one JSON object."""
     return {
         "problem": candidate.problem.name,
         "solution": candidate.solution.name,
@@ -163,7 +167,7 @@ def _head(what: str, solution: str, case: str, device: str) -> str:
 
 
 def _table(*columns: str) -> Table:
-    """A table of which the first column is a kernel's name; figures stand to the right."""
+    """Creates a table whose first column is a kernel's name; columns of figures align right."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         is_word = column in ("kernel", "whose", "waits for")

@@ -1,4 +1,4 @@
-"""What came of a replay, for a person."""
+"""Describes the result of a replay for a person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GRADIENT = "gradient of "
 
 
 def replay_lines(record: EvaluationRecord) -> Iterator[str]:
-    """The lines about a replay's record: how it came out, what differs, how steady results are."""
+    """Describes a replay's outcome, the differences, and how deterministic the results are."""
     told = record.replay
     why = f": {told['why']}" if told.get("why") else ""
     outcome = str(told.get("outcome", ""))

@@ -1,4 +1,4 @@
-"""What is to be said of integrity rules that had another mode than by default."""
+"""Describes the integrity rules whose mode is not the default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.records.rules import changed_rules, rules_text, weakened
 
 
 def rule_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """What integrity rules the user changed, and what a pass is worth where that made them weaker."""
+    """Describes the rules that a user changed, and what a pass under weaker rules is worth."""
     lines = dict[str, None]()
     for record in records:
         if changed := changed_rules(record.policy):

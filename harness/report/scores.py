@@ -1,4 +1,4 @@
-"""Scores in words: rows for tables in Markdown and on a terminal."""
+"""Formats scores as rows for tables in Markdown and on a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADER = (
     "passed, no kernel of its own",
 )
 CURVE_HEADER = ("direction", "baseline", *(f"p = {p:g}" for p in GRID))
-#: What a reader has to know about these figures.
+#: Explanations that a reader of these figures needs.
 NOTES = (
     "geometric mean: of the speedups of what passed and was timed; its 95 % interval is the uncertainty of measuring "
     "these candidates, not of drawing them",
@@ -32,7 +32,7 @@ _PLAIN_WIDTH = 160
 
 
 def columns(score: Score) -> tuple[str, ...]:
-    """A row for ``HEADER``."""
+    """Returns a row for ``HEADER``."""
     counts = (str(count) for count in (score.passed, score.untimed, score.failed))
     return (
         WORDS[score.direction],
@@ -45,12 +45,15 @@ def columns(score: Score) -> tuple[str, ...]:
 
 
 def curve_columns(score: Score) -> tuple[str, ...]:
-    """A row for ``CURVE_HEADER``."""
+    """Returns a row for ``CURVE_HEADER``."""
     return (WORDS[score.direction], score.baseline, *(_share_text(score.fast_p[p]) for p in GRID))
 
 
 def print_scores(scores: Sequence[Score], file: TextIO | None = None) -> None:
-    """Print scores and the curves of ``fast_p``, on stdout where no file is named; nothing for no score."""
+    """Prints scores and the curves of ``fast_p``, by default on stdout.
+
+    Without scores it prints nothing.
+    """
     if not scores:
         return
     file = file or sys.stdout
@@ -58,7 +61,7 @@ def print_scores(scores: Sequence[Score], file: TextIO | None = None) -> None:
     curves = [curve_columns(score) for score in scores]
     for header, rows in (
         (HEADER, [columns(score) for score in scores]),
-        # On its side, for the width of a terminal.
+        # transposed, to fit the width of a terminal
         (("fast_p", *(" ".join(curve[:2]) for curve in curves)), list(zip(CURVE_HEADER, *curves, strict=True))[2:]),
     ):
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -73,19 +76,22 @@ def print_scores(scores: Sequence[Score], file: TextIO | None = None) -> None:
 
 
 def ratio_text(ratio: Interval | None) -> str:
-    """A speedup with its interval, as ``1.712x [1.704, 1.721]``; ``-`` for None."""
+    """Formats a speedup with its interval, as ``1.712x [1.704, 1.721]``; ``-`` for None."""
     if ratio is None:
         return "-"
     return f"{significant(ratio.ratio, 4)}x [{significant(ratio.low, 4)}, {significant(ratio.high, 4)}]"
 
 
 def percent(share: float) -> str:
-    """A share as ``65.3 %``."""
+    """Formats a share as ``65.3 %``."""
     return f"{100 * share:.1f} %" if share < 100 else f"{100 * share:.1e} %"
 
 
 def significant(value: float, digits: int) -> str:
-    """A positive number with so many significant digits, zeros at its end included; large ones keep all they have."""
+    """Formats a positive number with a number of significant digits, including trailing zeros.
+
+    Large numbers keep all digits before the decimal point.
+    """
     if not 1e-6 <= value < 1e9:
         return f"{value:.{digits - 1}e}"
     decimals = max(0, digits - 1 - math.floor(math.log10(value)))

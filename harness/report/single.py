@@ -1,4 +1,4 @@
-"""Everything about one record, for a person."""
+"""Describes one record completely for a person."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.project.problems import CUSTOM_CASE
+from harness.project.cases import CUSTOM_CASE
 from harness.records.record import EvaluationRecord, TensorReport, own_share_text
 from harness.records.rules import changed_rules, rules_text
 from harness.report.compilation import compilation_lines
@@ -18,7 +18,10 @@ from harness.system.text import one_line, printable
 
 
 def sections(record: EvaluationRecord) -> Iterator[str]:
-    """The paragraphs about a record, plain text; what a candidate printed has its control characters spelt out."""
+    """Yields the paragraphs about a record as plain text.
+
+    Control characters in a candidate's output are escaped.
+    """
     yield "\n".join(_head(record))
     if record.message:
         yield printable(record.message)
@@ -49,7 +52,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
 
 
 def repeat_command(record: EvaluationRecord) -> str:
-    """The command that makes the same evaluation with the same draws."""
+    """Returns the command that repeats the evaluation with the same draws."""
     words = ["python", "-m", "harness", "evaluate", record.solution_path, "--problem", record.problem_path]
     words += ["--device", record.device, "--seed", record.seed]
     if record.case == CUSTOM_CASE:
@@ -78,7 +81,7 @@ def repeat_command(record: EvaluationRecord) -> str:
 
 
 def is_changed(record: EvaluationRecord, digest_now: str | None) -> str | None:
-    """What to know before repeating: the solution's file is gone, or is another now."""
+    """Returns a warning if the solution's file is missing or has changed since the evaluation."""
     if digest_now is None:
         return f"{one_line(record.solution_path)} is gone; `show --source` prints what was judged"
     if digest_now != record.digest:

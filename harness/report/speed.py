@@ -1,4 +1,4 @@
-"""What ``show`` says of a record's speed: against whom, how sure, how near to the speed of light, in what state."""
+"""Describes a record's speed for ``show``: baselines, certificate, floor, device state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIB = 2.0**30
 
 
 def speed_lines(record: EvaluationRecord) -> Iterator[str]:
-    """Lines without indentation; none where nothing was measured."""
+    """Yields lines without indentation, or none if nothing was measured."""
     for direction, sides in record.samples.items():
         yield from _times(direction, sides)
         yield from _speedups(record, direction)
@@ -43,7 +43,7 @@ def _speedups(record: EvaluationRecord, direction: str) -> Iterator[str]:
         name: interval(mapping(mapping(told).get("speedup")).get(direction)) for name, told in record.baselines.items()
     }
     ratio = (record.speedup or {}).get(direction)
-    if ratio is not None and found.get("eager") is None:  # of a record from before there were other baselines
+    if ratio is not None and found.get("eager") is None:  # a record from before there were other baselines
         low, high = record.speedup_interval.get(direction, (ratio, ratio))
         found["eager"] = Interval(ratio, low, high)
     for name, one in found.items():

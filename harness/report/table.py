@@ -1,4 +1,4 @@
-"""The table that ``evaluate`` prints."""
+"""Prints the table of ``evaluate``."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ from harness.scanning.rules import RULES
 from harness.system.text import one_line, printable
 
 _PLAIN_WIDTH = 160
-#: The columns of the table of verdicts, and how wide each is at least: rows are printed before the last is known.
+#: Columns of the table of verdicts, with their minimum widths. The table prints a row before it
+#: knows the later ones.
 _COLUMNS = {"solution": 8, "case": 4, "status": 14, "output": 14, "gradients": 16, "speed": 8, "time": 6}
 _LEFT = frozenset({"solution", "case", "status"})
-#: The most room that is kept for a name that may come.
+#: Maximum width that the table reserves for an expected name.
 _MOST_ROOM = 60
 _MOST_LINES = 5
 
 
 class VerdictTable:
-    """A table that prints each record's row when it is added, and notes about all of them at the end.
+    """A table that prints each record's row immediately, and notes about all records at the end.
 
-    Colour only on a terminal; ``NO_COLOR`` is respected.
+    It uses colour only on a terminal and respects ``NO_COLOR``.
 
     Args:
-        stream: Where to print; stdout by default.
+        stream: Stream to print to; stdout by default.
     """
 
     def __init__(self, stream: TextIO | None = None):
@@ -56,7 +57,7 @@ class VerdictTable:
         self._widths = dict(_COLUMNS)
 
     def expect(self, solutions: Iterable[str], cases: Iterable[str]) -> None:
-        """Makes room for names that rows will have, so that all rows are aligned."""
+        """Reserves width for the names of later rows, so that all rows are aligned."""
         for column, names in (("solution", solutions), ("case", cases)):
             widest = max((cell_len(one_line(name)) for name in names), default=0)
             self._widths[column] = max(self._widths[column], min(widest, _MOST_ROOM))
@@ -86,7 +87,7 @@ class VerdictTable:
         self._print(cells)
 
     def finish(self) -> None:
-        """Prints the notes, and the messages of records that did not pass; nothing where there was no record."""
+        """Prints the notes and the messages of records that did not pass, if there are any."""
         if self._verdicts:
             _print_notes(self._console, self._verdicts)
             self._console.file.flush()
@@ -105,11 +106,11 @@ class VerdictTable:
 
 
 def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]], stream: TextIO | None = None) -> None:
-    """Prints a table of records that are there already; nothing for no record.
+    """Prints a table of finished records; nothing without records.
 
     Args:
         verdicts: Each record, and whether it comes from the store.
-        stream: Where to; stdout by default.
+        stream: Stream to print to; stdout by default.
     """
     table = VerdictTable(stream)
     records = [record for record, _ in verdicts]
@@ -161,7 +162,10 @@ def _print_notes(console: Console, verdicts: Sequence[tuple[EvaluationRecord, bo
 
 
 def _policy_text(record: EvaluationRecord) -> str:
-    """What a status rests on, as `` relaxed``, `` checked`` or `` unfit``, and whether an own kernel did any work."""
+    """Returns the words after a status, such as `` relaxed``, `` checked`` or `` unfit``.
+
+    They name the policy of the evaluation, and whether an own kernel did any work.
+    """
     said = {"relaxed": "precision" in record.policy, "checked": "check" in record.policy}
     said["weakened"] = bool(weakened(record.policy))
     said["replay"] = bool(record.replay)
@@ -172,7 +176,7 @@ def _policy_text(record: EvaluationRecord) -> str:
 
 
 def _told_in_full(record: EvaluationRecord) -> list[Finding]:
-    """A record's findings but for those of the static scan, which are many and tell little by themselves."""
+    """Returns a record's findings without those of the static scan, which are many and weak."""
     return [finding for finding in record.findings if not _is_scanned(finding)]
 
 
@@ -181,7 +185,7 @@ def _is_scanned(finding: Finding) -> bool:
 
 
 def scan_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """For each solution, all of its cases together, what the static scan saw in its text: rules and lines."""
+    """Lists, for each solution over all of its cases, the rules and lines of the static scan."""
     lines: dict[str, str] = {}
     for record in records:
         places: dict[str, list[int]] = {}
@@ -197,7 +201,7 @@ def scan_lines(records: Sequence[EvaluationRecord]) -> list[str]:
 
 
 def _places_text(lines: Sequence[int]) -> str:
-    """Lines in brackets, the first few: `` (lines 3, 8, 12 ...)``."""
+    """Formats the first few lines in brackets: `` (lines 3, 8, 12 ...)``."""
     if not lines:
         return ""
     more = " ..." if len(lines) > _MOST_LINES else ""
@@ -205,7 +209,10 @@ def _places_text(lines: Sequence[int]) -> str:
 
 
 def finding_lines(record: EvaluationRecord) -> list[str]:
-    """What was found of a candidate that passed: in full where no kernel of its own ran, else by name in one line."""
+    """Describes the findings on a candidate that passed.
+
+    A missing own kernel is described in full, and the other findings by name in one line.
+    """
     where = f"{record.solution} {record.case}"
     found = _told_in_full(record)
     told = [finding for finding in found if finding.kind == NO_OWN_KERNEL]
@@ -215,7 +222,7 @@ def finding_lines(record: EvaluationRecord) -> list[str]:
 
 
 def baseline_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """For each record what is to be said of baselines beside eager: speedups, or times that were kept, or failures."""
+    """Describes the baselines besides eager for each record: speedups, kept times or failures."""
     lines = []
     for record in records:
         words = []
@@ -235,7 +242,7 @@ def baseline_lines(records: Sequence[EvaluationRecord]) -> list[str]:
 
 
 def _missing_layers(records: Sequence[EvaluationRecord]) -> dict[str, list[str]]:
-    """The layers of confinement that some candidate ran without, and the reasons."""
+    """Returns the confinement layers that some candidate ran without, with the reasons."""
     found: dict[str, list[str]] = {}
     for record in records:
         for layer, why in record.unconfined.items():
@@ -245,9 +252,9 @@ def _missing_layers(records: Sequence[EvaluationRecord]) -> dict[str, list[str]]
 
 
 def kernel_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """For each solution the kernels that it launched, all of its cases together, and its own ones' share of the work.
+    """Lists, for each solution over all of its cases, its kernels and its own kernels' share.
 
-    The share is the lowest that a case has.
+    The share is the lowest of all cases.
     """
     by_solution: dict[str, dict[str, dict[str, bool]]] = {}
     shares: dict[str, tuple[float, str]] = {}
@@ -270,7 +277,7 @@ def kernel_lines(records: Sequence[EvaluationRecord]) -> list[str]:
 
 
 def print_groups(groups: Sequence[Group]) -> None:
-    """Print comparisons on stdout: a table each, fastest first, and the sentences about who wins."""
+    """Prints comparisons on stdout: a table each, fastest first, and the sentences on winners."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     for number, one in enumerate(groups):
         if number:
@@ -291,7 +298,10 @@ def print_groups(groups: Sequence[Group]) -> None:
 
 
 def speed_text(record: EvaluationRecord) -> str:
-    """Forward and forward with backward, as ``5.31 ms 1.68x, 14.6 ms 1.36x``; ``emulated`` on the CPU."""
+    """Formats the speed of forward, and of forward with backward.
+
+    For example ``5.31 ms 1.68x, 14.6 ms 1.36x``; ``emulated`` on the CPU.
+    """
     if record.device == "cpu":
         return "emulated"
     if not record.speedup:
@@ -301,7 +311,10 @@ def speed_text(record: EvaluationRecord) -> str:
 
 
 def share_text(reports: Sequence[TensorReport]) -> str:
-    """The largest share of a budget and its tensor, as ``0.12 (weight)``; ``-`` where nothing was compared."""
+    """Formats the largest share of a budget with its tensor, as ``0.12 (weight)``.
+
+    The result is ``-`` if the judge compared nothing.
+    """
     judged = [report for report in reports if report.share is not None]
     failed = [report for report in reports if not report.ok]
     if not judged:

@@ -1,1 +1,1 @@
-"""Problems and templates to start from: each evaluates to PASSED as it is written."""
+"""Writes new problems and templates that evaluate to PASSED without an edit."""

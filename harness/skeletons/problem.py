@@ -1,4 +1,4 @@
-"""A first problem file."""
+"""Writes the file of a new problem."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from harness.skeletons.writing import filled, new_name, write_new
 
 
 def new_problem(root: Path, name: str) -> Path:
-    """Write ``root/problems/<name>.py``: a small problem with the cases ``full``, ``cpu`` and ``odd``.
+    """Writes ``root/problems/<name>.py``, a small problem with cases ``full``, ``cpu``, ``odd``.
 
     Returns:
-        The file.
+        The path of the file.
 
     Raises:
-        UsageError: The name cannot be a problem's, or the file is there or cannot be written.
+        UsageError: The name is not valid for a problem, or the file exists or cannot be written.
     """
     new_name(name, "problem")
     (path,) = write_new(root / "problems", {f"{name}.py": filled("problem.py.txt", name=name)})

@@ -1,4 +1,4 @@
-"""A first template of any problem: the problem's own model in torch, with one stage of it in CUDA."""
+"""Writes a new template for any problem: its model in torch, with one stage in CUDA."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.rendering.environment import ENTRY_FILE
 from harness.skeletons.writing import filled, new_name, write_new
 
 COMMON = "common"
-#: Pieces of templates/common that the skeleton includes.
+#: Files of templates/common that the skeleton includes.
 _COMMON_FILES = ("launch_status.h", "launch.cuh", "binding.h", "build.py")
 _OWN_IMPORTS = (
     "import hashlib",
@@ -29,11 +29,11 @@ _JINJA_OPENING = re.compile(r"\{[{%#]")
 
 
 def problem_of(root: Path, name: str) -> Problem:
-    """The problem that a new template is for, which must lie in the same root.
+    """Returns the problem of a new template, which must lie in the same root.
 
     Raises:
-        UsageError: There is none of that name in ``root/problems``.
-        ProblemError: The file is no problem.
+        UsageError: ``root/problems`` has no problem of that name.
+        ProblemError: The file is not a valid problem.
     """
     if name not in problem_paths(root):
         bundled = problem_paths(bundled_root()).get(name)
@@ -48,17 +48,18 @@ def problem_of(root: Path, name: str) -> Problem:
 
 
 def new_template(root: Path, name: str, problem: Problem) -> list[Path]:
-    """Write ``root/templates/<name>/``, whose rendered solution passes as it is.
+    """Writes ``root/templates/<name>/``, whose rendered solution passes without an edit.
 
-    The pieces that it shares with other templates are included from ``root/templates/common`` where they are all
-    there; else they come along in the template's own folder.
+    The template includes the shared pieces from ``root/templates/common`` if all of them are there.
+    Otherwise the function copies them into the template's own folder.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        UsageError: The name cannot be a template's or is taken, or a file cannot be written.
-        TemplateError: Another template's declaration is wrong, or the problem's name cannot stand in a declaration.
+        UsageError: The name is not valid for a template or is taken, or a file cannot be written.
+        TemplateError: Another template's declaration is wrong, or the problem's name is not valid
+            in a declaration.
     """
     new_name(name, "template")
     checked_name(problem.name, "problem")
@@ -76,16 +77,16 @@ def new_template(root: Path, name: str, problem: Problem) -> list[Path]:
     }
     if not shares:
         texts |= {file: (bundled_root() / "templates" / COMMON / file).read_text("utf-8") for file in _COMMON_FILES}
-    # The declaration makes a template of the folder, so it comes last.
+    # The declaration turns the folder into a template, so it is written last.
     texts[PARAMS_FILE] = filled(PARAMS_FILE, template=name, problem=problem.name, default=default)
     return write_new(folder, texts)
 
 
 def _has_default(root: Path, name: str, problem: str) -> bool:
-    """Whether a template of the problem has its default variant already.
+    """Returns whether a template of the problem already has its default variant.
 
     Raises:
-        UsageError: The problem has a solution of the new template's name.
+        UsageError: The problem already has a solution with the new template's name.
         TemplateError: A declaration is wrong.
     """
     taken = solution_paths(root, problem)
@@ -119,7 +120,10 @@ def _solution(name: str, problem: Problem, common: str) -> str:
 
 
 def _imports(excerpt: Excerpt) -> list[str]:
-    """The skeleton's own imports and the model's, each once: the standard library's first, as Python files have it."""
+    """Returns the imports of the skeleton and of the model, each once.
+
+    Those of the standard library come first, as in other Python files.
+    """
     own, more = list(_OWN_IMPORTS), [line for line in excerpt.imports if line not in _OWN_IMPORTS]
     return [own[0], *(line for line in more if not _is_torch(line)), "", *own[1:], *filter(_is_torch, more)]
 
@@ -129,5 +133,5 @@ def _is_torch(line: str) -> bool:
 
 
 def _literal(text: str) -> str:
-    """Python as Jinja2 writes it out unchanged: a problem may well contain ``{{`` or ``{#``."""
+    """Escapes Python code so that Jinja2 writes it unchanged, with any ``{{`` or ``{#``."""
     return _JINJA_OPENING.sub(lambda match: f'{{{{ "{match[0]}" }}}}', text)

@@ -1,4 +1,4 @@
-"""New files in a project: never in the place of one that is there."""
+"""Writes new files into a project and never replaces an existing one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FILES = Path(__file__).resolve().parent / "files"
 
 
 def new_name(name: str, what: str) -> str:
-    """The name itself, if a new file or folder may have it.
+    """Returns the name if a new file or folder may have it.
 
     Raises:
-        UsageError: It has other characters than lower-case letters, digits and ``_``, or means something already.
+        UsageError: The name has other characters than a-z, 0-9 and ``_``, or is reserved.
     """
     try:
         checked_name(name, what)
@@ -28,22 +28,22 @@ def new_name(name: str, what: str) -> str:
 
 
 def filled(file: str, **values: str) -> str:
-    """The text of a skeleton's file with its ``$name`` places filled."""
+    """Returns the text of a skeleton file with its ``$name`` placeholders filled."""
     return Template((FILES / file).read_text(encoding="utf-8")).substitute(values)
 
 
 def write_new(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files that must not be there yet, in order; all of them or none.
+    """Writes new files in order, either all of them or none.
 
     Args:
-        folder: Where they go; made where it is missing.
-        texts: Their texts by name.
+        folder: Folder for the files; the function creates it if it is missing.
+        texts: Texts by file name.
 
     Returns:
-        Their paths.
+        The paths of the files.
 
     Raises:
-        UsageError: One of them is there, or cannot be written.
+        UsageError: One of the files exists or cannot be written.
     """
     written: list[Path] = []
     try:

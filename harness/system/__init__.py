@@ -1,1 +1,1 @@
-"""Files, folders, processes, signals, memory and text: what the harness needs of the operating system."""
+"""Wraps the operating system: files, folders, processes, signals, memory and text."""

@@ -1,4 +1,7 @@
-"""Reading a file that a user named (no device, no pipe, never more than a program text can be), and writing one."""
+"""Reads program texts that a user names, and writes files atomically.
+
+Reading accepts no device and no pipe, and never more bytes than a program text can have.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,21 @@ import tempfile
 import tokenize
 from pathlib import Path
 
-#: Far above any program, far below what would hurt to hold in memory and to keep with a record.
+#: Maximum size of a source file. It is far above any program, and small enough to hold in memory
+#: and to keep with a record.
 MAX_SOURCE_BYTES = 16 << 20
-#: The two lines that may declare an encoding are in the first bytes; detection reads no further.
+#: The two lines that may declare an encoding lie in these first bytes. Detection reads no further.
 _HEAD_BYTES = 1 << 16
-#: How the names of encodings begin that Python decodes character by character.
+#: Prefixes of the encodings that Python decodes character by character.
 _PLAIN_ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac-", "gb", "big5", "euc", "shift_jis")
 
 
 def read_source(path: Path) -> bytes:
-    """The bytes of a program text; a pipe never blocks, an endless file is never read.
+    """Returns the bytes of a program text without blocking on a pipe or reading an endless file.
 
     Raises:
-        OSError: It cannot be read, is no regular file, or has more than ``MAX_SOURCE_BYTES``; ``strerror`` says so.
+        OSError: The file cannot be read, is no regular file, or has more than ``MAX_SOURCE_BYTES``.
+            ``strerror`` gives the reason.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -42,18 +47,18 @@ def read_source(path: Path) -> bytes:
 
 
 class StrangeEncoding(SyntaxError):
-    """A program declares a codec that is no plain encoding of text."""
+    """A program declares a codec that is no plain text encoding."""
 
 
 def declared_encoding(data: bytes) -> str:
-    """The encoding that a program's text declares (PEP 263), UTF-8 where it declares none.
+    """Returns the encoding that a program's text declares (PEP 263), or UTF-8 if it declares none.
 
     Raises:
         SyntaxError: Python has no such codec, or the declaration cannot be read.
-        StrangeEncoding: The codec is no plain encoding: some take time that grows with the square of the length, and
-            others make another program of the text.
+        StrangeEncoding: The codec is no plain encoding. Some codecs take quadratic time, and others
+            turn the text into another program.
     """
-    lines = data[:_HEAD_BYTES].replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # where Python's tokenizer ends lines
+    lines = data[:_HEAD_BYTES].replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # as Python's tokenizer ends lines
     encoding, _ = tokenize.detect_encoding(io.BytesIO(lines).readline)
     name = codecs.lookup(encoding).name
     if not name.startswith(_PLAIN_ENCODINGS):
@@ -62,7 +67,10 @@ def declared_encoding(data: bytes) -> str:
 
 
 def source_text(data: bytes) -> str:
-    """A program's text: in the encoding that it declares, UTF-8 where it declares none or one that fails."""
+    """Decodes a program's text with the encoding that it declares.
+
+    The function uses UTF-8 if the text declares no encoding or the declared one fails.
+    """
     try:
         return data.decode(declared_encoding(data))
     except (SyntaxError, ValueError, LookupError):
@@ -70,7 +78,12 @@ def source_text(data: bytes) -> str:
 
 
 def source_bytes(text: str, digest: str) -> bytes | None:
-    """The bytes that ``source_text`` made a text of, known by their sha256; None where they cannot be had again."""
+    """Returns the bytes from which ``source_text`` made a text, or None if it cannot restore them.
+
+    Args:
+        text: The decoded text.
+        digest: sha256 of the bytes, in hex.
+    """
     encodings = ["utf-8", "utf-8-sig"]
     with contextlib.suppress(SyntaxError, LookupError):
         encodings.append(declared_encoding(text[:_HEAD_BYTES].encode("utf-8", "replace")))
@@ -83,10 +96,11 @@ def source_bytes(text: str, digest: str) -> bytes | None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write beside the file and rename over it, so that no reader ever sees half of it.
+    """Writes a file atomically: to a temporary file beside it, then by a rename.
 
     Raises:
-        OSError: It cannot be written, or is no regular file; what was there is as it was.
+        OSError: The file cannot be written, or the path is not a regular file. Its old content is
+            unchanged.
     """
     with contextlib.suppress(FileNotFoundError):
         mode = path.stat().st_mode
@@ -101,11 +115,11 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fchmod(staged.fileno(), 0o666 & ~umask)
             Path(staged.name).replace(path)
         finally:
-            Path(staged.name).unlink(missing_ok=True)  # gone where it was renamed
+            Path(staged.name).unlink(missing_ok=True)  # missing if the rename succeeded
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything of that name, be it a link that leads nowhere."""
+    """Returns whether a path exists, even as a broken link."""
     return os.path.lexists(path)
 
 

@@ -1,7 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: an exception at once, but never in the middle of what must not be cut in two.
+"""Turns Ctrl-C, SIGTERM and SIGHUP into an exception, delayed while a shielded block runs.
 
-The exception is raised wherever the program happens to be, a problem's own endless loop included. While it unwinds,
-further signals are ignored, so that an impatient second Ctrl-C does not keep workers and folders from being removed.
+The exception interrupts the program anywhere, even in an endless loop of a problem. While it
+unwinds, the program ignores further signals. An impatient second Ctrl-C therefore cannot prevent
+the removal of workers and folders.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ _SIGNALS = tuple(
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user, or the system, wants the program to end.
+    """The user or the system wants the program to end.
 
     Attributes:
-        exit_code: What the program ends with: 128 and the signal's number, as shells have it (130 for Ctrl-C).
+        exit_code: Exit code of the program: 128 plus the signal's number, as in shells (130 for
+            Ctrl-C).
     """
 
     def __init__(self, number: int):
@@ -32,11 +34,11 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class _State:
-    """Signals are the process's: so is this.
+    """The state of signal handling, one for the process as signals are.
 
     Attributes:
-        shields: How many ``shielded`` blocks are being run.
-        pending: The signal that arrived meanwhile.
+        shields: Number of running ``shielded`` blocks.
+        pending: Signal that arrived during such a block.
     """
 
     shields: int = 0
@@ -47,10 +49,11 @@ _state = _State()
 
 
 def reset_inherited() -> None:
-    """Puts signals back to their defaults, unblocked: a program that started this process may have changed them.
+    """Resets signals to their defaults and unblocks them.
 
-    For processes that the harness starts and ends itself. A program that ignores SIGCHLD would otherwise keep them from
-    waiting for their own children, and one that ignores or blocks SIGTERM would keep them from being ended.
+    Processes that the harness starts and ends call it, because their parent may have changed
+    signals. If SIGCHLD stays ignored, they cannot wait for their own children. If SIGTERM stays
+    ignored or blocked, the harness cannot end them.
     """
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -61,23 +64,29 @@ def reset_inherited() -> None:
 
 
 def install() -> None:
-    """Have the signals raise ``Interrupted`` in the main thread; one that was ignored at the start stays ignored."""
+    """Makes the signals raise ``Interrupted`` in the main thread.
+
+    A signal that the process ignored at the start stays ignored.
+    """
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # children could not be waited for
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise it could not wait for its children
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
 
 
 def ignore_further() -> None:
-    """Have the signals do nothing any more: the program is about to end."""
+    """Makes the process ignore the signals, because it is about to end."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def unwinding() -> Iterator[None]:
-    """Once an interrupt leaves this block, ignore further ones: what is around it tidies up undisturbed."""
+    """Ignores further signals once an interrupt leaves this block.
+
+    The code around the block can then clean up without another interrupt.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -87,7 +96,10 @@ def unwinding() -> Iterator[None]:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """A short block that is run whole: an interrupt is raised at its end (other threads than the main one see none)."""
+    """Delays an interrupt to the end of a short block, so that the block runs completely.
+
+    Only the main thread receives interrupts, so other threads run the block as it is.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

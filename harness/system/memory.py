@@ -1,4 +1,4 @@
-"""How much memory this machine has left, and how a size is told; known without importing torch."""
+"""Measures the machine's free memory and formats sizes, without importing torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Files of a control group: its bound, what it holds, and in ``memory.stat`` the part that is given up at need. Version
-#: 2 first; version 1 has a tree of its own for memory.
+#: Files of a control group: its limit, its usage, and the reclaimable part in ``memory.stat``.
+#: Version 2 comes first; version 1 has a separate tree for memory.
 _VERSIONS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -16,11 +16,11 @@ _VERSIONS = (
 
 
 def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns the bytes of memory that are free for use: those of the machine, or of a container where it has fewer.
+    """Returns the bytes of free memory of the machine, or of the container if it has fewer.
 
     Args:
-        proc: Where the kernel describes processes and the machine.
-        groups: Where it describes control groups, by which containers are bounded.
+        proc: Folder where the kernel describes processes and the machine.
+        groups: Folder where the kernel describes control groups, which limit containers.
     """
     return max(0, min([_of_the_machine(proc), *_of_groups(proc, groups)]))
 
@@ -33,7 +33,7 @@ def _of_the_machine(proc: Path) -> int:
 
 
 def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Free bytes of each bounded group that this process belongs to."""
+    """Yields the free bytes of each limited group that this process belongs to."""
     for line in _lines(proc / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers == "" or "memory" in controllers.split(","):
@@ -52,7 +52,7 @@ def _free_of(folder: Path, bound: str, held: str, reclaimable: str) -> int:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file; none where it cannot be read."""
+    """Returns the lines of a file, or none if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -60,7 +60,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size for a reader: ``0 B``, ``12.3 KiB``, ``1.4 GiB``."""
+    """Formats a size for a reader: ``0 B``, ``12.3 KiB``, ``1.4 GiB``."""
     size, units = float(size_bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024

@@ -1,4 +1,4 @@
-"""What both the judge and the worker ask of the kernel about processes (Linux)."""
+"""Wraps the kernel's process calls (Linux) that both the judge and the worker use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent has ended, wherever they went; nothing but on Linux."""
+    """Makes this process the parent of descendants whose own parent has ended (Linux only).
+
+    Descendants that started a session of their own are included.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def descends_from(process: int, ancestors: Collection[int]) -> bool:
-    """Whether one of these is a living process's parent, or its parent's, and so on (Linux); false where unknown."""
+    """Returns whether a living process descends from one of the given processes (Linux).
+
+    The result is False if the kernel does not tell.
+    """
     for _ in range(_MOST_GENERATIONS):
         try:
             stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
@@ -38,7 +44,7 @@ def descends_from(process: int, ancestors: Collection[int]) -> bool:
 
 
 def adopts_orphans() -> bool:
-    """Whether this process does."""
+    """Returns whether this process adopts orphans."""
     answer = ctypes.c_int(0)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
@@ -46,11 +52,11 @@ def adopts_orphans() -> bool:
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel end this process when its parent ends (Linux); nothing elsewhere.
+    """Makes the kernel end this process when its parent ends (Linux only).
 
     Args:
-        parent: The parent's process id; if it is gone already, this process ends at once.
-        number: The signal that ends it.
+        parent: Process id of the parent. If it has already ended, this process ends at once.
+        number: Signal that ends this process.
     """
     if sys.platform != "linux":
         return
@@ -60,22 +66,29 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
 
 def offer_to_out_of_memory_killer() -> None:
-    """Has the kernel end this process, and what it starts, before any other when memory runs out (Linux)."""
+    """Makes this process and its children the first victims if memory runs out (Linux only)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def hide_memory() -> str:
-    """Have the kernel keep this process's memory from others of its user (Linux); why it cannot, empty where it does.
+    """Hides this process's memory from other processes of its user (Linux).
 
-    It can then not be debugged or profiled from outside either, and leaves no core dump. What it forks is hidden, too;
-    what it starts is not.
+    A hidden process cannot be debugged or profiled from outside and leaves no core dump. Its forks
+    are hidden too; programs that it starts are not.
+
+    Returns:
+        The reason if the kernel refuses, else an empty string.
     """
     return _set_dumpable(0)
 
 
 def show_memory() -> str:
-    """Undo ``hide_memory``, in what was forked; why it cannot, empty where it does."""
+    """Undoes ``hide_memory`` in a forked process.
+
+    Returns:
+        The reason if the kernel refuses, else an empty string.
+    """
     return _set_dumpable(1)
 
 
@@ -87,5 +100,5 @@ def _set_dumpable(value: int) -> str:
 
 
 def threads_of_this_process() -> int:
-    """How many threads this process has, those of libraries among them (Linux)."""
+    """Counts the threads of this process, including those of libraries (Linux)."""
     return len(list(Path("/proc/self/task").iterdir()))

@@ -1,6 +1,7 @@
-"""Folders that are gone when they are closed, and, where their owner was killed, when another one is made.
+"""Creates scratch folders, which disappear when their owner closes them.
 
-An owner holds a lock on its folder, which the system releases with the process.
+An owner holds a lock on its folder, which the system releases with the process. If an owner was
+killed, the next one to use the same prefix removes its folder.
 """
 
 from __future__ import annotations
@@ -16,26 +17,28 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-#: How folders begin in which something is being built, beside where it will be.
+#: Prefix of folders for a build in progress, which lie beside their final place.
 BUILDING_PREFIX = ".build-"
-#: How folders begin that hold what is being removed.
+#: Prefix of folders whose content is being removed.
 REMOVED_PREFIX = ".removed-"
-# A folder is locked a moment after it is made, so a new one is never taken for an abandoned one.
+# A folder is locked a moment after its creation. This age keeps a new folder from looking
+# abandoned.
 _ABANDONED_AFTER_S = 60.0
 
 
 class ScratchFolder:
-    """A private folder; what killed owners left beside it under the same prefix is removed.
+    """A private folder. Its creation removes those that killed owners left under the same prefix.
 
     Args:
-        prefix: Beginning of its name.
-        parent: Where it is made, and made itself when missing; the system's place for temporary files by default.
+        prefix: Beginning of the folder's name.
+        parent: Folder to create it in, itself created if it is missing; by default the system's
+            temporary folder.
 
     Attributes:
-        path: The folder.
+        path: Path of the folder.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be created.
     """
 
     def __init__(self, prefix: str, parent: Path | None = None):
@@ -44,11 +47,11 @@ class ScratchFolder:
         _remove_abandoned(place, prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody finds it abandoned
+        with contextlib.suppress(OSError):  # a file system without locks, where no folder looks abandoned
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
-        """Remove it; nothing where that was done."""
+        """Removes the folder; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -57,10 +60,10 @@ class ScratchFolder:
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A ``ScratchFolder`` for the block.
+    """Provides a ``ScratchFolder`` for the block.
 
     Yields:
-        Its path.
+        The path of the folder.
     """
     with contextlib.closing(ScratchFolder(prefix, parent)) as folder:
         yield folder.path
@@ -74,10 +77,10 @@ def _remove_abandoned(place: Path, prefix: str) -> None:
                 continue
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            continue  # removed by someone else, or not ours to open
+            continue  # another process removed it, or this user may not open it
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # its owner lives, or nobody can tell
+        except OSError:  # its owner lives, or the lock does not tell
             continue
         else:
             remove_folder(folder)
@@ -86,13 +89,13 @@ def _remove_abandoned(place: Path, prefix: str) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, also what a candidate has locked away or nested deeply.
+    """Removes a folder with all its content, even if a candidate has locked or deeply nested it.
 
-    Everything goes by descriptors, which a link in the place of a folder cannot lead elsewhere.
+    The function works on descriptors. A link that replaces a folder cannot lead it elsewhere.
     """
     try:
         top = _open_folder(str(folder), None)
-    except OSError:  # it is gone, or no folder any more
+    except OSError:  # it is gone, or is no longer a folder
         return
     try:
         _empty(top)
@@ -103,12 +106,15 @@ def remove_folder(folder: Path) -> None:
 
 
 def _empty(top: int) -> None:
-    """Remove what is in a folder. Inner folders move up into it first, so that no depth is too great."""
-    token = os.urandom(8).hex()  # names that nothing in there has
+    """Removes the content of a folder.
+
+    Inner folders first move up into this folder, so that no nesting is too deep.
+    """
+    token = os.urandom(8).hex()  # no existing name contains it
     fresh = (f"{token}-{number}" for number in itertools.count())
     before = None
     while names := os.listdir(top):
-        if names == before:  # nothing of this can be removed
+        if names == before:  # nothing here can be removed
             return
         before = names
         for name in names:
@@ -120,16 +126,16 @@ def _empty(top: int) -> None:
 
 
 def _remove_inner(name: str, top: int, fresh: Iterator[str]) -> None:
-    """Remove a folder in the top one; the folders in it get fresh names in the top one.
+    """Removes a folder inside the top folder and moves its subfolders to the top under fresh names.
 
     Raises:
-        OSError: Something in it cannot be moved or removed.
+        OSError: An entry cannot be moved or removed.
     """
     folder = _open_folder(name, top)
     try:
         for inner in os.listdir(folder):  # noqa: PTH208 - a descriptor, not a path
             if stat.S_ISDIR(os.lstat(inner, dir_fd=folder).st_mode):
-                os.close(_open_folder(inner, folder))  # a folder that may not be written cannot be moved
+                os.close(_open_folder(inner, folder))  # a folder without write permission cannot be moved
                 os.rename(inner, next(fresh), src_dir_fd=folder, dst_dir_fd=top)
             else:
                 os.unlink(inner, dir_fd=folder)
@@ -139,10 +145,10 @@ def _remove_inner(name: str, top: int, fresh: Iterator[str]) -> None:
 
 
 def _open_folder(name: str, parent: int | None) -> int:
-    """A descriptor of a folder, which is unlocked; the caller closes it.
+    """Opens a folder after granting its owner all permissions. The caller closes the descriptor.
 
     Raises:
-        OSError: It is no folder (but a link to one, say), or not this user's.
+        OSError: It is no folder (a link to one, for example), or belongs to another user.
     """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -153,7 +159,7 @@ def _open_folder(name: str, parent: int | None) -> int:
         else:
             handle = os.open(name, os.O_PATH | flags, dir_fd=parent)
             try:
-                Path(f"/proc/self/fd/{handle}").chmod(0o700)  # this very folder, whatever has its name by now
+                Path(f"/proc/self/fd/{handle}").chmod(0o700)  # this very folder, even if it lost its name
             finally:
                 os.close(handle)
         return os.open(name, os.O_RDONLY | flags, dir_fd=parent)

@@ -1,4 +1,4 @@
-"""stdout is for results alone, whatever the code of problems prints in this process."""
+"""Reserves stdout for results, whatever the code of problems prints in this process."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def printing_to_stderr() -> Iterator[None]:
-    """Have ``print`` write to stderr: by a stream of its own, since code may also close what it takes for stdout."""
+    """Redirects ``print`` to stderr for the block.
+
+    It uses a stream of its own, because the code in the block may close what it takes for stdout.
+    """
     before = sys.stdout
     sys.stdout = _text(_copy_or_nothing(2), closefd=True)
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError, OSError):  # it may be closed, and nobody may be reading it
+        with contextlib.suppress(ValueError, OSError):  # it may be closed, or nobody may be reading it
             sys.stdout.close()
         sys.stdout = before
 
 
 @contextlib.contextmanager
 def results_alone() -> Iterator[TextIO]:
-    """Keep the program's stdout for what is written to the stream that this gives; all else goes to stderr.
+    """Reserves the program's stdout for the stream that it yields; all other output goes to stderr.
 
-    That holds for ``print``, for C and C++ code, and for processes started meanwhile: descriptor 1 itself is another.
+    This covers ``print``, C and C++ code, and processes started in the block, because descriptor 1
+    itself changes.
     """
-    if sys.stdout is not None:  # None where the program was started without one
+    if sys.stdout is not None:  # None if the program was started without one
         sys.stdout.flush()
     kept = _copy_or_nothing(1)
     with contextlib.ExitStack() as stack:
@@ -56,5 +60,5 @@ def _copy_or_nothing(descriptor: int) -> int:
 
 
 def _flush_c() -> None:
-    """Write out what C code has printed, while descriptor 1 still means stderr."""
+    """Flushes what C code has printed while descriptor 1 still points to stderr."""
     ctypes.CDLL(None).fflush(None)

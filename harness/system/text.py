@@ -1,28 +1,32 @@
-"""Text that others wrote, made safe to print: a candidate's words, a file's name, an exception's message."""
+"""Makes text by others safe to print: candidates' words, file names, exception messages."""
 
 from __future__ import annotations
 
-#: The longest name of a kernel that is passed on: template arguments of libraries run to thousands of characters.
+#: Maximum length of a kernel's name. Template arguments of libraries run to thousands of
+#: characters.
 MAX_NAME_CHARACTERS = 200
 
 
 def printable(text: str) -> str:
-    """Text without control characters but newline and tab: a candidate's words must not drive a terminal."""
+    """Escapes control characters except newline and tab, which protects the terminal."""
     return "".join(one if one.isprintable() or one in "\n\t" else _spelt_out(one) for one in text)
 
 
 def one_line(text: str) -> str:
-    """A name as it is shown: every control character spelt out, newlines and bytes that are no UTF-8 too."""
+    """Escapes all control characters of a name, also newlines and bytes that are not UTF-8."""
     return "".join(one if one.isprintable() else _spelt_out(one) for one in text)
 
 
 def shortened(text: str, most: int) -> str:
-    """Text of at most so many characters, with dots where the rest was."""
+    """Shortens a text to a maximum length, with dots at the end."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def kernel_name(kernel: str) -> str:
-    """A demangled kernel without return type and arguments: ``space::tiles<4>(float*)`` as ``space::tiles<4>``."""
+    """Strips the return type and the arguments from a demangled kernel name.
+
+    For example, ``space::tiles<4>(float*)`` becomes ``space::tiles<4>``.
+    """
     depth, end = 0, len(kernel)
     for position, character in enumerate(kernel):
         depth += (character == "<") - (character == ">")
@@ -33,11 +37,14 @@ def kernel_name(kernel: str) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """An exception's type and message in one string; for one whose message cannot be had, that."""
+    """Returns an exception's type and message in one string.
+
+    If the message itself raises an exception, the string says so.
+    """
     kind = type(error).__name__
     try:
         text = str(error).strip()
-    except BaseException as another:  # its __str__ is code of whoever raised it, and may do anything
+    except BaseException as another:  # __str__ is the author's code and may do anything
         return f"{kind} (its __str__ raised {type(another).__name__})"
     return f"{kind}: {text}" if text else kind
 

@@ -1,1 +1,1 @@
-"""From raw samples to figures."""
+"""Computes latencies, speedups and scores from raw samples."""

@@ -1,8 +1,9 @@
-"""What a GPU reaches at best: bandwidths and the rates of products, measured once and kept.
+"""Measures the highest rates that a GPU reaches, and keeps them in a file.
 
-They are kept in ``HARNESS_HOME/ceilings.json``, by GPU and software. That file is a cache of something that takes
-seconds to measure, and no verdict depends on it; so a damaged one does not end an evaluation: it is ignored, with a
-warning on stderr, and the next measurement replaces it. What is taken from it is checked like any input.
+The rates are bandwidths and matrix multiplications. The file is ``HARNESS_HOME/ceilings.json``, by
+GPU and software. It is a cache that takes seconds to fill, and no verdict depends on it. A damaged
+file therefore does not end an evaluation: the module ignores it with a warning on stderr, and the
+next measurement replaces it. The module checks what it reads like any input.
 
 Importing this module does not import torch.
 """
@@ -32,22 +33,25 @@ if TYPE_CHECKING:
 FILE_NAME = "ceilings.json"
 BANDWIDTHS = ("copy", "read", "write")
 PRODUCTS = ("fp32", "tf32", "fp16", "bf16")
-#: No GPU moves or computes so little or so much a second; what lies outside was not measured.
+#: Bounds of plausible rates, in bytes or flops a second. A value outside was not measured.
 LEAST_RATE, MOST_RATE = 1e9, 1e18
-#: Products of one float32 product that is split into half-precision ones (see ``Ceilings.rate``).
+#: Half-precision multiplications that replace one in float32 (see ``Ceilings.rate``).
 SPLIT_PRODUCTS = 3
 
-#: A tensor for bandwidths has so many bytes, or an eighth of the free memory; two are held.
+#: Size of a tensor for bandwidths: this many bytes, or an eighth of the free memory. The
+#: measurement holds two such tensors.
 LARGEST_BYTES, MEMORY_PART = 2 << 30, 8
-#: It is a multiple of this, and at least so many times the L2 cache, which would else serve part of it.
+#: The size is a multiple of the first and at least so many times the L2 cache, which would
+#: otherwise serve part of the tensor.
 GRAIN_BYTES, LEAST_CACHES = 1 << 20, 4
-#: Products are (rows, WIDTH) by (WIDTH, WIDTH): few rows as in the problems, and many; the better rate counts.
+#: Matrix shapes: (rows, WIDTH) by (WIDTH, WIDTH), with few rows as in the problems, and with many.
+#: The better rate counts.
 ROWS, WIDTH = (1024, 8192), 8192
-#: Before a series calls run for so long: clocks rise, libraries choose their kernels and make their workspaces.
+#: Warm-up before a series. Clocks rise, and libraries choose their kernels and allocate workspaces.
 WARM_UP_S = 0.05
-#: A series takes about so long, within bounds.
+#: Approximate duration of a series, and bounds on its number of calls.
 SERIES_S, FEWEST_CALLS, MOST_CALLS = 0.03, 5, 25
-#: Cycles that a series waits behind, about 5 ms: longer than its launches take.
+#: GPU cycles to wait before a series, about 5 ms. The launches take less.
 QUEUE_CYCLES = 10_000_000
 
 
@@ -59,16 +63,16 @@ class Ceilings:
         copy: Bytes a second, read and written, of copying.
         read: Bytes a second of reading.
         write: Bytes a second of writing.
-        fp32: Flop/s of products in float32.
-        tf32: The same with operands rounded to TF32; None where the device has none.
-        fp16: The same in float16; None where the device has none.
-        bf16: The same in bfloat16; None where the device has none.
-        device: The GPU's name.
-        software: The versions of torch and CUDA.
-        measured_at: When, ISO 8601 to the second, in UTC.
+        fp32: Flop/s of matrix multiplication in float32.
+        tf32: The same with operands rounded to TF32; None if the device has no TF32.
+        fp16: The same in float16; None if the device has no float16.
+        bf16: The same in bfloat16; None if the device has no bfloat16.
+        device: Name of the GPU.
+        software: Versions of torch and CUDA.
+        measured_at: Time of the measurement, ISO 8601 to the second, in UTC.
 
     Raises:
-        ValueError: A rate is no number that a GPU could have, or a text is not what it should be.
+        ValueError: A rate is implausible for a GPU, or a text is malformed.
     """
 
     copy: float
@@ -97,11 +101,12 @@ class Ceilings:
             raise ValueError("'measured_at' is no time as it is written here")
 
     def rate(self, precision_class: PrecisionClass) -> float:
-        """The best rate, in flop/s, of products that a precision class allows.
+        """Returns the best rate, in flop/s, of matrix multiplications in a precision class.
 
-        A float32 product can be had as three of float16 parts of its operands, with sums in float32 (Ootomo and
-        Yokota, 2022, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical
-        peak performance"). What a class allows the lower ones allow too.
+        A float32 multiplication can be split into three of float16 parts of its operands, with sums
+        in float32 (Ootomo and Yokota, 2022, "Recovering single precision accuracy from Tensor Cores
+        while surpassing the FP32 theoretical peak performance"). A lower class allows what a higher
+        class allows.
         """
         rates = [self.fp32, (self.fp16 or 0.0) / SPLIT_PRODUCTS]
         if precision_class is not PrecisionClass.FP32:
@@ -111,21 +116,23 @@ class Ceilings:
         return max(rates)
 
     def figures(self) -> dict[str, str]:
-        """The rates that are known, for people: ``{"copy": "4.28 TB/s", ..., "fp32": "51 TFLOP/s", ...}``."""
+        """Formats the known rates: ``{"copy": "4.28 TB/s", "fp32": "51 TFLOP/s", ...}``."""
         units = {**dict.fromkeys(BANDWIDTHS, "TB/s"), **dict.fromkeys(PRODUCTS, "TFLOP/s")}
         rates = {name: getattr(self, name) for name in units}
         return {name: f"{rate / 1e12:.3g} {units[name]}" for name, rate in rates.items() if rate is not None}
 
 
 def load(home: Path, environment: Mapping[str, str]) -> Ceilings | None:
-    """The kept ceilings of a GPU under the torch that runs.
+    """Loads the kept ceilings of a GPU for the running torch.
 
     Args:
         home: ``HARNESS_HOME``.
-        environment: The GPU, as of ``environment.describe_gpu``: ``gpu``, ``capability`` and ``cuda`` are used.
+        environment: Description of the GPU by ``environment.describe_gpu``; the function uses
+            ``gpu``, ``capability`` and ``cuda``.
 
     Returns:
-        The ceilings; None where none were kept, or where they cannot be used (told on stderr).
+        The ceilings, or None if the file has none or only unusable ones. The latter prints a
+        warning on stderr.
     """
     path = home / FILE_NAME
     try:
@@ -141,14 +148,14 @@ def load(home: Path, environment: Mapping[str, str]) -> Ceilings | None:
 
 
 def save(home: Path, environment: Mapping[str, str], ceilings: Ceilings) -> None:
-    """Keep ceilings, beside those of other GPUs and software; what of the file cannot be used is dropped.
+    """Saves ceilings beside those of other GPUs and software, and drops unusable entries.
 
-    Where two programs do this at once the later one's stay.
+    If two programs save at the same time, the later one wins.
 
     Args:
-        home: ``HARNESS_HOME``; made where it is missing.
-        environment: As for ``load``.
-        ceilings: Those of this GPU.
+        home: ``HARNESS_HOME``; the function creates it if it is missing.
+        environment: The same as for ``load``.
+        ceilings: Ceilings of this GPU.
 
     Raises:
         OSError: The file cannot be written.
@@ -174,11 +181,11 @@ def _software(cuda: str) -> str:
 
 
 def _entries(path: Path) -> dict[str, Any]:
-    """What a file holds by GPU and software, unchecked.
+    """Reads the entries of a file by GPU and software, unchecked.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is no JSON object.
+        OSError: The file cannot be read.
+        ValueError: The file is no JSON object.
     """
     try:
         entries = json.loads(read_source(path))
@@ -190,10 +197,10 @@ def _entries(path: Path) -> dict[str, Any]:
 
 
 def _from_entry(entry: Any) -> Ceilings:
-    """The ceilings that an entry of the file holds.
+    """Converts an entry of the file to ceilings.
 
     Raises:
-        ValueError: It holds none.
+        ValueError: The entry is not valid.
     """
     names = {field.name for field in dataclasses.fields(Ceilings)}
     if not isinstance(entry, dict) or set(entry) != names:
@@ -210,10 +217,10 @@ def _is_usable(entry: Any) -> bool:
 
 
 def _of_this(ceilings: Ceilings, environment: Mapping[str, str]) -> Ceilings:
-    """Refuse what stands under the name of another.
+    """Returns the ceilings if they belong to this GPU and software.
 
     Raises:
-        ValueError: The ceilings are of another GPU or other software.
+        ValueError: They belong to another GPU or other software.
     """
     if (ceilings.device, ceilings.software) != (environment["gpu"], _software(environment["cuda"])):
         raise ValueError("its entry of this GPU is of another GPU or other software")
@@ -221,16 +228,17 @@ def _of_this(ceilings: Ceilings, environment: Mapping[str, str]) -> Ceilings:
 
 
 def measure(device: torch.device) -> Ceilings:
-    """Measure a GPU that does nothing else; takes a few seconds.
+    """Measures an otherwise idle GPU; it takes a few seconds.
 
-    Flags are left as they were, and memory but for the workspace that the library of products keeps. Each rate is the
-    best of several ways to do the same, each the median of calls in a row: a ceiling that a candidate can beat is none.
+    The function restores flags and frees its memory, except for the workspace of the matrix
+    library. Each rate is the best of several implementations, and each of those is the median of
+    consecutive calls. A candidate must not be able to exceed a ceiling.
 
     Args:
         device: A CUDA device.
 
     Raises:
-        DeviceError: Too little of its memory is free, or it does not work.
+        DeviceError: Too little memory is free, or the device does not work.
     """
     import torch
 
@@ -238,7 +246,7 @@ def measure(device: torch.device) -> Ceilings:
         try:
             rates = {**_bandwidths(device), **_products(device)}
             torch.cuda.empty_cache()
-        except RuntimeError as error:  # out of memory, too
+        except RuntimeError as error:  # includes out of memory
             raise DeviceError(f"the ceilings of {device} cannot be measured: {error}") from None
         return Ceilings(
             **{name: rates.get(name) for name in (*BANDWIDTHS, *PRODUCTS)},  # type: ignore[arg-type]
@@ -249,10 +257,10 @@ def measure(device: torch.device) -> Ceilings:
 
 
 def _bandwidths(device: torch.device) -> dict[str, float]:
-    """Bytes a second of copying, reading and writing.
+    """Measures the bytes a second of copying, reading and writing.
 
     Raises:
-        DeviceError: So little memory is free that the L2 cache would take part.
+        DeviceError: So little memory is free that the L2 cache would distort the rates.
     """
     import torch
 
@@ -278,7 +286,7 @@ def _bandwidths(device: torch.device) -> dict[str, float]:
 
 
 def _products(device: torch.device) -> dict[str, float]:
-    """Flop/s of products by kind; torch's flag for TF32 is as it was afterwards."""
+    """Measures the flop/s of matrix multiplication by kind, then restores torch's flag for TF32."""
     import torch
 
     kinds = {"fp32": (torch.float32, "ieee"), "fp16": (torch.float16, "ieee")}
@@ -289,7 +297,7 @@ def _products(device: torch.device) -> dict[str, float]:
     try:
         rates = {}
         for kind, (dtype, precision) in kinds.items():
-            flags.fp32_precision = precision  # allow_tf32 by its newer name, which warns of nothing
+            flags.fp32_precision = precision  # the newer name of allow_tf32, which causes no warning
             rates[kind] = max(_product_rate(rows, dtype, device) for rows in ROWS)
         return rates
     finally:
@@ -297,10 +305,14 @@ def _products(device: torch.device) -> dict[str, float]:
 
 
 def _product_rate(rows: int, dtype: torch.dtype, device: torch.device) -> float:
-    """Flop/s of one product, the second operand transposed as a linear layer's weight is."""
+    """Measures the flop/s of one matrix multiplication.
+
+    The second operand is transposed, like the weight of a linear layer.
+    """
     import torch
 
-    # Drawn, not filled: zeros take less power, and a GPU at its power limit would then run faster than it can.
+    # The values are random, because zeros take less power. A GPU at its power limit would run
+    # faster on zeros than on real data.
     left = torch.randn(rows, WIDTH, dtype=dtype, device=device)
     right = torch.randn(WIDTH, WIDTH, dtype=dtype, device=device)
     product = torch.empty(rows, WIDTH, dtype=dtype, device=device)
@@ -308,12 +320,15 @@ def _product_rate(rows: int, dtype: torch.dtype, device: torch.device) -> float:
 
 
 def _fastest_s(device: torch.device, *calls: Callable[[], object]) -> float:
-    """Seconds that the fastest of some calls takes."""
+    """Returns the seconds that the fastest call takes."""
     return min(_median_s(device, call) for call in calls)
 
 
 def _median_s(device: torch.device, call: Callable[[], object]) -> float:
-    """Median of the seconds between events around calls in a row, whose launches hide behind a kernel that spins."""
+    """Returns the median time of consecutive calls, in seconds, from events around them.
+
+    A spinning kernel hides the launches of the calls.
+    """
     import torch
 
     once_s, until = 0.0, time.monotonic() + WARM_UP_S

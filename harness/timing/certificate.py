@@ -1,10 +1,14 @@
-"""What a call takes at least, by a clock that the candidate cannot reach.
+"""Certifies a lower bound on the time of a call, by a clock that the candidate cannot reach.
 
-The judge times windows: ``n`` calls, or twice as many, each on inputs of its own and into a place of its own, from the
-command to the end of the judge's copies. The slope ``(W(2n) - W(n)) / n`` is what one more call takes; what a window
-takes besides, the command and the copies, is in both. Two other series of such windows come from a process that is
-trusted: eager PyTorch's, and one in which results are stored and nothing is called. The latter tells what storing
-takes, which is no part of a call, and what a window takes besides its calls: dawdling in short ones gains nothing.
+The judge times windows of ``n`` or ``2n`` calls. Each call has its own inputs and its own place for
+results. A window lasts from the command to the end of the judge's copies.
+
+The slope ``(W(2n) - W(n)) / n`` is the time of one more call. The command and the copies are in
+both windows, so they cancel.
+
+A trusted process runs two more series of windows: one of eager PyTorch, and one that only stores
+results and calls nothing. The second series gives the time of storing, which is no part of a call.
+It also gives a window's constant part, so a candidate gains nothing by being slow in short windows.
 """
 
 from __future__ import annotations
@@ -12,22 +16,24 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-#: A call by itself may honestly be faster by this share than one of many in a row: clocks fall under load.
+#: Share by which a single call may honestly be faster than one of many in a row. Clocks fall under
+#: load.
 TOLERANCE = 0.05
-#: Eager's own claims may be too small by this factor, and any claim by that one.
+#: Maximum factor by which eager's own claims may be too small, and the same for any claim.
 MOST_DRIFT, MOST_TIMES = 1.5, 3.0
-#: Below this nothing is certified: what Python takes to launch a call varies by so much (see docs/measuring.md).
+#: Smallest time that can be certified. The time that Python takes to launch a call varies by this
+#: much (see docs/measuring.md).
 LEAST_RESOLUTION_MS = 0.05
 
 
 @dataclass(frozen=True)
 class Windows:
-    """One side's windows, in milliseconds of the judge's clock.
+    """The windows of one side, in milliseconds of the judge's clock.
 
     Attributes:
-        calls: Calls in a short window; a long one has twice as many.
-        short_ms: The short windows.
-        long_ms: The long ones.
+        calls: Number of calls in a short window; a long one has twice as many.
+        short_ms: Times of the short windows.
+        long_ms: Times of the long windows.
     """
 
     calls: int
@@ -36,37 +42,50 @@ class Windows:
 
     @property
     def slope_ms(self) -> float:
-        """What one more call takes."""
+        """The time of one more call."""
         return (statistics.median(self.long_ms) - statistics.median(self.short_ms)) / self.calls
 
     @property
     def constant_ms(self) -> float:
-        """What a window takes besides its calls."""
+        """The part of a window's time that does not depend on the number of calls."""
         return statistics.median(self.short_ms) - self.calls * self.slope_ms
 
     @property
     def resolution_ms(self) -> float:
-        """By how much the slope may be off: noise only ever adds, so what medians have above minima, a call."""
+        """The possible error of the slope for each call, as the distance of medians from minima.
+
+        Noise can only add time.
+        """
         return sum(statistics.median(part) - min(part) for part in (self.short_ms, self.long_ms)) / self.calls
 
     def at_least_ms(self, storing: Windows) -> float:
-        """What a call took in the fastest long window, by what the trusted side's windows take besides their calls."""
+        """Returns the time of a call in the fastest long window.
+
+        Args:
+            storing: Windows of the trusted side that only stores results. They give the part of a
+                window's time that is not calls.
+        """
         return (min(self.long_ms) - storing.constant_ms) / (2 * self.calls) - max(0.0, storing.slope_ms)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What the windows prove of one direction. Milliseconds a call; storing of results is taken off.
+    """The result that the windows prove about one direction.
+
+    Times are milliseconds for each call, without the storing of results.
 
     Attributes:
-        calls: Calls in a short window.
-        candidate_ms: The candidate's slope: what a call takes.
-        at_least_ms: What it takes at least: the candidate's fastest long window, less a trusted window's constant.
-        eager_ms: Eager PyTorch's slope, to be compared with its own events: how far to trust all this.
-        eager_at_least_ms: What a call of eager's takes at least.
-        overhead_ms: What storing a call's results takes, and the loop around it.
-        resolution_ms: What cannot be told from nothing: the spread of the trusted sides, or ``LEAST_RESOLUTION_MS``.
-        windows: The raw windows of the ``candidate``, of ``eager``, and of ``storing`` alone.
+        calls: Number of calls in a short window.
+        candidate_ms: Slope of the candidate, which is the time of a call.
+        at_least_ms: Lower bound on that time: the candidate's fastest long window, less a trusted
+            window's constant.
+        eager_ms: Slope of eager PyTorch. Comparing it with eager's own events shows how far the
+            certificate can be trusted.
+        eager_at_least_ms: Lower bound on the time of a call of eager.
+        overhead_ms: Time of storing the results of a call, with the loop around it.
+        resolution_ms: Smallest distinguishable time: the spread of the trusted sides, or
+            ``LEAST_RESOLUTION_MS``.
+        windows: Raw windows of the ``candidate``, of ``eager``, and of ``storing`` alone.
     """
 
     calls: int
@@ -79,14 +98,14 @@ class Certificate:
     windows: dict[str, Windows]
 
     def accepts(self, claim_ms: float, eager_claim_ms: float) -> bool:
-        """Whether a claim is no less than what a call takes at least.
+        """Returns whether a claimed time is at least the proven lower bound.
 
-        Allowed for are the resolution, ``TOLERANCE``, and by how much eager, which does not lie, claims too little;
-        none of them without bound, since a candidate may make noise.
+        It tolerates the resolution, ``TOLERANCE``, and the factor by which honest eager claims too
+        little. Each of these has a limit, because a candidate may cause noise.
 
         Args:
-            claim_ms: What events said of one call of the candidate by itself.
-            eager_claim_ms: The same of eager.
+            claim_ms: Time of a single call of the candidate by events.
+            eager_claim_ms: The same for eager.
         """
         drift = min(MOST_DRIFT, max(1.0, self.eager_at_least_ms / eager_claim_ms))
         resolution = min(self.resolution_ms, LEAST_RESOLUTION_MS + eager_claim_ms / 10)
@@ -95,7 +114,7 @@ class Certificate:
 
 
 def certificate(candidate: Windows, eager: Windows, storing: Windows) -> Certificate:
-    """Certify from the windows of the three sides, which have the same number of calls."""
+    """Computes the certificate from the windows of the three sides, with equal numbers of calls."""
     overhead = max(0.0, storing.slope_ms)
     return Certificate(
         candidate.calls,

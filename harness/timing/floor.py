@@ -1,7 +1,8 @@
-"""The speed of light: no call is faster than what it must move and compute lets it be.
+"""Computes the speed of light: the least time that a call's data movement and computation take.
 
-This is the roofline model (Williams, Waterman and Patterson, 2009, "Roofline: An Insightful Visual Performance Model
-for Multicore Architectures"), with measured ceilings. Bytes, flops and milliseconds; nothing is rounded here.
+This is the roofline model (Williams, Waterman and Patterson, 2009, "Roofline: An Insightful Visual
+Performance Model for Multicore Architectures"), with measured ceilings. Values are in bytes, flops
+and milliseconds, without rounding.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MinimalWork:
-    """What a problem's directions, ``forward`` and ``forward_backward``, cannot do without (see ``judge.work``).
+    """The unavoidable work of a problem in ``forward`` and ``forward_backward``.
+
+    ``judge.timing.minimal_work`` computes it.
 
     Attributes:
-        bytes: Bytes to read and to write, by direction; a problem without gradients has no ``forward_backward``.
-        flops: Floating-point operations of its products, by direction.
+        bytes: Bytes to read and to write, by direction. A problem without gradients has no
+            ``forward_backward``.
+        flops: Floating-point operations of its matrix products, by direction.
     """
 
     bytes: dict[str, int]
@@ -35,11 +39,11 @@ class SpeedOfLight:
     """The speed of light of one direction on one device.
 
     Attributes:
-        bytes: Bytes that must be moved.
-        flops: Floating-point operations of products.
-        floor_ms: The least time for both, the one hidden behind the other.
-        bound: Which of them takes that long.
-        intensity: Flops a byte; None where nothing is moved.
+        bytes: Bytes that a call must move.
+        flops: Floating-point operations of matrix products.
+        floor_ms: The least time for both, if they overlap completely.
+        bound: The one of the two that takes this time.
+        intensity: Flops for each byte; None if a call moves nothing.
     """
 
     bytes: int
@@ -50,12 +54,12 @@ class SpeedOfLight:
 
 
 def floor_of(work: MinimalWork, ceilings: Ceilings, precision_class: PrecisionClass) -> dict[str, SpeedOfLight]:
-    """``max(bytes / copy, flops / rate)`` of each direction.
+    """Computes ``max(bytes / copy, flops / rate)`` for each direction.
 
     Args:
-        work: The problem's work.
-        ceilings: The device's.
-        precision_class: The class that the problem allows, which decides the rate of products.
+        work: Work of the problem.
+        ceilings: Ceilings of the device.
+        precision_class: Class that the problem allows, which decides the rate of matrix products.
 
     Returns:
         The floor by direction.
@@ -72,11 +76,11 @@ def floor_of(work: MinimalWork, ceilings: Ceilings, precision_class: PrecisionCl
 
 
 def share(floor: SpeedOfLight, latency_ms: Interval) -> Interval:
-    """The share of the speed of light that a latency reaches, ``floor / latency``, with its interval.
+    """Returns the share of the speed of light that a latency reaches, ``floor / latency``.
 
     Args:
         floor: The floor.
-        latency_ms: Median of the latencies with its interval, as of ``measured``; positive.
+        latency_ms: Median of the latencies with its interval, from ``measured``; positive.
     """
     return Interval(*(floor.floor_ms / one for one in (latency_ms.ratio, latency_ms.high, latency_ms.low)))
 
@@ -87,18 +91,18 @@ def floor_fields(
     precision_class: PrecisionClass,
     samples_by_direction: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
-    """What ``EvaluationRecord.floor`` holds, ready for JSON.
+    """Returns the value of ``EvaluationRecord.floor``, ready for JSON.
 
     Args:
-        work: The problem's work.
-        ceilings: The device's.
-        precision_class: The class that the problem allows.
-        samples_by_direction: The candidate's latencies in milliseconds, at least two each; a direction that was not
-            measured, or whose speed is not counted, is left out.
+        work: Work of the problem.
+        ceilings: Ceilings of the device.
+        precision_class: Class that the problem allows.
+        samples_by_direction: Latencies of the candidate in milliseconds, at least two each. It
+            lacks directions that were not measured or whose speed does not count.
 
     Returns:
-        By direction ``bytes``, ``flops``, ``floor_ms``, ``bound``, ``intensity``, and where there are latencies
-        ``share``: [share, low, high].
+        By direction ``bytes``, ``flops``, ``floor_ms``, ``bound``, ``intensity``, and with
+        latencies also ``share``: [share, low, high].
 
     Raises:
         ValueError: A direction has a single latency.
@@ -112,10 +116,10 @@ def floor_fields(
 
 
 def flags(fields: Mapping[str, Any]) -> list[str]:
-    """A sentence for each direction that claims to be faster than its floor: to be looked at, not to be praised.
+    """Returns a warning for each direction that claims to be faster than its floor.
 
     Args:
-        fields: What ``floor_fields`` returned.
+        fields: Result of ``floor_fields``.
     """
     return [
         f"{direction}: {floor['share'][0]:.2f} of the speed of light (the floor is {floor['floor_ms']:.3g} ms, bound "

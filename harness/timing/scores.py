@@ -1,9 +1,10 @@
-"""Scores of a set of candidates over one baseline in one direction.
+"""Scores a set of candidates over one baseline in one direction.
 
-A candidate here is a record: one solution on one case. It has failed, it is untimed (it passed, but its speed over
-this baseline was not measured or is not certified), or it has a speedup. What is untimed is counted and never scored.
+A candidate here is a record: one solution on one case. It has failed, is untimed, or has a speedup.
+An untimed candidate passed, but its speed over this baseline was not measured or is not certified.
+The module counts untimed candidates and never scores them.
 
-Records also come from files that others wrote: what is missing there or no number counts as not measured.
+Some records come from files by others. A value that is missing or no number counts as not measured.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from typing import Any, NamedTuple
 from harness.records.record import EvaluationRecord, Status
 from harness.timing.statistics import PROCESS_SPREAD, RESAMPLES, TAIL, Interval, measured, paired_ratios
 
-#: Where the curve of ``fast_p`` is read.
+#: Values of p at which the curve of ``fast_p`` is computed.
 GRID = (0.0, 0.5, 0.8, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
-#: A longer series is no series of ours; the binomial probabilities of ``statistics.median_interval`` would overflow.
+#: Maximum length of a series; the harness records no longer one. More samples would overflow the
+#: binomial probabilities of ``statistics.median_interval``.
 MOST_SAMPLES = 1000
-#: Nothing that is measured lies outside; products and ratios of what lies within do not overflow.
+#: Bounds of measured values. Products and ratios of values inside do not overflow.
 LEAST, MOST = 1e-100, 1e100
 
 
 class FastShare(NamedTuple):
-    """A share of candidates, with the least and the most that it may be, given how well each was measured."""
+    """A share of candidates, with bounds from the uncertainty of each measurement."""
 
     share: float
     low: float
@@ -36,23 +38,25 @@ class FastShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """What a set of candidates comes to over one baseline in one direction.
+    """The scores of a set of candidates over one baseline in one direction.
 
     Attributes:
         baseline: Name of the baseline.
         direction: ``forward`` or ``forward_backward``.
-        passed: Candidates that passed, timed or not.
-        without_own: Of these, candidates that have no kernel of their own.
-        failed: Candidates that did not pass.
-        untimed: Candidates that passed, but have no certified speedup over this baseline.
-        geometric_mean: Of the speedups of those that passed and were timed, with its 95 % interval: the uncertainty of
-            measuring these candidates, not of drawing them from others like them. None where there are none.
-        fast_p: ``fast_p`` for each p of ``GRID``; None where nothing is known.
-        floor_share: Geometric mean of the share of the speed of light that candidates reach, whatever they were
-            compared with, with its 95 % interval. None where no share is known.
-        with_floor: How many candidates that mean is of.
-        beyond_floor: How many were left out of it because their whole interval lies above 1, which nothing can reach:
-            there the floor is wrong, or the candidate does less work than the floor counts.
+        passed: Number of candidates that passed, timed or not.
+        without_own: Number of these that have no kernel of their own.
+        failed: Number of candidates that did not pass.
+        untimed: Number of candidates that passed without a certified speedup over this baseline.
+        geometric_mean: Geometric mean of the speedups of candidates that passed and were timed,
+            with its 95 % interval. The interval is the uncertainty of measuring these candidates,
+            not of drawing them from a population. None if there are none.
+        fast_p: ``fast_p`` for each p of ``GRID``; None if nothing is known.
+        floor_share: Geometric mean of the shares of the speed of light that candidates reach, over
+            any baseline, with its 95 % interval. None if no share is known.
+        with_floor: Number of candidates in that mean.
+        beyond_floor: Number of candidates left out of it because their whole interval lies above 1,
+            which is impossible. Then the floor is wrong, or the candidate does less work than the
+            floor counts.
     """
 
     baseline: str
@@ -69,7 +73,7 @@ class Score:
 
 
 def score(records: Iterable[EvaluationRecord], baseline: str, direction: str) -> Score:
-    """Score records over a baseline in a direction; each counts as a candidate of its own."""
+    """Scores records over a baseline in a direction; each record is a candidate of its own."""
     records = list(records)
     passed = [record for record in records if record.status is Status.PASSED]
     series = [found for record in passed if (found := ratios(record, baseline, direction))]
@@ -78,7 +82,7 @@ def score(records: Iterable[EvaluationRecord], baseline: str, direction: str) ->
     shares = [share for record in passed if (share := floor_share(record, direction)) is not None]
     within = [share for share in shares if share.low <= 1]
     mean = geometric_mean(series)
-    if mean is not None:  # what no series sees is independent from one candidate to the next
+    if mean is not None:  # a series cannot show this uncertainty, which is independent between candidates
         mean = mean.widened(PROCESS_SPREAD / math.sqrt(len(series)))
     return Score(
         baseline,
@@ -96,21 +100,22 @@ def score(records: Iterable[EvaluationRecord], baseline: str, direction: str) ->
 
 
 def fast_p(speedups: Sequence[Interval], p: float, failed: int = 0, untimed: int = 0) -> FastShare | None:
-    """The share of all candidates that are correct and more than p times as fast as the baseline.
+    """Returns the share of candidates that pass and are over p times as fast as the baseline.
 
-    Ouyang et al., 2025, "KernelBench: Can LLMs Write Efficient GPU Kernels?", definition of fast_p. At p = 0 it is the
-    share that passed. What is untimed belongs to neither side for p above 0: the share is that of the others, its
-    lower bound takes all of them for slower, its upper bound for faster.
+    Source: Ouyang et al., 2025, "KernelBench: Can LLMs Write Efficient GPU Kernels?", definition of
+    fast_p. At p = 0 it is the share that passed. For p above 0, the share leaves out untimed
+    candidates. The lower bound counts them as slower and the upper bound as faster.
 
     Args:
-        speedups: Of those that passed and were timed.
-        p: How many times as fast, at least 0.
-        failed: How many did not pass; these are never faster.
-        untimed: How many passed and were not timed.
+        speedups: Speedups of the candidates that passed and were timed.
+        p: Required speedup, at least 0.
+        failed: Number of candidates that did not pass; they are never faster.
+        untimed: Number of candidates that passed and were not timed.
 
     Returns:
-        The share by the medians; ``low`` counts the speedups whose whole 95 % interval exceeds p, ``high`` those whose
-        interval reaches above it. None where no candidate is known to be faster or not.
+        The share by the medians. ``low`` counts the speedups whose whole 95 % interval exceeds p,
+        ``high`` those whose interval reaches above p. The result is None if no candidate is known
+        to be faster or not.
     """
     unknown = untimed if p > 0 else 0
     certain = untimed - unknown
@@ -124,15 +129,16 @@ def fast_p(speedups: Sequence[Interval], p: float, failed: int = 0, untimed: int
 
 
 def geometric_mean(series: Sequence[Sequence[float]], seed: int = 0) -> Interval | None:
-    """The geometric mean of candidates' speedups, each the median of its paired ratios, with a 95 % interval.
+    """Returns the geometric mean of candidates' speedups with a 95 % interval.
 
-    The interval is a percentile bootstrap (Efron, 1979, "Bootstrap Methods: Another Look at the Jackknife") in which
-    each candidate's own rounds are resampled and the candidates stay the same: it is the uncertainty of measuring these
-    candidates, not of drawing them.
+    A candidate's speedup is the median of its paired ratios. The interval is a percentile bootstrap
+    (Efron, 1979, "Bootstrap Methods: Another Look at the Jackknife"). It resamples each candidate's
+    rounds and keeps the candidates. It is therefore the uncertainty of measuring these candidates,
+    not of drawing them.
 
     Args:
-        series: The paired ratios of each candidate, positive, at least two.
-        seed: Seed of the resampling; the same series give the same interval.
+        series: Paired ratios of each candidate, positive, at least two.
+        seed: Seed of the resampling. The same series give the same interval.
 
     Raises:
         ValueError: A candidate has fewer than two ratios.
@@ -154,10 +160,11 @@ def geometric_mean(series: Sequence[Sequence[float]], seed: int = 0) -> Interval
 
 
 def mean_share(shares: Sequence[Interval]) -> Interval | None:
-    """The geometric mean of shares of the floor, with a 95 % interval from theirs; None where there are none.
+    """Returns the geometric mean of shares of the floor with a 95 % interval, or None.
 
-    The distances to the bounds add up in squares, in logs: candidates are measured independently of each other. That
-    the device's ceilings, which all floors rest on, may be off is not in it.
+    In logarithms, the distances to the bounds add up in squares, because candidates are measured
+    independently. The interval does not contain the uncertainty of the device's ceilings, on which
+    all floors depend.
 
     Args:
         shares: Positive shares with their 95 % intervals.
@@ -172,20 +179,24 @@ def mean_share(shares: Sequence[Interval]) -> Interval | None:
 
 
 def samples(record: EvaluationRecord, side: str, direction: str) -> tuple[float, ...]:
-    """The raw samples of a side in a direction, in milliseconds; empty where there are none to rely on.
+    """Returns the raw samples of a side in a direction, in milliseconds.
 
-    ``candidate`` has none where its speed is not certified.
+    The result is empty if there are no reliable samples. ``candidate`` has none if its speed is not
+    certified.
     """
     found = mapping(mapping(record.samples.get(direction)).get(side)).get("samples_ms")
     if not isinstance(found, list | tuple) or not 2 <= len(found) <= MOST_SAMPLES:
         return ()
     values = [number(value) for value in found]
     known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else ()  # the sides' rounds are paired by position
+    return known if len(known) == len(values) else ()  # position pairs the rounds of the sides
 
 
 def ratios(record: EvaluationRecord, baseline: str, direction: str) -> list[float]:
-    """The speedup of each round over a baseline; empty where the record did not pass or was not timed."""
+    """Returns the speedup of each round over a baseline.
+
+    The result is empty if the record did not pass or was not timed.
+    """
     mine, theirs = samples(record, "candidate", direction), samples(record, baseline, direction)
     if record.status is not Status.PASSED or len(mine) != len(theirs):
         return []
@@ -193,14 +204,17 @@ def ratios(record: EvaluationRecord, baseline: str, direction: str) -> list[floa
 
 
 def floor_share(record: EvaluationRecord, direction: str) -> Interval | None:
-    """The share of the floor that a candidate reaches; None where it did not pass, was not timed or has no floor."""
+    """Returns the share of the floor that a candidate reaches.
+
+    The result is None if the candidate did not pass, was not timed or has no floor.
+    """
     if record.status is not Status.PASSED or not samples(record, "candidate", direction):
         return None
     return interval(mapping(record.floor.get(direction)).get("share"))
 
 
 def interval(value: Any) -> Interval | None:
-    """What a record keeps as (value, low, high), if these are positive numbers in order."""
+    """Reads a recorded (value, low, high) as an interval, or None unless positive and ordered."""
     found = [number(one) for one in value] if isinstance(value, list | tuple) else []
     match found:
         case [float(middle), float(low), float(high)] if low <= middle <= high:
@@ -209,7 +223,7 @@ def interval(value: Any) -> Interval | None:
 
 
 def number(value: Any) -> float | None:
-    """A positive number of a size that can be multiplied, as a float; None for everything else."""
+    """Converts a positive number between ``LEAST`` and ``MOST`` to float; all else becomes None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -220,15 +234,16 @@ def number(value: Any) -> float | None:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """An object of JSON, empty for everything else."""
+    """Returns a JSON object, or an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _median_of_resample(ordered: Sequence[float], choose: random.Random) -> float:
-    """The median of as many draws with replacement, in constant time.
+    """Draws the median of a resample with replacement, in constant time.
 
-    A draw is the sample at ``floor(count * u)`` for a uniform u, so the median comes from the middle order statistics
-    of uniforms, which are beta distributed (David and Nagaraja, 2003, "Order Statistics", section 2.1).
+    A draw is the sample at ``floor(count * u)`` for a uniform u. The median therefore comes from
+    the middle order statistics of uniforms, which are beta distributed (David and Nagaraja, 2003,
+    "Order Statistics", section 2.1).
     """
     count = len(ordered)
     half = count // 2

@@ -1,4 +1,4 @@
-"""Medians and spreads of raw samples. Milliseconds throughout; nothing is rounded here."""
+"""Computes medians and intervals of raw samples, in milliseconds and without rounding."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 RESAMPLES = 2000
-#: What a 95 % interval leaves out on either side.
+#: Share that a 95 % interval leaves out on either side.
 TAIL = 0.025
-#: Medians of one series lie so far from those of the same calls in another process, which no series sees: where its
-#: memory lies, how warm the device is. Measured (docs/measuring.md); every interval is widened by it.
+#: Difference between medians of the same calls in different processes, as a share. A series cannot
+#: show it: it depends on memory placement and on the device's temperature. It was measured
+#: (docs/measuring.md), and every interval is widened by it.
 PROCESS_SPREAD = 0.001
-#: Ratios of speeds this near 1 are the same.
+#: Ratios of speeds this close to 1 count as the same.
 SAMENESS = 0.01
 
 
 @dataclass(frozen=True)
 class Latency:
-    """One side's latency in one direction.
+    """The latency of one side in one direction.
 
     Attributes:
         median_ms: Median of the samples.
         low_ms: First quartile.
         high_ms: Third quartile.
-        window_ms: Median of the judge's own clock around the same calls, messages included: an upper bound.
-        samples_ms: The raw samples, in the order they were taken.
-        behind_ms: For each of them, from the call's end until the host had seen the whole device idle.
+        window_ms: Median of the judge's own clock around the same calls, including messages; an
+            upper bound.
+        samples_ms: Raw samples, in the order of measurement.
+        behind_ms: For each sample, the time from the call's end until the host had seen the whole
+            device idle.
     """
 
     median_ms: float
@@ -42,7 +45,7 @@ class Latency:
 
 
 def latency(samples_ms: Sequence[float], windows_ms: Sequence[float], behind_ms: Sequence[float] = ()) -> Latency:
-    """Median and quartiles of samples.
+    """Computes the median and the quartiles of samples.
 
     Raises:
         ValueError: There are fewer than two samples.
@@ -54,7 +57,7 @@ def latency(samples_ms: Sequence[float], windows_ms: Sequence[float], behind_ms:
 
 
 def paired_ratios(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> list[float]:
-    """The speedup of each pair: baseline over candidate; above 1 the candidate is faster.
+    """Returns the speedup of each pair, baseline over candidate; above 1 the candidate is faster.
 
     Raises:
         ValueError: The series differ in length.
@@ -63,7 +66,7 @@ def paired_ratios(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -
 
 
 class SpeedVerdict(enum.StrEnum):
-    """What an interval of a ratio of speeds says, tried in this order."""
+    """The meaning of a ratio's interval. The first member that applies counts."""
 
     SAME = "SAME"
     FASTER = "FASTER"
@@ -84,12 +87,16 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2 / self.ratio
 
     def widened(self, share: float = PROCESS_SPREAD) -> Interval:
-        """The interval with so much more of its bounds on either side."""
+        """Returns the interval with both bounds moved outwards by a share of them."""
         return Interval(self.ratio, self.low * (1 - share), self.high * (1 + share))
 
     @property
     def verdict(self) -> SpeedVerdict:
-        """``SAME`` where all of it lies within ``SAMENESS`` of 1; ``FASTER`` or ``SLOWER`` where it excludes 1."""
+        """The verdict on the interval.
+
+        It is ``SAME`` if the interval lies within ``SAMENESS`` of 1, ``FASTER`` or ``SLOWER`` if it
+        excludes 1, else ``UNCLEAR``.
+        """
         if self.low >= 1 - SAMENESS and self.high <= 1 + SAMENESS:
             return SpeedVerdict.SAME
         if self.low > 1:
@@ -98,7 +105,7 @@ class Interval(NamedTuple):
 
 
 def measured(samples: Sequence[float]) -> Interval:
-    """What samples of one process say of the next one's: ``median_interval``, widened by ``PROCESS_SPREAD``.
+    """Estimates the median in another process: ``median_interval``, widened by ``PROCESS_SPREAD``.
 
     Args:
         samples: Positive latencies or paired ratios, at least two.
@@ -110,11 +117,12 @@ def measured(samples: Sequence[float]) -> Interval:
 
 
 def median_interval(samples: Sequence[float]) -> Interval:
-    """The median of positive samples with its percentile bootstrap interval, exactly: nothing is drawn.
+    """Returns the median of positive samples with its exact percentile bootstrap interval.
 
-    A resample's median is a sample (of an odd number), or the mean of two. How likely each is follows from binomial
-    probabilities (Maritz and Jarrett, 1978, "A Note on Estimating the Variance of the Sample Median"); the interval
-    leaves 2.5 % of that distribution out on either side.
+    The function draws nothing. A resample's median is a sample (for an odd number) or the mean of
+    two. The probability of each follows from binomial probabilities (Maritz and Jarrett, 1978, "A
+    Note on Estimating the Variance of the Sample Median"). The interval leaves out 2.5 % of that
+    distribution on either side.
 
     Args:
         samples: Paired ratios, at least two.
@@ -131,7 +139,10 @@ def median_interval(samples: Sequence[float]) -> Interval:
 
 
 def _quantile(values: Sequence[tuple[float, float]], share: float) -> float:
-    """A quantile of a discrete distribution (value, probability), read between the middles of its steps."""
+    """Returns a quantile of a discrete distribution of (value, probability) pairs.
+
+    The function interpolates between the middles of the distribution's steps.
+    """
     before, reached = values[0][0], 0.0
     below = 0.0
     for value, probability in values:
@@ -145,23 +156,33 @@ def _quantile(values: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def _at_most(count: int, share: float, successes: int) -> float:
-    """Probability of at most so many successes in ``count`` trials, each a success with probability ``share``."""
+    """Returns the probability of at most so many successes in ``count`` trials.
+
+    Args:
+        count: Number of trials.
+        share: Probability of success in each trial.
+        successes: Largest number of successes.
+    """
     return sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(successes + 1))
 
 
 def _middles_of_resamples(ordered: Sequence[float]) -> list[tuple[float, float]]:
-    """Each sample with the probability of being the median of a resample, for an odd number of samples."""
+    """Returns each sample with its probability of being a resample's median, for an odd number."""
     count = len(ordered)
     not_yet = [_at_most(count, rank / count, count // 2) for rank in range(count + 1)]
     return [(value, not_yet[rank] - not_yet[rank + 1]) for rank, value in enumerate(ordered)]
 
 
 def _medians_of_resamples(ordered: Sequence[float]) -> list[tuple[float, float]]:
-    """Each possible median with its probability, for an even number of samples: the mean of the middle two."""
+    """Returns each possible median with its probability, for an even number of samples.
+
+    Such a median is the mean of the middle two.
+    """
     count = len(ordered)
     half = count // 2
     ways = math.comb(count, half)
-    # Half of a resample lies at or below rank i, its largest at i; the other half at or above j, its smallest at j.
+    # Half of a resample lies at or below rank i, with its largest at i. The other half lies at or
+    # above j, with its smallest at j.
     lower = [((rank + 1) / count) ** half - (rank / count) ** half for rank in range(count)]
     upper = [((count - rank) / count) ** half - ((count - rank - 1) / count) ** half for rank in range(count)]
     not_yet = [_at_most(count, rank / count, half - 1) for rank in range(count + 1)]
@@ -169,20 +190,21 @@ def _medians_of_resamples(ordered: Sequence[float]) -> list[tuple[float, float]]
     for i, value in enumerate(ordered):
         apart = [(j, ways * lower[i] * upper[j]) for j in range(i + 1, count)]
         found += [((value + ordered[j]) / 2, probability) for j, probability in apart]
-        of_lower_middle = not_yet[i] - not_yet[i + 1]  # that the lower of the middle two has rank i
+        of_lower_middle = not_yet[i] - not_yet[i + 1]  # probability that the lower of the middle two has rank i
         found.append((value, max(0.0, of_lower_middle - sum(probability for _, probability in apart))))
     return found
 
 
 def ratio_of_medians(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Interval:
-    """Median of the first samples over median of the second, with a percentile bootstrap interval.
+    """Returns the ratio of two medians with a percentile bootstrap interval.
 
-    Both are resampled independently (Efron, 1979, "Bootstrap Methods: Another Look at the Jackknife").
+    Both sides are resampled independently (Efron, 1979, "Bootstrap Methods: Another Look at the
+    Jackknife").
 
     Args:
-        first: Positive samples, at least two.
-        second: The same.
-        seed: Seed of the resampling; the same samples give the same interval.
+        first: Positive samples of the numerator, at least two.
+        second: Positive samples of the denominator, at least two.
+        seed: Seed of the resampling. The same samples give the same interval.
 
     Raises:
         ValueError: A side has fewer than two samples.

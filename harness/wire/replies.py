@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing
 from dataclasses import dataclass
 
-from harness.records.record import CompiledKernel
+from harness.records.kernels import CompiledKernel
 from harness.wire.tensors import StateTensor
 
 

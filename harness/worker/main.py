@@ -70,14 +70,7 @@ from harness.wire.structure import taken_apart
 from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits, profiling
-from harness.worker.candidate import (
-    Instance,
-    describe_output,
-    import_solution,
-    own_init_args,
-    parameter_map,
-    store,
-)
+from harness.worker.candidate import Instance, describe_output, import_solution, own_init_args, parameter_map, store
 from harness.worker.inspection import Inspection
 from harness.worker.platforms import Loader, platform_for
 from harness.worker.tally import BACKWARD, FORWARD, Tally

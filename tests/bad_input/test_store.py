@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from harness.records.record import EvaluationRecord
-from harness.records.store import MIGRATIONS, Store
+from harness.records.store import Store
+from harness.records.store_layout import MIGRATIONS
 from tests.bad_input.conftest import Place, solution
 from tests.bad_input.test_results import GOOD
 

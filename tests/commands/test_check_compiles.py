@@ -94,7 +94,7 @@ def solution(folder: Path, answer: str, name: str = "", before: str = "", **chan
 
 
 LIE = """
-from harness.records.record import CompiledKernel
+from harness.records.kernels import CompiledKernel
 from harness.wire.replies import Compiled, Released
 from harness.worker import platforms
 """

@@ -14,7 +14,9 @@ import torch
 
 from harness.commands import doctor
 from harness.device import devices, environment
-from harness.doctor.diagnosis import MachineCheck, check_ceilings, check_nvcc, self_test
+from harness.doctor.checks import MachineCheck
+from harness.doctor.diagnosis import self_test
+from harness.doctor.gpu_checks import check_ceilings, check_nvcc
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.doctor.diagnosis import check_confinement
+from harness.doctor.host_checks import check_confinement
 
 PROBLEM = """
 import torch

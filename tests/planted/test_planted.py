@@ -21,7 +21,8 @@ import pytest
 
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.session import POISONS
-from harness.emulator.toolchain import InlineSources, SourceFile, build_library, build_runtime
+from harness.emulator.sources import InlineSources, SourceFile
+from harness.emulator.toolchain import build_library, build_runtime
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

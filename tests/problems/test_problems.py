@@ -11,8 +11,9 @@ import torch
 from harness.errors import ProblemError, UsageError
 from harness.judge.inputs.draws import draw, init_args
 from harness.judge.inputs.memory_fit import size_of, why_not
-from harness.project import problems
-from harness.project.problems import load, parse_setting, read_problem
+from harness.project import problem_declarations
+from harness.project.cases import parse_setting
+from harness.project.problems import load, read_problem
 
 KERNELBENCH = '''
 import torch
@@ -132,7 +133,7 @@ def test_what_a_body_does_when_it_declares_ends_no_program(tmp_path: Path, body:
 
 
 def test_a_body_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "BODY_LIMIT_S", 1.0)
+    monkeypatch.setattr(problem_declarations, "BODY_LIMIT_S", 1.0)
     path = write(tmp_path, "while True:\n    pass\nCASES = dict(odd={})\n" + KERNELBENCH)
     with pytest.raises(ProblemError, match="still runs after 1 s; give CASES literal values"):
         read_problem(path)

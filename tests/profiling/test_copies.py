@@ -12,7 +12,8 @@ import torch
 
 from harness.judge.evidence.tracing import traced
 from harness.judge.process.clocks import Clock
-from harness.records.record import CopyUse, EvaluationRecord, KernelUse, PrecisionClass, Status
+from harness.records.kernels import CopyUse, KernelUse
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.report.profile import rows_of
 from harness.wire.encoding import decode, encode
 from harness.wire.replies import REPLIES, Inspected, Launched, Traced

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
-from harness.report.benchmark import as_json, markdown, markdown_agreement, overlap
+from harness.report.agreement import markdown_agreement, overlap
+from harness.report.benchmark import as_json, markdown
 from harness.report.scores import print_scores
 from harness.timing.scores import score
 from harness.timing.statistics import latency, median_interval

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from harness.executors.result_cache import is_final
+from harness.records.identity import identity
 from harness.records.merging import merge
 from harness.records.record import EvaluationRecord, Status
-from harness.records.store import Kept, Store, identity
+from harness.records.store import Kept, Store
 from tests.store.test_store import RECORD, garbage, garbled_pages, newer, of_another_program
 
 Harness = Callable[..., Any]

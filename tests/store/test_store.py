@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import StoreError, UsageError
+from harness.records.identity import identity
 from harness.records.record import EvaluationRecord, PrecisionClass, Status, TensorReport
-from harness.records.store import MIGRATIONS, Kept, Store, identity
+from harness.records.store import Kept, Store
+from harness.records.store_layout import MIGRATIONS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECORD = EvaluationRecord(
@@ -239,7 +241,7 @@ def test_an_older_layout_is_migrated_by_the_next_evaluation_only(
 ) -> None:
     with Store(tmp_path, writable=True) as store:
         store.add(RECORD, "")
-    monkeypatch.setattr("harness.records.store.MIGRATIONS", (*MIGRATIONS, "CREATE TABLE extra (name TEXT);\n"))
+    monkeypatch.setattr("harness.records.store_layout.MIGRATIONS", (*MIGRATIONS, "CREATE TABLE extra (name TEXT);\n"))
     with pytest.raises(StoreError, match="older"), Store(tmp_path) as store:
         list(store.records())
     with Store(tmp_path, writable=True) as store:
@@ -252,7 +254,7 @@ def test_a_migration_that_fails_half_way_leaves_the_old_layout(tmp_path: Path, m
     with Store(tmp_path, writable=True) as store:
         store.add(RECORD, "")
     steps = (*MIGRATIONS, "CREATE TABLE extra (name TEXT);\nCREATE TABLE records (again TEXT);\n")
-    monkeypatch.setattr("harness.records.store.MIGRATIONS", steps)
+    monkeypatch.setattr("harness.records.store_layout.MIGRATIONS", steps)
     with pytest.raises(StoreError, match="already exists"):
         Store(tmp_path, writable=True)
     monkeypatch.undo()
@@ -265,8 +267,6 @@ import resource, sys
 from pathlib import Path
 from dataclasses import replace
 from tests.store.test_store import RECORD
-from harness.errors import StoreError
-from harness.records.store import Store
 
 with Store(Path(sys.argv[1]), writable=True) as store:
     store.add(RECORD, "")

@@ -13,7 +13,8 @@ from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import WorkerHandle
-from harness.records.record import ERROR, REPORT, Compilation, CompiledKernel, Finding, Status
+from harness.records.kernels import Compilation, CompiledKernel
+from harness.records.record import ERROR, REPORT, Finding, Status
 from harness.system.text import MAX_NAME_CHARACTERS, shortened
 from harness.wire.commands import Compile
 from harness.wire.replies import Compiled

@@ -19,7 +19,8 @@ from harness.judge.evidence.ownership import LOW_SHARE, disagreement, own_share
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import stop_for
 from harness.judge.process.handle import WorkerHandle
-from harness.records.record import REPORT, CopyUse, Finding, KernelUse, own_share_text
+from harness.records.kernels import CopyUse, KernelUse
+from harness.records.record import REPORT, Finding, own_share_text
 from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
 from harness.system.text import shortened
 from harness.wire.commands import Inspect, Trace

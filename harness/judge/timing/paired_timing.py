@@ -100,7 +100,7 @@ class Side:
         clock: The seconds that it may still use.
         name: ``candidate``, or the baseline's name.
         vary: The command that makes the worker run this side, if it can run several.
-        head_start_us: Head start of its launches (see ``wire.messages.TimeCalls``). None for the
+        head_start_us: Head start of its launches (see ``wire.commands.TimeCallsCalls``). None for the
             head start of the series.
         is_replayed: Whether it replays a CUDA graph.
     """

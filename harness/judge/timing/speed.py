@@ -21,18 +21,20 @@ from harness.judge.timing.paired_timing import (
     FULL_HEAD_START_US,
     LONG_MS,
     MAX_ROUNDS,
+    BaselineError,
     Refuted,
     Series,
     Side,
     asked,
     measure,
 )
-from harness.judge.timing.rivals import EMPTY, MAX_FAILURE_CHARACTERS, Baseline, BaselineError, Rivals, Scene
+from harness.judge.timing.rivals import EMPTY, MAX_FAILURE_CHARACTERS, Baseline, Rivals, Scene
 from harness.judge.timing.stopwatch import Stopwatch
 from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of, directions_of
 from harness.judge.timing.windows import Uncertified
 from harness.project.baselines import EAGER
-from harness.records.record import KernelUse, Status
+from harness.records.kernels import KernelUse
+from harness.records.record import Status
 from harness.system.text import shortened
 from harness.timing.certificate import Certificate
 from harness.timing.statistics import Latency

@@ -21,8 +21,9 @@ from harness.errors import ProblemError, StoreError
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.validation.validation import unfit
 from harness.project.problems import Problem, fault_of
+from harness.records.identity import fitness_key
 from harness.records.record import EvaluationRecord
-from harness.records.store import Store, fitness_key
+from harness.records.store import Store
 from harness.system.text import words_of
 from harness.wire.cuda_memory import DeviceMemoryError
 

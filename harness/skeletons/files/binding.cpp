@@ -1,6 +1,6 @@
 namespace OP_NAMESPACE {
 
-// y like x.
+// Returns y, like x.
 Tensor forward(const Tensor& x) {
   check_float_input(x, x, "x");
   Tensor y = torch::stable::empty_like(x);
@@ -8,7 +8,7 @@ Tensor forward(const Tensor& x) {
   return y;
 }
 
-// dx like x.
+// Returns dx, like x.
 Tensor backward(const Tensor& dy, const Tensor& x) {
   check_float_input(x, x, "x");
   check_float_input(dy, x, "the gradient of y");

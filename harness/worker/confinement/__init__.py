@@ -15,12 +15,7 @@ from typing import NamedTuple
 
 from harness.worker.confinement.kernel import Missing
 from harness.worker.confinement.landlock import TRUNCATION_VERSION, landlock_version, restrict_files
-from harness.worker.confinement.rights import (
-    become_nobody,
-    drop_capabilities,
-    is_root,
-    no_new_privileges,
-)
+from harness.worker.confinement.rights import become_nobody, drop_capabilities, is_root, no_new_privileges
 from harness.worker.confinement.seccomp import filter_calls
 from harness.worker.limits import limit_files, limit_processes, limit_signals
 

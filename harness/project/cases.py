@@ -1,0 +1,96 @@
+"""Reads the constants that a case sets, from ``CASES`` of a problem and from ``--set``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import ProblemError, UsageError, suggestion
+from harness.project.problem_declarations import DECLARATIONS
+
+if TYPE_CHECKING:
+    from harness.project.problems import Problem
+
+#: Name of the case that ``--set`` makes.
+CUSTOM_CASE = "custom"
+#: Maximum nesting of a setting. A deeper value probably contains itself.
+_MAX_SETTING_DEPTH = 32
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Parses one setting: ``("batch_size", 4)`` for ``batch_size=4``.
+
+    Raises:
+        UsageError: The text has no ``=``, or its value is not a Python literal.
+    """
+    name, separator, value = text.partition("=")
+    name = name.strip()
+    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise UsageError(f"--set {text!r}: write NAME=VALUE, as in --set batch_size=4")
+    try:
+        return name, ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise UsageError(
+            f"--set {text!r}: {value!r} is no Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
+        ) from None
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Parses the settings of ``--set``, each as in ``parse_setting``.
+
+    Raises:
+        UsageError: A text is not ``NAME=VALUE``, or a name is set twice.
+    """
+    constants: dict[str, Any] = {}
+    for text in texts:
+        name, value = parse_setting(text)
+        if name in constants:
+            raise UsageError(f"--set sets {name!r} twice: {constants[name]!r} and {value!r}")
+        constants[name] = value
+    return constants
+
+
+def checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
+    """Returns the settings by case name, if the value of ``CASES`` has the right form.
+
+    Raises:
+        ProblemError: The value, a name or a setting has a wrong form, or a constant is unknown.
+    """
+    form = f"{problem.path}: CASES must map case names to settings, as in {{'full': {{}}, 'cpu': {{'n': 4}}}}"
+    if not isinstance(cases, dict) or not cases:
+        raise ProblemError(form)
+    for name, settings in cases.items():
+        if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == CUSTOM_CASE:
+            raise ProblemError(f"{form}; {name!r} is no usable name (letters, digits, _; not {CUSTOM_CASE!r})")
+        if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+            raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
+        for key in settings:
+            if key not in problem.constants:
+                hint = suggestion(key, problem.constants.difference(DECLARATIONS))
+                raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
+            if not _is_setting(settings[key]):
+                raise ProblemError(
+                    f"{problem.path}: case {name!r} sets {key!r} to what no setting can be; numbers, strings, dtypes, "
+                    "and lists, tuples, sets and dicts of them can"
+                )
+    return dict(cases)
+
+
+def _is_setting(value: Any, depth: int = 0) -> bool:
+    """Returns whether a case may give a constant this value.
+
+    Other processes and records must be able to store the value.
+    """
+    if depth > _MAX_SETTING_DEPTH:
+        return False
+    if type(value) in (list, tuple, set, frozenset):
+        return all(_is_setting(item, depth + 1) for item in value)
+    if type(value) is dict:
+        return all(_is_setting(item, depth + 1) for pair in value.items() for item in pair)
+    kind = type(value)
+    return (
+        kind in (type(None), bool, int, float, complex, str, bytes)
+        or f"{kind.__module__}.{kind.__name__}" == "torch.dtype"
+    )

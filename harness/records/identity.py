@@ -1,0 +1,57 @@
+"""Names records and runs, and computes the keys by which evaluations are found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+
+from harness.records.json_values import plain
+from harness.records.record import EvaluationRecord
+
+#: Keys of a record's environment that identify its software and machine.
+IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
+
+
+def identity(record: EvaluationRecord) -> str:
+    """Returns the key of an evaluation.
+
+    The key covers solution, problem, case, kind of device, policy, software and machine.
+
+    Two records with the same identity answer the same question; their secrets (``seed``) may
+    differ.
+    """
+    known = {
+        "solution": record.digest,
+        "problem": record.problem_digest,
+        "case": record.case,
+        "constants": record.constants,
+        "device": record.device.partition(":")[0],
+        "policy": record.policy,
+        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
+    }
+    return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
+
+
+def fitness_key(record: EvaluationRecord) -> str:
+    """Returns the key of a case's fitness checks.
+
+    The key covers problem, constants, kind of device, software and machine.
+    """
+    known = {
+        "problem": record.problem_digest,
+        "constants": record.constants,
+        "device": record.device.partition(":")[0],
+        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
+    }
+    return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
+
+
+def new_record_name() -> str:
+    """Returns a new name for a record: 12 hex digits."""
+    return secrets.token_hex(6)
+
+
+def new_run_name() -> str:
+    """Returns a new name for a command: ``run-`` and 8 hex digits."""
+    return f"run-{secrets.token_hex(4)}"
