@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"two_kernels","thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:bfa17323ca0cd18c5bb72622a7bb237d9f25df176fa2c9239ea5025efef5b4db
+# digest: sha256:407be2a208f44094083da116faa3f63c03afe68c5ae74b91ef0dec6552814b5d
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -41,8 +41,6 @@ Images of fewer than 64 pixels take kernels with one thread an element (or a cha
 
 Every reduction of these kernels has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

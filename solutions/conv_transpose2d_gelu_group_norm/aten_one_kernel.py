@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:38952841cd922e5cf292b891e859656a12a00cd1a3b9c41515671a927cd14d97
+# digest: sha256:aa462185c139329ccc14c75ed28b6a5f5b1549915f7eacc822458181dbdf2e30
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -36,8 +36,6 @@ Backward:  group_gradients      grid (batch * groups), block (32 .. 1024)
 
 Every reduction of these kernels has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"direct","depth":8,"gelu":"epilogue","statistics":"two_kernels","thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:093a38affb46ae40e1eec66dec51119c69355db64982d3716965eb43992837ed
+# digest: sha256:b39f0d31b14e3e49e31294cc06c93f352bf001f3bb18877c3a60b3f20f9727ef
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -48,8 +48,6 @@ Of the convolution, before and behind these:
 
 Every reduction of these kernels has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"aten","partial_depth":1024,"rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:81a167e38c508519a47ffc33132980233c4e60316b3fa7c868f1c372dbca58db
+# digest: sha256:58770df12fe770bb4eb73c0ceac9942c39b81818a69ee0c614844dcc07c5bd35
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -33,8 +33,6 @@ Backward:  differentiate_long_groups   grid (rows * groups), block (64 .. 256)
 
 Every reduction has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","partial_depth":1024,"rows_in_flight":2,"rows_per_block":16,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:aab75bf18460661bb2c2f46430490144348cac3f58efabec6dd7e94b84b97131
+# digest: sha256:87cd5c37b2045beb5888995b1567b62081f3a8eef033935d8c9f75ee5de97ea5
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -36,8 +36,6 @@ Backward:  differentiate_long_groups   grid (rows * groups), block (64 .. 256)
 
 Every reduction has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"gemm":"aten","minimum":"fused","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:996db560f4355c7d71ff970dba7edd3e43c3d737e79b158c7a22835ca3ef16f1
+# digest: sha256:e809464d55f597ede02ea948fa46996f9daedf53910f9a742ab98a50e89d79e2
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -46,8 +46,6 @@ with NaN, what lies outside the group of its minimum may keep a gradient of 0 th
 
 Every reduction has a fixed order (no atomics on numbers that round): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

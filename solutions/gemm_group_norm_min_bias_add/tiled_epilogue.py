@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","minimum":"fused","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"epilogue","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:77e03dc3c9602fe4bd00179b1f2b27b00bfed5f42f035599c0f90d82015ec356
+# digest: sha256:505b0eb4c0807f6215a2e3acae549f5effa649f76d67b6c6279406b1aee46795
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -49,8 +49,6 @@ with NaN, what lies outside the group of its minimum may keep a gradient of 0 th
 
 Every reduction has a fixed order (no atomics on numbers that round): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"dense","block_k":16,"block_m":128,"block_n":128,"gemm":"tiled","minimum":"separate","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:a6c56fec5c092065a113db55b47fbaf9f93fa24e81e30e9556b8aa035d7d1378
+# digest: sha256:b3bf932b522df2075fba03747f5088fed48f8688932bb1d16514d868cfeb012e
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -44,8 +44,6 @@ with NaN, what lies outside the group of its minimum may keep a gradient of 0 th
 
 Every reduction has a fixed order (no atomics on numbers that round): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import copy
 import hashlib

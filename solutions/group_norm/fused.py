@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:ced6951a921c690df21d54eb3cbde54a9560a5b0cfd99a8fa40e4aefda4bde18
+# digest: sha256:eec2a5591950256d0c024dfd7cf9942703c56732215f0aab9d4926e48e775cbd
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -26,8 +26,6 @@ Backward:  group_gradients  grid (batch * groups), block (32 .. 1024)
 
 Every reduction has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import functools
 import hashlib

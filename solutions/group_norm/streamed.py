@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:901bbad95b8d6015cb0eb614f2e2e0c0b8e7c68b220144606d8579431eca4c54
+# digest: sha256:800c42a7f61a6edbf9a8b9bbd2af5ba3fb9f0f6dcc3a5ab59c5597d671d83476
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -31,8 +31,6 @@ affine_gradients.
 
 Every reduction has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import functools
 import hashlib

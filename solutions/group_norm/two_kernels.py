@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"two_kernels","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:d1193c2046c02e089a564df10799779e9ad431e5cb844c52eced440be633ef62
+# digest: sha256:cc0c8648444ecc2efc81d2aeff0386dda62549fab6106dc10caddcf94312dcb8
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -33,8 +33,6 @@ Rows shorter than 64 elements take kernels with one thread an element (or a row)
 
 Every reduction has a fixed order (no atomics): the same input gives the same bits.
 """
-
-from __future__ import annotations
 
 import functools
 import hashlib
