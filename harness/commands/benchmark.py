@@ -22,13 +22,13 @@ from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_USAGE, UsageError
 from harness.executors.plan import CaseChoice, Planner
 from harness.executors.result_cache import ResultCache
-from harness.judge.policy import Policy, new_secret
-from harness.judge.process.handle import Limits
+from harness.judge.policy import Policy
 from harness.project import baselines
 from harness.project.paths import harness_home
 from harness.project.problems import parse_settings
 from harness.project.settings import option
 from harness.records.record import EvaluationRecord
+from harness.records.run_config import RunConfig
 from harness.records.store import Store, new_run_name, read_results
 from harness.system.files import is_there
 from harness.system.interrupts import unwinding
@@ -59,6 +59,7 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on stdout, no Markdown.")
 def command(
+    *,
     selectors: tuple[str, ...],
     problem: str | None,
     device: str,
@@ -87,6 +88,7 @@ def command(
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     constants = parse_settings(settings)
     names = baselines.chosen(rivals or BASELINES)
+    config = RunConfig(timeout_s=timeout, build_timeout_s=build_timeout, baselines=names)
     folder = harness_home(home)
     if output is not None:
         _check_writable(output)
@@ -107,7 +109,7 @@ def command(
             raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
         planner = Planner(CaseChoice(cases, constants, is_main=True), on_cpu=False)
         jobs = [planner.job(one) for one in candidates]
-        policy = Policy(lanes.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
+        policy = Policy.settled(config, lanes.device)
         ledger = ResultCache(store, new_run_name(), fresh=True, seed=None)
         report.run = ledger.run
         stack.callback(report.write)  # also of what is finished when the run is interrupted

@@ -112,6 +112,7 @@ class CandidateJudge:
         policy: Policy,
         surroundings: Surroundings,
         workers: Workers,
+        *,
         progress: Callable[[str], None] = lambda _: None,
         baseline: Baseline | None = None,
         shared: ReferenceCache | None = None,
@@ -170,12 +171,12 @@ class CandidateJudge:
         started = time.monotonic()
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
-        record = replace(self.blank(case, constants), own_seed=self._own_seed)
+        policy = self._policy if trials == TRIALS else replace(self._policy, trials=trials)
+        blank = blank_record(self._candidate, policy, self._surroundings.environment, case, constants)
+        record = replace(blank, own_seed=self._own_seed)
         self._stages = Stopwatch()
         self._faults = Faults(bool(self._policy.check))
         self._integrity = Integrity(self._policy.rules)
-        if trials != TRIALS:
-            record = replace(record, policy={**record.policy, "trials": trials})
         try:
             record = replace(record, **self._judge(case, constants, trials, clock))
         except CandidateStopped as stop:
@@ -355,7 +356,7 @@ class CandidateJudge:
             fields["shared_draws"] = known.shared
             status, message = self._faults.verdict(fields["status"], fields["message"])
             findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
-            if self._policy.is_replay:
+            if self._policy.replay:
                 fields["replay"] = {"spread": self._spread(context, worker, source, seeds[0])}
             if status is Status.PASSED and trials == TRIALS:
                 self._stages.enter("robustness")
@@ -571,10 +572,6 @@ class CandidateJudge:
             return encode_plain(constants)
         except UnsupportedValue as error:
             raise ProblemError(f"{self._candidate.problem.path}: the case's constants: {error}") from None
-
-    def blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
-        """The record of a case as it stands before anything has run."""
-        return blank_record(self._candidate, self._policy, self._surroundings.environment, case, constants)
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:
         build_log = self._kept_log(stop.build_log) if stop.build_log else None

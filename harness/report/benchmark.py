@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.project.problems import CUSTOM_CASE
 from harness.records.record import EvaluationRecord, Status, plain
+from harness.records.run_config import RunConfig
 from harness.report import scores as score_rows
 from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.scores import percent, significant
@@ -323,7 +324,7 @@ def _why(record: EvaluationRecord, direction: str) -> str:
         return "not timed: " + (of_direction[0] if of_direction else "not certified by the judge's clock")
     if record.device == "cpu":
         return "not timed: the CPU emulator has no speed"
-    if record.policy.get("forward_only") and direction == "forward_backward":
+    if direction == "forward_backward" and RunConfig.of(record).forward_only:
         return "not timed: judged forward only"
     return ": ".join(["not timed", *of_direction[:1], *(about_speed[:1] if not of_direction else [])])
 
