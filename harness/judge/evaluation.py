@@ -295,7 +295,14 @@ class CandidateJudge:
         if result.has_passed and drawn.problem.draws and trials == TRIALS and not self._faults.kept:
             self._stages.enter("further draws")
             own_clock = Clock(*self._policy.granted)
-            further = further_trials(setup.context, worker, own_clock, setup.source, trials, self._progress)
+            further = further_trials(
+                context=setup.context,
+                worker=worker,
+                clock=own_clock,
+                source=setup.source,
+                first_trial=trials,
+                progress=self._progress,
+            )
         if result.has_passed and conditions is not None:
             target = self._target(drawn, setup, constants, budgets(results), conditions)
             self._add_speed(result, target, results, worker, clock)
@@ -360,7 +367,14 @@ class CandidateJudge:
         """Calls a candidate that has passed in further ways, and adds how that ends to its result."""
         self._stages.enter("robustness")
         own_clock = Clock(*self._policy.granted)
-        checks = robustness_checks(setup.context, setup.worker, own_clock, setup.source, setup.seeds[0], self._progress)
+        checks = robustness_checks(
+            context=setup.context,
+            worker=setup.worker,
+            clock=own_clock,
+            source=setup.source,
+            seed=setup.seeds[0],
+            progress=self._progress,
+        )
         self._is_upset = self._is_upset or checks.is_upset
         result.robustness = checks.ends
         result.findings += checks.findings

@@ -80,4 +80,11 @@ class Surroundings:
         if device != "cpu":
             versions |= environment.describe_gpu()
             known = ceilings.load(home, versions)
-        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "counts", versions, known, home)
+        return cls(
+            cache=BuildCache(home / "builds"),
+            log_folder=home / "logs",
+            work_folder=home / REFERENCES / "counts",
+            environment=versions,
+            ceilings=known,
+            home=home,
+        )
