@@ -23,13 +23,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.errors import HarnessError, UsageError
-from harness.executors.plan import TimeLimits
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import switched
-from harness.judge.process.clocks import Limits
 from harness.project import baselines as known_baselines
 from harness.project.paths import QUIET, harness_home, import_path, project_root
 from harness.records.record import EvaluationRecord, Status
+from harness.records.run_config import RELAXED, STRICT, RunConfig
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
 #: Longest that the judge may take to end its workers.
@@ -119,24 +118,25 @@ class Evaluator:
         seed: str | None = None,
         lanes: int = 1,
     ):
-        given = {"run_s": timeout_s, "build_s": build_timeout_s}
-        _check_settings(given.values(), lanes, seed)
-        limits = Limits(60.0, 300.0)._replace(**{name: value for name, value in given.items() if value is not None})
+        _check_settings((timeout_s, build_timeout_s), lanes, seed)
+        config = RunConfig(
+            timeout_s=timeout_s,
+            build_timeout_s=build_timeout_s,
+            forward_only=forward_only,
+            timing=timed,
+            precision=RELAXED if relaxed else STRICT,
+            rules=switched([f"{name}={mode}" for name, mode in (rules or {}).items()], refuse),
+            baselines=known_baselines.chosen(baselines),
+            require_confinement=require_confinement,
+            seed=seed,
+        )
         service = Service(
             device=device,
             lanes=lanes,
             home=harness_home(None if home is None else os.fspath(home)),
             root=project_root(None if root is None else os.fspath(root)),
-            time=TimeLimits(limits, frozenset(name for name, value in given.items() if value is not None)),
-            forward_only=forward_only,
-            is_timed=timed,
-            require_confinement=require_confinement,
-            is_relaxed=relaxed,
-            rules=switched([f"{name}={mode}" for name, mode in (rules or {}).items()], refuse),
-            check="",
-            baselines=known_baselines.chosen(baselines),
+            config=config,
             fresh=fresh,
-            seed=seed,
         )
         self._asked: dict[int, Entry] = {}
         self._answered: dict[int, Answer] = {}
@@ -377,7 +377,9 @@ def _request(number: int, entry: Entry) -> Request:
         constants = decode_plain(encode_plain(dict(entry.constants)))  # no value of a class that the judge lacks
     except (UnsupportedValue, RecursionError) as error:
         raise UsageError(f"constants: {error}") from None
-    return Request(number, source, path, problem, tuple(map(_plain, cases)), constants)
+    return Request(
+        number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)), constants=constants
+    )
 
 
 def _source_or_path(candidate: str | os.PathLike[str]) -> tuple[str | None, str | None]:

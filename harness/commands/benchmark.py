@@ -22,8 +22,7 @@ from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_USAGE, UsageError
 from harness.executors.plan import CaseChoice, Planner
 from harness.executors.result_cache import ResultCache
-from harness.judge.policy import Policy, new_secret
-from harness.judge.process.clocks import Limits
+from harness.judge.policy import Policy
 from harness.project import baselines
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home
@@ -31,6 +30,7 @@ from harness.project.settings import option
 from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
 from harness.records.results_file import read_results
+from harness.records.run_config import RunConfig
 from harness.records.store import Store
 from harness.system.files import is_there
 from harness.system.interrupts import unwinding
@@ -63,6 +63,7 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(
+    *,
     selectors: tuple[str, ...],
     problem: str | None,
     device: str,
@@ -93,6 +94,7 @@ def command(
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     constants = parse_settings(settings)
     names = baselines.chosen(rivals or BASELINES)
+    config = RunConfig(timeout_s=timeout, build_timeout_s=build_timeout, baselines=names)
     folder = harness_home(home)
     if output is not None:
         _check_writable(output)
@@ -113,7 +115,7 @@ def command(
             raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
         planner = Planner(CaseChoice(cases, constants, is_main=True), on_cpu=False)
         jobs = [planner.job(one) for one in candidates]
-        policy = Policy(lanes.device, new_secret(), Limits(timeout, build_timeout), baselines=names)
+        policy = Policy.settled(config, lanes.device)
         ledger = ResultCache(store, new_run_name(), fresh=True, seed=None)
         report.run = ledger.run
         stack.callback(report.write)  # writes the finished records even if the run is interrupted

@@ -7,7 +7,7 @@ import functools
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,18 +26,18 @@ from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import EXIT_PASSED, EXIT_USAGE, HarnessError, UsageError
 from harness.executors import local
 from harness.executors.lanes import Lanes, Wanted, lanes_on
-from harness.executors.plan import CaseChoice, Job, Planner, Plans, TimeLimits, plan_key
+from harness.executors.plan import CaseChoice, Job, Planner, Plans, plan_key
 from harness.executors.result_cache import ResultCache
 from harness.judge.integrity import switched
-from harness.judge.policy import Policy, new_secret
-from harness.judge.process.clocks import Limits
+from harness.judge.policy import Policy
 from harness.project import baselines
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
 from harness.project.settings import POSITIVE, option
 from harness.project.solutions import Candidate, select
 from harness.records.identity import new_run_name
-from harness.records.rules import NO_OWN_KERNEL, Mode
+from harness.records.rules import NO_OWN_KERNEL
+from harness.records.run_config import RELAXED, STRICT, RunConfig
 from harness.records.store import Store
 from harness.report.table import VerdictTable
 from harness.system.interrupts import unwinding
@@ -120,8 +120,8 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 @click.option("--no-timing", is_flag=True, help="Judge results alone, and measure no speed on a GPU.")
 @click.option(
     "--precision",
-    type=click.Choice(["strict", "relaxed"]),
-    default="strict",
+    type=click.Choice([STRICT, RELAXED]),
+    default=STRICT,
     show_default=True,
     help="How exact results must be: as the problem's precision class demands, or to 1e-4 (half precision: 1e-2).",
 )
@@ -147,6 +147,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 @click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
 def command(
+    *,
     selectors: tuple[str, ...],
     problem: str | None,
     device: str,
@@ -205,7 +206,9 @@ def command(
         print_rules(changed_rules, as_json)
         return EXIT_PASSED
     if replay is not None:
-        return replayed(ReplayRequest(replay, problem, device, root, home, as_json))
+        return replayed(
+            ReplayRequest(record=replay, problem=problem, device=device, root=root, home=home, as_json=as_json)
+        )
     if cases and settings:
         raise UsageError("--case and --set exclude each other: --set makes a case of its own")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
@@ -222,7 +225,18 @@ def command(
     if address is not None and executor != "ray":
         raise UsageError("--address goes with --executor ray: it is a Ray cluster's")
     constants = parse_settings(settings)
-    baselines.chosen(rivals)
+    config = RunConfig(
+        timeout_s=timeout if _is_set("timeout") else None,
+        build_timeout_s=build_timeout if _is_set("build_timeout") else None,
+        forward_only=forward_only,
+        timing=not no_timing,
+        precision=precision,
+        rules=changed_rules,
+        check=(arch or architectures.DEFAULT) if check else "",
+        baselines=baselines.chosen(rivals),
+        require_confinement=require_confinement,
+        seed=seed,
+    )
     candidates, has_bad_files = None, False
     if "-" not in selectors:
         candidates, has_bad_files = selected(root, selectors, problem)
@@ -235,16 +249,9 @@ def command(
         root=root,
         problem=problem,
         choice=CaseChoice(cases, constants),
-        time=TimeLimits(Limits(timeout, build_timeout), _set_by_user({"timeout": "run_s", "build_timeout": "build_s"})),
         home=harness_home(home),
-        forward_only=forward_only,
-        is_timed=not no_timing,
-        require_confinement=require_confinement,
-        is_relaxed=precision == "relaxed",
-        rules=changed_rules,
-        check=(arch or architectures.DEFAULT) if check else "",
-        baselines=rivals,
-        seed=seed,
+        config=config,
+        names_baselines=bool(rivals),
         fresh=fresh,
         ahead=ahead,
         lanes=lanes,
@@ -259,14 +266,12 @@ def command(
     return EXIT_USAGE if has_bad_files else code
 
 
-def _set_by_user(names: Mapping[str, str]) -> frozenset[str]:
-    """Which of some arguments have been set, by flag, variable or table; told by other names."""
+def _is_set(name: str) -> bool:
+    """Says whether the user has set an argument, by flag, variable or table."""
     context = click.get_current_context()
     above = context.parent or context  # `check` calls this command with its own arguments
-    sources = {
-        told: context.get_parameter_source(name) or above.get_parameter_source(name) for name, told in names.items()
-    }
-    return frozenset(told for told, source in sources.items() if source is not ParameterSource.DEFAULT)
+    source = context.get_parameter_source(name) or above.get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
 
 
 def selected(root: str | None, selectors: Sequence[str], problem: str | None) -> tuple[list[Candidate], bool]:
@@ -282,7 +287,7 @@ def selected(root: str | None, selectors: Sequence[str], problem: str | None) ->
     return candidates, bool(bad_files)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """What the user asked for.
 
@@ -291,16 +296,9 @@ class Order:
         root: Folder that holds ``problems`` and ``solutions``, where the user named one.
         problem: The problem of what stdin gives, where a line names none.
         choice: On which cases.
-        time: Seconds that a candidate may run and build.
         home: ``HARNESS_HOME``.
-        forward_only: Judge outputs alone.
-        is_timed: Whether speed is measured on a GPU.
-        require_confinement: Run nothing that is not confined in full.
-        is_relaxed: Accept errors up to the tolerances of torch's own tests.
-        rules: The integrity rules that have another mode than by default.
-        check: The architecture to check kernels for; empty for no checks.
-        baselines: Baselines beside eager.
-        seed: The secret that the user named.
+        config: How they are judged.
+        names_baselines: Whether the user named any baseline.
         fresh: Judge again what is in the store.
         ahead: How many candidates may be built before it is their turn; None for the program to decide.
         lanes: How many are judged side by side on the CPU; None where that is open.
@@ -316,16 +314,9 @@ class Order:
     root: str | None
     problem: str | None
     choice: CaseChoice
-    time: TimeLimits
     home: Path
-    forward_only: bool
-    is_timed: bool
-    require_confinement: bool
-    is_relaxed: bool
-    rules: dict[str, Mode]
-    check: str
-    baselines: tuple[str, ...]
-    seed: str | None
+    config: RunConfig
+    names_baselines: bool
     fresh: bool
     ahead: int | None
     lanes: int | None
@@ -347,26 +338,15 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         lanes = _opened(order, wanted_device, is_new, stack)
         if lanes.device == "cpu" and order.fail_below is not None:
             raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
-        if lanes.device == "cpu" and order.baselines:
+        if lanes.device == "cpu" and order.names_baselines:
             raise UsageError("--baseline: speed is not measured on the CPU emulator; leave it out, or use a GPU")
-        policy = Policy(
-            lanes.device,
-            order.seed or new_secret(),
-            order.time.limits,
-            order.forward_only,
-            order.require_confinement,
-            baselines.chosen(order.baselines),
-            order.is_relaxed,
-            order.rules,
-            order.check,
-            order.is_timed,
-        )
-        ledger = ResultCache(store, new_run_name(), order.fresh, order.seed)
+        policy = Policy.settled(order.config, lanes.device)
+        ledger = ResultCache(store, new_run_name(), order.fresh, order.config.seed)
         table = VerdictTable(results)
         if not order.as_json:
             stack.callback(table.finish)  # also where the run is interrupted
         stack.enter_context(unwinding())
-        planner = Planner(order.choice, lanes.device == "cpu", order.time)
+        planner = Planner(order.choice, lanes.device == "cpu", order.config)
         plans: Plans = {}
         run = functools.partial(local.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans)
         jobs: list[Job] = []
@@ -437,9 +417,9 @@ def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.Ex
         from harness.executors.cluster import Cluster, lanes_on_cluster
 
         cluster = Cluster(order.address, order.lanes)
-        return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.is_timed))
+        return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.config.timing))
     devices = several_devices(wanted_device, order.lanes or 1)
-    return stack.enter_context(lanes_on(devices, Wanted(order.home, order.is_timed, starts_ahead=is_new)))
+    return stack.enter_context(lanes_on(devices, Wanted(order.home, order.config.timing, starts_ahead=is_new)))
 
 
 @contextlib.contextmanager

@@ -11,13 +11,14 @@ from click.core import ParameterSource
 from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, UsageError
 from harness.project.paths import harness_home, project_root
 from harness.records.record import Status
+from harness.records.run_config import RunConfig
 from harness.records.store import Store
 
 #: What may be said beside ``--replay``; all else is the record's.
 _OWN = frozenset({"replay", "problem", "device", "root", "home", "as_json", "fresh"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
     """What the user says beside the record's name: where its problem and its store are, on which device."""
 
@@ -48,7 +49,7 @@ def replay(wish: ReplayRequest) -> int:
     device = wish.device
     if click.get_current_context().get_parameter_source("device") is not ParameterSource.COMMANDLINE:
         device = original.device
-    if original.policy.get("check") and device != "cpu":
+    if RunConfig.of(original).check and device != "cpu":
         raise UsageError(f"record {original.record} checked kernels on the emulator: leave --device {device} out")
     problem = executor.problem_of(original, project_root(wish.root), wish.problem)
     task = executor.ReplayTask(original, problem, device, home, _told)

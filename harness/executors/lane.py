@@ -60,12 +60,12 @@ class Lane:
             policy,
             session.surroundings,
             session.workers,
-            _Prefixed(one_line(candidate.solution.name), progress),
-            session.baseline,
-            self.shared,
-            work.refused,
-            self.quiet,
-            work.has_next,
+            progress=_Prefixed(one_line(candidate.solution.name), progress),
+            baseline=session.baseline,
+            shared=self.shared,
+            refused=work.refused,
+            quiet=self.quiet,
+            has_next=work.has_next,
         )
         with contextlib.closing(judge):
             for (case, constants), trials in zip(work.cases, work.trials, strict=True):

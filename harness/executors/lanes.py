@@ -445,7 +445,15 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
 
         def start(device: str) -> LaneProcess:
             return LaneProcess(
-                Opening(device, home, wanted.is_timed, os.getpid(), is_alone, wanted.starts_ahead, wanted.calibrates)
+                Opening(
+                    device,
+                    home,
+                    wanted.is_timed,
+                    os.getpid(),
+                    is_alone=is_alone,
+                    starts_ahead=wanted.starts_ahead,
+                    calibrates=wanted.calibrates,
+                )
             )
 
         started: list[LaneProcess] = []

@@ -21,6 +21,7 @@ def run(
     lanes: Lanes,
     ledger: ResultCache,
     progress: Callable[[str], None],
+    *,
     confirms: bool = False,
     ahead: int | None = None,
     source: RequestSource | None = None,
@@ -63,11 +64,11 @@ def run(
             lanes.environment,
             ledger,
             builders,
-            ahead,
-            confirms,
-            is_ready,
-            done,
-            {} if plans is None else plans,
+            ahead=ahead,
+            confirms=confirms,
+            is_ready=is_ready,
+            done=done,
+            plans={} if plans is None else plans,
         )
         outcomes = lanes.judge(feed, progress, builders, source)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):

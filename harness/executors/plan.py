@@ -10,6 +10,7 @@ from harness.judge.process.clocks import Limits
 from harness.project.cases import CUSTOM_CASE
 from harness.project.problems import Problem, failure
 from harness.project.solutions import Candidate
+from harness.records.run_config import RunConfig
 
 FULL_CASE = "full"
 Cases = tuple[tuple[str, dict[str, Any]], ...]
@@ -54,25 +55,6 @@ class Job:
     is_main: bool = False
 
 
-@dataclass(frozen=True)
-class TimeLimits:
-    """The seconds that candidates may run and build, where their problems leave it open.
-
-    Attributes:
-        limits: The seconds.
-        fixed: Names of those limits that count whatever a problem says: the user has set them.
-    """
-
-    limits: Limits
-    fixed: frozenset[str] = frozenset()
-
-    def of(self, problem: Problem) -> Limits:
-        """The seconds for a problem's candidates."""
-        own = {"run_s": problem.timeout_s, "build_s": problem.build_timeout_s}
-        kept = {name: value for name, value in own.items() if value is not None and name not in self.fixed}
-        return self.limits._replace(**kept)
-
-
 class Planned(NamedTuple):
     """The cases of a problem that fit the CPU.
 
@@ -103,12 +85,12 @@ class Planner:
     Attributes:
         choice: What the user chose.
         on_cpu: Whether the emulator judges, which small cases alone fit.
-        time: The seconds that candidates may use; None for what the policy grants, whatever problems say.
+        config: The configuration that limits candidates; None for the policy's limits, whatever problems say.
     """
 
     choice: CaseChoice
     on_cpu: bool
-    time: TimeLimits | None = None
+    config: RunConfig | None = None
 
     def job(self, candidate: Candidate, tag: str | None = None) -> Job:
         """A candidate with its cases, and the tag of its results.
@@ -116,8 +98,10 @@ class Planner:
         Raises:
             UsageError: A case or constant is unknown.
         """
-        limits = self.time.of(candidate.problem) if self.time is not None else None
-        return Job(candidate, self.cases(candidate.problem), tag, limits, self.choice.is_main)
+        problem, limits = candidate.problem, None
+        if self.config is not None:
+            limits = Limits(*self.config.seconds(problem.timeout_s, problem.build_timeout_s))
+        return Job(candidate, self.cases(problem), tag, limits, self.choice.is_main)
 
     def cases(self, problem: Problem) -> Cases | None:
         """The chosen cases of a problem; None where their sizes decide.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, ProblemError
-from harness.executors.plan import TimeLimits
 from harness.records.record import EvaluationRecord
-from harness.records.rules import Mode
+from harness.records.run_config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,7 @@ class Opening:
     home: Path
     is_timed: bool
     driver: int
+    _: KW_ONLY
     is_alone: bool = False
     starts_ahead: bool = True
     calibrates: bool = False
@@ -91,7 +91,7 @@ class Failure:
     error: HarnessError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """A candidate that a program asks about.
 
@@ -112,7 +112,7 @@ class Request:
     constants: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Service:
     """The first word to a service: how it is to judge.
 
@@ -121,32 +121,16 @@ class Service:
         lanes: As ``--lanes``.
         home: ``HARNESS_HOME``.
         root: Folder that holds ``problems`` and ``solutions``.
-        time: Seconds that candidates may use.
-        forward_only: As of ``Policy``, as are the next six.
-        is_timed: Whether speed is measured on a GPU.
-        require_confinement: Judge nothing where a layer is missing.
-        is_relaxed: Accept errors up to the tolerances of torch's own tests.
-        rules: The integrity rules that have another mode than by default.
-        check: The architecture to check kernels for; empty for no checks.
-        baselines: What to time against.
+        config: How candidates are judged.
         fresh: Judge again what is in the store.
-        seed: The secret that the user named.
     """
 
     device: str
     lanes: int
     home: Path
     root: Path
-    time: TimeLimits
-    forward_only: bool
-    is_timed: bool
-    require_confinement: bool
-    is_relaxed: bool
-    rules: dict[str, Mode]
-    check: str
-    baselines: tuple[str, ...]
+    config: RunConfig
     fresh: bool
-    seed: str | None
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,13 @@ from harness.errors import ProblemError, SolutionError, UsageError
 from harness.executors.result_cache import ResultCache
 from harness.executors.session import opened
 from harness.executors.single_run import faults_told
-from harness.judge.process.clocks import Limits
-from harness.project.baselines import EAGER
 from harness.project.cases import CUSTOM_CASE, parse_settings
 from harness.project.problems import Problem, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
 from harness.records.identity import IDENTIFYING, new_run_name
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, TensorReport
-from harness.records.rules import changed_rules
+from harness.records.run_config import RunConfig
 from harness.records.store import Store
 from harness.system.files import source_bytes
 from harness.system.scratch import scratch_folder
@@ -117,32 +115,28 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
     original = task.original
     constants = _constants(original, task.problem)
     with _candidate(original, task.problem, store) as candidate:
-        is_timed = bool(original.policy.get("timing", True))
-        with opened(task.device, task.home, is_timed=is_timed) as session, results_alone(), faults_told(task.problem):
+        config = RunConfig.of(original)
+        with (
+            opened(task.device, task.home, is_timed=config.timing) as session,
+            results_alone(),
+            faults_told(task.problem),
+        ):
             from harness.judge.blank_records import TRIALS
             from harness.judge.evaluation import CandidateJudge
             from harness.judge.policy import Policy
 
-            asked = original.policy
-            policy = Policy(
-                session.device,
-                original.seed,
-                Limits(float(asked["timeout_s"]), float(asked["build_timeout_s"])),
-                bool(asked.get("forward_only")),
-                bool(asked.get("require_confinement")),
-                tuple(asked.get("baselines", (EAGER,))),
-                asked.get("precision") == "relaxed",
-                changed_rules(asked),
-                str(asked.get("check", "")),
-                is_timed,
-                is_replay=True,
-                own_seed=original.own_seed or original.seed,
-            )
+            again = replace(config, trials=None, replay=True)
+            policy = replace(Policy.settled(again, session.device), own_seed=original.own_seed or original.seed)
             judge = CandidateJudge(
-                candidate, policy, session.surroundings, session.workers, task.progress, session.baseline
+                candidate,
+                policy,
+                session.surroundings,
+                session.workers,
+                progress=task.progress,
+                baseline=session.baseline,
             )
             with contextlib.closing(judge):
-                record = judge.evaluate(original.case, constants, int(asked.get("trials", TRIALS)))
+                record = judge.evaluate(original.case, constants, config.trials or TRIALS)
         record = replace(record, solution=original.solution, solution_path=original.solution_path)
         record = replace(record, replay={"of": original.record, **compared(original, record), **record.replay})
         ledger = ResultCache(store, new_run_name(), fresh=True, seed=original.seed)
@@ -253,7 +247,7 @@ def _other_environment(original: EvaluationRecord, again: EvaluationRecord) -> d
     """What of the machine and the software is another now."""
     pairs = {name: (original.environment.get(name), again.environment.get(name)) for name in _ENVIRONMENT}
     pairs["device"] = tuple(one.device.partition(":")[0] for one in (original, again))  # type: ignore[assignment]
-    pairs["nvcc"] = original.policy.get("nvcc"), again.policy.get("nvcc")
+    pairs["nvcc"] = RunConfig.of(original).nvcc, RunConfig.of(again).nvcc
     return {name: {"then": then, "now": now} for name, (then, now) in pairs.items() if then != now}
 
 

@@ -12,6 +12,7 @@ from harness.project.solutions import Candidate
 from harness.records.identity import identity, new_record_name
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, Status
+from harness.records.run_config import RunConfig, of_the_verdict
 from harness.records.store import Store
 
 #: Among so many newest records of a case baselines are looked for.
@@ -101,12 +102,11 @@ class ResultCache:
 
 def _question(record: EvaluationRecord) -> str:
     """What an evaluation is known by, but for how many trials it has, and whether and beside what it is timed."""
-    policy = {name: value for name, value in record.policy.items() if name not in ("baselines", "trials", "timing")}
-    return identity(replace(record, policy=policy))
+    return identity(replace(record, policy=of_the_verdict(record.policy)))
 
 
 def _is_in_full(record: EvaluationRecord) -> bool:
-    return record.status is Status.PASSED and "trials" not in record.policy
+    return record.status is Status.PASSED and RunConfig.of(record).trials is None
 
 
 def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
 
 def _is_timed(record: EvaluationRecord) -> bool:
     """Whether speed was to be measured."""
-    return record.device != "cpu" and bool(record.policy.get("timing", True))
+    return record.device != "cpu" and RunConfig.of(record).timing
 
 
 def _is_verdict(record: EvaluationRecord) -> bool:

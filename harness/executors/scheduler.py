@@ -102,6 +102,7 @@ class Scheduler:
         environment: dict[str, str],
         ledger: ResultCache,
         builders: Builders | None,
+        *,
         ahead: int,
         confirms: bool,
         is_ready: Callable[[], bool],

@@ -23,7 +23,7 @@ from harness.executors.prebuild import most_builders
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import Asked
-from harness.judge.policy import Policy, new_secret
+from harness.judge.policy import Policy
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, find_problem, read_solution, select
 from harness.records.identity import new_run_name
@@ -105,7 +105,9 @@ class Requests:
             file = self._folder / f"candidate_{request.number}.py"
             file.write_text(request.source, encoding="utf-8", errors="surrogatepass")
             candidate = Candidate(problem, read_solution(file, f"candidate {request.number}"))
-        planner = Planner(CaseChoice(request.cases, request.constants, is_main=True), self._on_cpu, self._service.time)
+        planner = Planner(
+            CaseChoice(request.cases, request.constants, is_main=True), self._on_cpu, self._service.config
+        )
         return planner.job(candidate, str(request.number))
 
     def _problem(self, name: str) -> Problem:
@@ -124,22 +126,11 @@ def serve(link: Connection) -> None:
     devices = several(service.device, service.lanes)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(service.home, writable=True))
-        lanes = stack.enter_context(lanes_on(devices, Wanted(service.home, service.is_timed)))
-        policy = Policy(
-            lanes.device,
-            service.seed or new_secret(),
-            service.time.limits,
-            service.forward_only,
-            service.require_confinement,
-            service.baselines,
-            service.is_relaxed,
-            service.rules,
-            service.check,
-            service.is_timed,
-        )
+        lanes = stack.enter_context(lanes_on(devices, Wanted(service.home, service.config.timing)))
+        policy = Policy.settled(service.config, lanes.device)
         folder = stack.enter_context(scratch_folder("harness-service-"))
         requests = Requests(link, service, lanes.device == "cpu", folder)
-        ledger = ResultCache(store, new_run_name(), service.fresh, service.seed)
+        ledger = ResultCache(store, new_run_name(), service.fresh, service.config.seed)
         link.send(Serving(lanes.device, len(devices) + 2 * most_builders()))
         outcomes = local.run(requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):

@@ -88,7 +88,7 @@ def _record(task: SingleRunTask, session: Session) -> EvaluationRecord:
     problem = task.candidate.problem
     case = chosen_case(problem, task.choice, session.device == "cpu")
     policy = Policy(session.device, new_secret(), task.limits)
-    judge = CandidateJudge(task.candidate, policy, session.surroundings, session.workers, task.progress)
+    judge = CandidateJudge(task.candidate, policy, session.surroundings, session.workers, progress=task.progress)
     with contextlib.closing(judge), faults_told(problem):
         return judge.evaluate(*case, trials=1)
 

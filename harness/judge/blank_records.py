@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from harness.compilation.nvcc import nvcc_release
 from harness.judge.policy import Policy
-from harness.project.baselines import EAGER
 from harness.project.cases import CUSTOM_CASE
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord, Status
@@ -27,7 +27,9 @@ def blank_record(
         case: The case's name.
         constants: The problem's constants that it replaces.
     """
-    limits = policy.limits
+    run_s, build_s = policy.limits
+    nvcc = nvcc_release()[0] if policy.check else None
+    recorded = replace(policy, timeout_s=run_s, build_timeout_s=build_s, nvcc=nvcc)
     return EvaluationRecord(
         problem=candidate.problem.name,
         solution=candidate.solution.name,
@@ -42,18 +44,7 @@ def blank_record(
         constants=constants,
         settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
         environment=environment,
-        policy={
-            "forward_only": policy.forward_only,
-            "timeout_s": limits.run_s,
-            "build_timeout_s": limits.build_s,
-            **({"timing": False} if policy.device != "cpu" and not policy.is_timed else {}),
-            **({"require_confinement": True} if policy.require_confinement else {}),
-            **({"baselines": list(policy.baselines)} if policy.baselines != (EAGER,) else {}),
-            **({"precision": "relaxed"} if policy.is_relaxed else {}),
-            **({"rules": {name: str(mode) for name, mode in policy.rules.items()}} if policy.rules else {}),
-            **({"replay": True} if policy.is_replay else {}),
-            **({"check": policy.check, "nvcc": nvcc_release()[0]} if policy.check else {}),
-        },
+        policy=recorded.to_policy(policy.device),
         solution_path=str(candidate.solution.path),
         problem_path=str(candidate.problem.path.resolve()),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,49 +15,40 @@ import torch
 
 from harness.errors import HarnessError, ProblemError
 from harness.judge.blank_records import TRIALS, blank_record
+from harness.judge.candidate_worker import CandidateWorker, differs, encoded
 from harness.judge.case_context import CaseContext
+from harness.judge.case_result import CaseResult
 from harness.judge.compare.trial_result import TrialResult
+from harness.judge.drawn_case import DrawnCase, TrialSetup, draw_case, trial_setup
 from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.evidence.tracing import traced
-from harness.judge.exchange.exchange import Exchange, TensorForm
-from harness.judge.inputs.draws import Draw, derive_seed, draw, init_args
-from harness.judge.inputs.matching import MatchError, match_state
-from harness.judge.inputs.memory_fit import shortage, spare_memory
+from harness.judge.inputs.draws import draw
+from harness.judge.inputs.memory_fit import shortage
 from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy, Surroundings, new_secret
-from harness.judge.process.builder import IMPORTING, Refused, keep_builds, load_command
+from harness.judge.process.builder import Refused
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
-from harness.judge.process.faults import Faults, stop_for
+from harness.judge.process.faults import Faults
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
-from harness.judge.reference.kink_modes import Watcher, Watching
-from harness.judge.reference.kinks import Kinks
-from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
-from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
+from harness.judge.reference.reference_cache import ReferenceCache
 from harness.judge.timing.device_conditions import Conditions
 from harness.judge.timing.paired_timing import BaselineError
 from harness.judge.timing.rivals import Baseline
 from harness.judge.timing.speed import SpeedTimer
 from harness.judge.timing.stopwatch import Stopwatch
 from harness.judge.timing.timing_target import TimingTarget
-from harness.judge.trials.further_draws import DrawSource, Further, further_trials
+from harness.judge.trials.further_draws import Further, further_trials
 from harness.judge.trials.repeats import spread
 from harness.judge.trials.robustness import robustness_checks
-from harness.judge.trials.trials import Plan, budgets, run_trials, summary
+from harness.judge.trials.trials import budgets, run_trials, summary
 from harness.judge.validation.screening import Screen
-from harness.project import problems
-from harness.project.problems import ProblemModule
 from harness.project.solutions import Candidate
 from harness.records.record import ERROR, EvaluationRecord, Finding, Status
 from harness.scanning.scan import scan
 from harness.system.text import shortened
-from harness.wire.commands import Construct
 from harness.wire.cuda_memory import DeviceMemoryError
-from harness.wire.replies import Constructed, Loaded
-from harness.wire.state import modes_of
-from harness.wire.tensors import StateTensor
-from harness.wire.values import UnsupportedValue, encode_plain
 
 #: A worker's own words are cut where they arrive; names and shapes that it tells go into messages, too.
 MAX_MESSAGE_CHARACTERS = 12_000
@@ -75,24 +66,6 @@ LEFT_ALIVE = frozenset(
 
 def _log_words(build_log: str | None) -> str:
     return f"\nfull log: {build_log}" if build_log else ""
-
-
-def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
-    """The reference's buffers that are looked at after a forward.
-
-    Those that it changes, and those that the candidate has under the same name, which it must leave alone as well.
-
-    Raises:
-        CandidateStopped: It lacks one of the former.
-    """
-    if missing := sorted(changes - names.keys()):
-        raise CandidateStopped(
-            Status.LOAD_ERROR,
-            f"no buffer of ModelNew can be matched to the reference's {', '.join(missing)}, which forward changes and "
-            "which is compared as well. Register it with register_buffer under the reference's name, or declare "
-            "PARAMETER_MAP = {'name in ModelNew': 'name in Model'}.",
-        )
-    return tuple(name for name in exchange.buffers if name in changes or names.get(name) == name)
 
 
 class CandidateJudge:
@@ -117,6 +90,7 @@ class CandidateJudge:
         policy: Policy,
         surroundings: Surroundings,
         workers: Workers,
+        *,
         progress: Callable[[str], None] = lambda _: None,
         baseline: Baseline | None = None,
         shared: ReferenceCache | None = None,
@@ -127,7 +101,6 @@ class CandidateJudge:
         self._has_next = has_next
         self._shared = ReferenceCache() if shared is None else shared
         self._screen = Screen(self._shared.unfit, surroundings.home, torch.device(policy.device), progress)
-        self._refused_builds = refused
         self._quiet = quiet
         self._device = torch.device(policy.device)
         self._baseline = baseline
@@ -136,13 +109,11 @@ class CandidateJudge:
         self._surroundings = surroundings
         self._workers = workers
         self._progress = progress
-        self._worker: WorkerHandle | None = None
-        self._loaded: Loaded | None = None
+        self._worker = CandidateWorker(candidate, policy, surroundings, workers, refused=refused, progress=progress)
         self._is_upset = self._was_upset = False
         self._stages = Stopwatch()
         self._faults = Faults()
         self._integrity = Integrity(policy.rules)
-        self._never_loads: CandidateStopped | None = None
         self._scan: Future[tuple[Finding, ...]] | None = None
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
@@ -155,10 +126,8 @@ class CandidateJudge:
 
     def close(self) -> None:
         """End the worker."""
-        if self._worker is not None:
+        if self._worker.handle is not None:
             self._worker.close()
-            self._worker = None
-            self._loaded = None
             self._is_upset = False
 
     def evaluate(self, case: str, constants: dict[str, Any], trials: int = TRIALS) -> EvaluationRecord:
@@ -175,14 +144,14 @@ class CandidateJudge:
         started = time.monotonic()
         clock = Clock(*self._policy.granted, build_s=self._build_s)
         build_before = self._build_s
-        record = replace(self.blank(case, constants), own_seed=self._own_seed)
+        policy = self._policy if trials == TRIALS else replace(self._policy, trials=trials)
+        blank = blank_record(self._candidate, policy, self._surroundings.environment, case, constants)
+        record = replace(blank, own_seed=self._own_seed)
         self._stages = Stopwatch()
         self._faults = Faults(bool(self._policy.check))
         self._integrity = Integrity(self._policy.rules)
-        if trials != TRIALS:
-            record = replace(record, policy={**record.policy, "trials": trials})
         try:
-            record = replace(record, **self._judge(case, constants, trials, clock))
+            record = self._judge(case, constants, trials, clock).written(record)
         except CandidateStopped as stop:
             record = self._stopped(record, stop)
         except (torch.OutOfMemoryError, DeviceMemoryError) as error:
@@ -195,9 +164,10 @@ class CandidateJudge:
         if self._policy.check:
             record = self._with_gpu_build(record, built=clock.build_s > build_before)
         self._build_s = clock.build_s
-        self._keep()
-        log = self._worker.said() if self._worker is not None else ""
-        confinement = self._worker.confinement if self._worker is not None else {}
+        self._worker.keep()
+        worker = self._worker.handle
+        log = worker.said() if worker is not None else ""
+        confinement = worker.confinement if worker is not None else {}
         self._was_upset = record.status is not Status.PASSED or self._is_upset
         if self._was_upset:
             self.close()
@@ -223,12 +193,13 @@ class CandidateJudge:
             record: How the case ended on the emulator.
             built: Whether anything was built in it; what is known of earlier cases holds on if not.
         """
-        if self._worker is not None and record.status in LEFT_ALIVE and (built or self._gpu_build is None):
+        worker = self._worker.handle
+        if worker is not None and record.status in LEFT_ALIVE and (built or self._gpu_build is None):
             self._stages.enter("nvcc")
             self._progress(f"compiling for {self._policy.check}")
             evidence_clock = Clock(*self._policy.granted)
             try:
-                self._gpu_build = compiled_for_gpu(self._worker, self._policy.check, evidence_clock)
+                self._gpu_build = compiled_for_gpu(worker, self._policy.check, evidence_clock)
             except CandidateStopped as stop:
                 return self._stopped(record, stop)
             self._is_upset = self._is_upset or self._gpu_build.is_over
@@ -260,172 +231,168 @@ class CandidateJudge:
         """What stands in the solution's text."""
         return self._started_scan().result()
 
-    def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> dict[str, Any]:
-        """Judge and, on a GPU, time; the record's fields that this fills."""
+    def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> CaseResult:
+        """Judges the candidate on a case and, on a GPU, times it.
+
+        Raises:
+            CandidateStopped: The candidate did not get as far as a verdict on its results.
+            ProblemError: The problem is malformed or its reference does not run.
+        """
         problem = self._candidate.problem
-        if self._worker is None and self._never_loads is None and self._workers.are_ready():
-            self._start_worker()  # it gets ready while the judge draws
-        conditions = None
-        if self._baseline is not None:
-            around = self._surroundings
-            conditions = Conditions(
-                problem, constants, self._device, around.ceilings, around.work_folder, WorkerHandle.living
-            )
+        self._worker.start_ahead()  # it gets ready while the judge draws
+        conditions = self._conditions(constants)
         self._stages.enter("inputs")
-        module = problems.load(problem, constants)
-        secret = self._policy.secret
-        args = init_args(problem, module, derive_seed(secret, case, "init"))
-        first = draw(problem, module, args, derive_seed(secret, case, "draw", 0), self._device)
-        known = self._shared.of(self._key(case, constants))
-        known.shared = 0
-        reference, shape = self._reference(known, module, first, case)
-        leaves = shape.leaves
-        exchange = Exchange(
-            args, first.inputs, first.state, shape.outputs,
-            {name: leaf for name, leaf in self._leaf_tensors(first).items() if name in leaves},
-            input_names(first), self._device, self._integrity,
-        )  # fmt: skip
+        drawn = draw_case(problem, self._policy, case, constants, shared=self._shared, integrity=self._integrity)
+        exchange = drawn.exchange
         with contextlib.closing(exchange), contextlib.ExitStack() as at_end:
             at_end.callback(torch.cuda.empty_cache)  # the next candidate's worker needs that memory
             at_end.callback(self._shared.trim)
-            at_end.callback(reference.forget)
+            at_end.callback(drawn.reference.forget)
             self._stages.enter("worker")
             self._started_scan()  # not earlier: each would keep the other from running
-            worker = self._ready_worker(clock)
-            construct = self._construct_command(exchange, constants, first)
-            names = self._construct(worker, exchange, construct, first.state, clock)
-            buffers = _watched_buffers(reference.changes, names, exchange)
-            source = DrawSource(problem, module, args, self._device)
-            kinks = None
-            if shape.has_kinks:
-                kinks = Kinks(reference, problem.precision, source.fresh_inputs, known.steps)
-            context = CaseContext(
-                exchange,
-                reference,
-                names,
-                leaves,
-                shape.structure,
-                problem.precision,
-                f"{secret}:{case}",
-                kinks,
-                buffers,
-                known,
-                self._policy.is_relaxed,
-                self._faults,
+            worker = self._worker.ready(clock, self._faults)
+            construct = self._worker.construct_command(exchange, constants, drawn.first)
+            names = self._worker.construct(exchange, construct, drawn.first.state, clock, self._faults)
+            setup = trial_setup(
+                drawn,
+                self._policy,
+                names=names,
+                own_seed=self._own_seed,
+                trials=trials,
+                faults=self._faults,
+                construct=construct,
+                worker=worker,
             )
-            own = self._own(context, source, case)
-            seeds = [derive_seed(secret, case, "draw", trial) for trial in range(trials - 1)]
-            seeds.append(derive_seed(self._own_seed, case, "draw", trials - 1))
-            without_gradients = derive_seed(self._own_seed, case, "draw", "without gradients")
-            plan = Plan(context, own, source, first, seeds, without_gradients)
-            self._stages.enter("trials")
-            if self._has_next:
-                self._workers.start_next()
-            results = run_trials(plan, worker, clock, self._progress)
-            del plan  # its first draw takes room that timing needs
-            fields = summary(results, self._notes)
-            further = Further({}, ())
-            if fields["status"] is Status.PASSED and problem.draws and trials == TRIALS and not self._faults.kept:
-                self._stages.enter("further draws")
-                evidence_clock = Clock(*self._policy.granted)
-                further = further_trials(context, worker, evidence_clock, source, trials, self._progress)
-            if fields["status"] is Status.PASSED and conditions is not None:
-                told = self._encoded(constants)
-                plain = [None if isinstance(value, torch.Tensor) else value for value in first.inputs]
-                first = replace(first, inputs=[])  # they take room that timing needs
-                target = TimingTarget(
-                    problem,
-                    module,
-                    told,
-                    own,
-                    first,
-                    plain,
-                    construct,
-                    self._device,
-                    trials,
-                    self._policy.baselines,
-                    conditions,
-                    budgets(results),
-                )
-                said = [fields["message"]]
-                fields |= self._time(target, results, worker, clock)
-                seen, odd = conditions.fields(fields.get("samples", {}))
-                fields |= seen
-                if fields["status"] is Status.PASSED:  # what was said of the trials stays said
-                    notes = [*said, fields["message"], *(f"note: speed: {words}" for words in odd)]
-                    fields["message"] = "\n".join(filter(None, notes))
-            elif fields["status"] is Status.PASSED:
-                self._stages.enter("kernels")
-                fields |= self._evidence(context, worker, fields)
-            fields["shared_draws"] = known.shared
-            status, message = self._faults.verdict(fields["status"], fields["message"])
-            findings = (*self._faults.kept, *further.findings, *fields.get("findings", ()))
-            if self._policy.is_replay:
-                fields["replay"] = {"spread": self._spread(context, worker, source, seeds[0])}
-            if status is Status.PASSED and trials == TRIALS:
-                self._stages.enter("robustness")
-                clock = Clock(*self._policy.granted)
-                checks = robustness_checks(context, worker, clock, source, seeds[0], self._progress)
-                self._is_upset = self._is_upset or checks.is_upset
-                fields["robustness"] = checks.ends
-                findings += checks.findings
-            return {
-                **fields, "status": status, "message": message, "findings": findings, "further_draws": further.ends
-            }  # fmt: skip
+            return self._result(drawn, setup, constants, clock, conditions)
 
-    def _key(self, case: str, constants: dict[str, Any]) -> Hashable:
-        """All that a case's draws and its reference's evaluations follow from."""
-        problem, policy = self._candidate.problem, self._policy
-        file = str(problem.path.resolve()), problem.digest
-        return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
+    def _conditions(self, constants: dict[str, Any]) -> Conditions | None:
+        """Begins to watch what the GPU is like; None where speed is not measured."""
+        if self._baseline is None:
+            return None
+        around = self._surroundings
+        return Conditions(
+            problem=self._candidate.problem,
+            constants=constants,
+            device=self._device,
+            ceilings=around.ceilings,
+            folder=around.work_folder,
+            own_pids=WorkerHandle.living,
+        )
 
-    def _reference(self, known: CaseCache, module: ProblemModule, first: Draw, case: str) -> tuple[Reference, Shape]:
-        """What evaluates the reference, and what it looks like; an eager run where that is not known yet."""
-        memory = spare_memory(self._device) // EXACT_SHARE
-        if known.reference is None or known.shape is None:
-            reference = Reference(self._candidate.problem, not self._policy.forward_only, memory, self._device)
-            reference.same_generator = module.same_generator
-            known.shape = self._shape(reference, first, case)
-            known.reference = reference
-        known.reference.grant(memory)
-        return known.reference, known.shape
+    def _result(
+        self,
+        drawn: DrawnCase,
+        setup: TrialSetup,
+        constants: dict[str, Any],
+        clock: Clock,
+        conditions: Conditions | None,
+    ) -> CaseResult:
+        """Runs the trials of a case, and all that follows where the candidate passes them."""
+        worker, trials = setup.worker, len(setup.seeds)
+        self._stages.enter("trials")
+        if self._has_next:
+            self._workers.start_next()
+        results = run_trials(setup.plan(drawn.first), worker, clock, self._progress)
+        result = CaseResult.of(summary(results, self._notes))
+        further = Further({}, ())
+        if result.has_passed and drawn.problem.draws and trials == TRIALS and not self._faults.kept:
+            self._stages.enter("further draws")
+            own_clock = Clock(*self._policy.granted)
+            further = further_trials(
+                context=setup.context,
+                worker=worker,
+                clock=own_clock,
+                source=setup.source,
+                first_trial=trials,
+                progress=self._progress,
+            )
+        if result.has_passed and conditions is not None:
+            target = self._target(drawn, setup, constants, budgets(results), conditions)
+            self._add_speed(result, target, results, worker, clock)
+        elif result.has_passed:
+            self._stages.enter("kernels")
+            result.add(self._evidence(setup.context, worker, {}))
+        result.shared_draws = drawn.known.shared
+        result.status, result.message = self._faults.verdict(result.status, result.message)
+        result.further_draws = further.ends
+        result.findings = (*self._faults.kept, *further.findings, *result.findings)
+        if self._policy.replay:
+            result.replay = {"spread": self._spread(setup)}
+        if result.has_passed and trials == TRIALS:
+            self._add_robustness(result, setup)
+        return result
 
-    def _shape(self, reference: Reference, first: Draw, case: str) -> Shape:
-        """What the reference looks like, from an eager run."""
-        watcher = Watcher()
-        seed = derive_seed(self._policy.secret, case, "shape")
-        graph = reference.eager(first, seed, Watching(watcher))
-        reference.check_randomness(first, seed, graph)
-        leaves: tuple[str, ...] = ()
-        if any(output.requires_grad for output in graph.outputs):
-            ones = [
-                torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs
-            ]
-            leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-        forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
-        return Shape(forms, leaves, graph.structure, watcher.found)
+    def _target(
+        self,
+        drawn: DrawnCase,
+        setup: TrialSetup,
+        constants: dict[str, Any],
+        known_budgets: dict[str, float | None],
+        conditions: Conditions,
+    ) -> TimingTarget:
+        """Makes what is timed; the first draw gives up its inputs."""
+        told = encoded(self._candidate, constants)
+        plain = drawn.plain_inputs()
+        drawn.forget_inputs()
+        return TimingTarget(
+            problem=drawn.problem,
+            module=drawn.module,
+            constants=told,
+            context=setup.own,
+            first=drawn.first,
+            construct=setup.construct,
+            plain=plain,
+            device=self._device,
+            trial=len(setup.seeds),
+            baselines=self._policy.baselines,
+            conditions=conditions,
+            budgets=known_budgets,
+        )
 
-    def _spread(self, context: CaseContext, worker: WorkerHandle, source: DrawSource, seed: int) -> dict[str, Any]:
-        """How far the candidate's results on the first trial's inputs lie apart."""
-        if worker.is_closed:
+    def _add_speed(
+        self,
+        result: CaseResult,
+        target: TimingTarget,
+        results: list[TrialResult],
+        worker: WorkerHandle,
+        clock: Clock,
+    ) -> None:
+        """Times a candidate that has passed, and adds what that says to its result."""
+        said = result.message
+        result.add(self._time(target, results, worker, clock))
+        seen, odd = target.conditions.fields(result.measured.get("samples", {}))
+        result.add(seen)
+        if result.has_passed:  # what was said of the trials stays said
+            notes = [said, result.message, *(f"note: speed: {words}" for words in odd)]
+            result.message = "\n".join(filter(None, notes))
+
+    def _add_robustness(self, result: CaseResult, setup: TrialSetup) -> None:
+        """Calls a candidate that has passed in further ways, and adds how that ends to its result."""
+        self._stages.enter("robustness")
+        own_clock = Clock(*self._policy.granted)
+        checks = robustness_checks(
+            context=setup.context,
+            worker=setup.worker,
+            clock=own_clock,
+            source=setup.source,
+            seed=setup.seeds[0],
+            progress=self._progress,
+        )
+        self._is_upset = self._is_upset or checks.is_upset
+        result.robustness = checks.ends
+        result.findings += checks.findings
+
+    def _spread(self, setup: TrialSetup) -> dict[str, Any]:
+        """Measures how far the candidate's results on the first trial's inputs lie apart."""
+        if setup.worker.is_closed:
             return {"failure": "its process has ended"}
         self._stages.enter("repeats")
         self._progress("running again on the same inputs")
-        drawn = draw(source.problem, source.module, source.args, seed, source.device)
-        found = spread(context, worker, Clock(*self._policy.granted), drawn)
+        source = setup.source
+        drawn = draw(source.problem, source.module, source.args, setup.seeds[0], source.device)
+        found = spread(setup.context, setup.worker, Clock(*self._policy.granted), drawn)
         self._is_upset = self._is_upset or "failure" in found
         return found
-
-    def _own(self, context: CaseContext, source: DrawSource, case: str) -> CaseContext:
-        """The context for draws that no other candidate is given; nothing measured on them is kept."""
-        kinks = None
-        if context.kinks is not None:
-            kinks = Kinks(context.reference, context.precision, source.fresh_inputs)
-        return replace(context, secret=f"{self._own_seed}:{case}", kinks=kinks, known=CaseCache(), gauges_at_need=True)
-
-    def _leaf_tensors(self, first: Draw) -> dict[str, torch.Tensor]:
-        named = {name: first.inputs[position] for position, name in input_names(first).items()}
-        return named | dict(first.model.named_parameters())
 
     def _time(
         self, target: TimingTarget, results: list[TrialResult], worker: WorkerHandle, clock: Clock
@@ -470,7 +437,7 @@ class CandidateJudge:
             worker: The candidate's.
             fields: What the record has by now; its latencies, where there are any.
         """
-        self._keep()
+        self._worker.keep()
         libraries = self._surroundings.cache.libraries(self._candidate.solution.digest).values()
         latencies = {name: fields.get(f"{name}_ms") for name in ("forward", "forward_backward")}
         return traced(context, worker, Clock(*self._policy.granted), libraries, latencies)
@@ -488,98 +455,12 @@ class CandidateJudge:
         words = error.words if isinstance(error, BaselineError) else f"memory is short beside its rivals: {error}"
         return {"message": f"speed was not measured: {words}"}
 
-    def _start_worker(self) -> WorkerHandle:
-        self._worker = self._workers.take()
-        self._loaded = None
-        return self._worker
-
-    def _ready_worker(self, clock: Clock) -> WorkerHandle:
-        """A worker that has imported the solution; the same one as before while it lives."""
-        if self._never_loads is not None:
-            raise self._never_loads
-        worker = self._worker or self._start_worker()
-        if self._loaded is None:
-            self._progress("starting a worker")
-            try:
-                worker.start()
-            except HarnessError:  # it started beside another candidate, which may have left it no memory
-                worker.close()
-                worker = self._start_worker()
-                worker.start()
-            if self._policy.require_confinement:
-                worker.check_confined()
-            self._progress("building")
-            load = load_command(
-                self._candidate.solution, self._surroundings.cache, self._policy.check, self._refused_builds
-            )
-            try:
-                reply = worker.request(load, clock, IMPORTING)
-                if not isinstance(reply, Loaded):
-                    raise stop_for(reply, self._faults)
-            except CandidateStopped as stop:
-                self._never_loads = stop
-                raise
-            self._loaded = reply
-        return worker
-
-    def _construct_command(self, exchange: Exchange, constants: dict[str, Any], first: Draw) -> Construct:
-        assert self._loaded is not None
-        own = self._loaded.has_init_inputs and self._differs("get_init_inputs")
-        told = self._encoded(constants) if own else encode_plain({})
-        return Construct(exchange.total_bytes, own, () if own else exchange.args, told, modes_of(first.model))
-
-    def _construct(
-        self,
-        worker: WorkerHandle,
-        exchange: Exchange,
-        command: Construct,
-        state: list[StateTensor],
-        clock: Clock,
-    ) -> dict[str, str]:
-        """Make the candidate's instance; the reference's state names to the candidate's."""
-        assert self._loaded is not None
-        self._progress("constructing ModelNew")
-        exchange.settle()
-        reply = worker.request(command, clock, "constructing ModelNew", exchange.descriptor)
-        if not isinstance(reply, Constructed):
-            raise stop_for(reply, self._faults)
-        try:
-            return match_state(state, reply.state, self._loaded.parameter_map)
-        except MatchError as error:
-            raise CandidateStopped(Status.LOAD_ERROR, str(error)) from None
-
-    def _keep(self) -> None:
-        """Copy what the worker has built since the last time into the cache."""
-        if self._worker is None:
-            return
-        keep_builds(self._worker, self._candidate.solution, self._surroundings.cache)
-
-    def _differs(self, function: str) -> bool:
-        """Whether the solution defines a function of the problem in another way."""
-        own = problems.function_source(self._candidate.solution.source, function)
-        return own is not None and own != problems.function_source(self._candidate.problem.source, function)
-
     @property
     def _notes(self) -> list[str]:
         """What is to be said of the solution, whatever it comes to."""
-        if self._differs("get_inputs"):
+        if differs(self._candidate, "get_inputs"):
             return ["note: the solution's own get_inputs differs from the problem's and was ignored"]
         return []
-
-    def _encoded(self, constants: dict[str, Any]) -> str:
-        """Constants for a worker.
-
-        Raises:
-            ProblemError: A worker cannot be told one of them.
-        """
-        try:
-            return encode_plain(constants)
-        except UnsupportedValue as error:
-            raise ProblemError(f"{self._candidate.problem.path}: the case's constants: {error}") from None
-
-    def blank(self, case: str, constants: dict[str, Any]) -> EvaluationRecord:
-        """The record of a case as it stands before anything has run."""
-        return blank_record(self._candidate, self._policy, self._surroundings.environment, case, constants)
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:
         build_log = self._kept_log(stop.build_log) if stop.build_log else None

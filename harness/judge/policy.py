@@ -1,18 +1,16 @@
-"""What a batch of evaluations has in common: how it is judged, and where."""
+"""How a batch of evaluations is judged, and where: what all of them have in common."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from harness.compilation.cache import BuildCache
 from harness.device import environment
 from harness.judge.process.clocks import Limits
-from harness.project.baselines import EAGER
 from harness.project.paths import REFERENCES
-from harness.records.rules import Mode
+from harness.records.run_config import RunConfig
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 
@@ -26,22 +24,13 @@ def new_secret() -> str:
 
 
 @dataclass(frozen=True)
-class Policy:
-    """How a batch is judged.
+class Policy(RunConfig):
+    """A run configuration that is settled: for one device, with a secret and limits that nothing leaves open.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``.
         secret: What the seeds derive from that all candidates of a batch share, in hex.
         limits: Seconds that a candidate may run and build.
-        forward_only: Judge outputs alone.
-        require_confinement: Judge nothing where a layer of the worker's confinement is missing.
-        baselines: What to time against, by the names of ``harness.project.baselines``.
-        is_relaxed: Whether errors up to the tolerances of torch's own tests are accepted.
-        rules: The integrity rules that have another mode than by default (see ``judge.integrity``).
-        check: The architecture under whose limits the emulator checks every access of the kernels; empty for no checks.
-        is_timed: Whether speed is measured on a GPU.
-        is_replay: Whether an earlier evaluation is repeated: the candidate then also runs several times on the same
-            inputs.
         own_seed: What the seeds of the draws derive from that a candidate has to itself; a fresh secret for each
             candidate where it is empty.
     """
@@ -49,15 +38,13 @@ class Policy:
     device: str
     secret: str
     limits: Limits
-    forward_only: bool = False
-    require_confinement: bool = False
-    baselines: tuple[str, ...] = (EAGER,)
-    is_relaxed: bool = False
-    rules: Mapping[str, Mode] = field(default_factory=dict)
-    check: str = ""
-    is_timed: bool = True
-    is_replay: bool = False
-    own_seed: str = ""
+    own_seed: str = field(default="", kw_only=True)
+
+    @classmethod
+    def settled(cls, config: RunConfig, device: str) -> Policy:
+        """Settles a configuration for a device: draws a secret, and sets limits, where it leaves them open."""
+        chosen = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
+        return cls(device, config.seed or new_secret(), Limits(*config.seconds()), **chosen)
 
     @property
     def granted(self) -> Limits:
@@ -93,4 +80,11 @@ class Surroundings:
         if device != "cpu":
             versions |= environment.describe_gpu()
             known = ceilings.load(home, versions)
-        return cls(BuildCache(home / "builds"), home / "logs", home / REFERENCES / "counts", versions, known, home)
+        return cls(
+            cache=BuildCache(home / "builds"),
+            log_folder=home / "logs",
+            work_folder=home / REFERENCES / "counts",
+            environment=versions,
+            ceilings=known,
+            home=home,
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
 
 PROTOCOL, INPUT_MUTATION, LATE_WRITE, CLOCK = "protocol", "input_mutation", "late_write", "clock"
 REPLACED_FUNCTIONS = "replaced-functions"
@@ -38,15 +37,9 @@ class Mode(enum.StrEnum):
     ENFORCE = "enforce"
 
 
-def changed_rules(policy: Mapping[str, Any]) -> dict[str, Mode]:
-    """Returns the rules whose mode a record's policy changed."""
-    earlier = dict.fromkeys(policy.get("refused", ()), Mode.ENFORCE)  # the form in records from before there were modes
-    return earlier | {name: Mode(mode) for name, mode in policy.get("rules", {}).items()}
-
-
-def weakened(policy: Mapping[str, Any]) -> dict[str, Mode]:
-    """Returns the rules that are enforced by default and were not enforced for a record."""
-    return {name: mode for name, mode in changed_rules(policy).items() if name in ENFORCED and mode != Mode.ENFORCE}
+def weakened(rules: Mapping[str, Mode]) -> dict[str, Mode]:
+    """Returns the rules that are enforced by default and have another mode in a configuration."""
+    return {name: mode for name, mode in rules.items() if name in ENFORCED and mode != Mode.ENFORCE}
 
 
 def rules_text(rules: Mapping[str, Mode]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from harness.project.baselines import EAGER
 from harness.project.cases import CUSTOM_CASE
 from harness.records.record import EvaluationRecord, Status
+from harness.records.run_config import RunConfig
 from harness.report.json_text import value_text
 from harness.report.scores import percent, significant
 from harness.system.text import shortened
@@ -152,7 +153,7 @@ def _why(record: EvaluationRecord, direction: str) -> str:
         return "not timed: " + (of_direction[0] if of_direction else "not certified by the judge's clock")
     if record.device == "cpu":
         return "not timed: the CPU emulator has no speed"
-    if record.policy.get("forward_only") and direction == "forward_backward":
+    if RunConfig.of(record).forward_only and direction == "forward_backward":
         return "not timed: judged forward only"
     return ": ".join(["not timed", *of_direction[:1], *(about_speed[:1] if not of_direction else [])])
 

@@ -16,6 +16,7 @@ from harness.errors import UsageError
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import rules_text, weakened
+from harness.records.run_config import RunConfig
 from harness.system.text import one_line
 from harness.timing.statistics import Interval, SpeedVerdict, measured, paired_ratios, ratio_of_medians
 
@@ -232,9 +233,10 @@ def _differences(entries: Sequence[ComparedRecord]) -> Iterable[str]:
         and len(set(questions["cases"])) == 1
     ):
         yield "different constants of the case"
-    if len({bool(record.policy.get("forward_only")) for _, record in entries}) > 1:
+    configs = [RunConfig.of(record) for _, record in entries]
+    if len({config.forward_only for config in configs}) > 1:
         yield "some were judged forward only"
-    weak = dict.fromkeys(rules_text(weakened(record.policy)) for _, record in entries)
+    weak = dict.fromkeys(rules_text(weakened(config.rules)) for config in configs)
     if len(weak) > 1:
         yield f"some were judged under weaker integrity rules ({'; '.join(filter(None, weak))})"
 

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.project.baselines import EAGER
 from harness.project.cases import CUSTOM_CASE
 from harness.records.record import EvaluationRecord, TensorReport, own_share_text
-from harness.records.rules import changed_rules, rules_text
+from harness.records.rules import rules_text
+from harness.records.run_config import STRICT, RunConfig
 from harness.report.compilation import compilation_lines
 from harness.report.fitness import unfit_lines
 from harness.report.replay import replay_lines
@@ -60,23 +62,24 @@ def repeat_command(record: EvaluationRecord) -> str:
             words += ["--set", setting]
     else:
         words += ["--case", record.case]
-    if record.policy.get("forward_only"):
+    config = RunConfig.of(record)
+    if config.forward_only:
         words.append("--forward-only")
-    if not record.policy.get("timing", True):
+    if not config.timing:
         words.append("--no-timing")
-    if record.policy.get("require_confinement"):
+    if config.require_confinement:
         words.append("--require-confinement")
-    if record.policy.get("precision"):
-        words += ["--precision", str(record.policy["precision"])]
-    if record.policy.get("check"):
-        words += ["--check", "--arch", str(record.policy["check"])]
-    if changed := changed_rules(record.policy):
-        words += ["--rules", rules_text(changed)]
-    for name in record.policy.get("baselines", ()):
-        words += ["--baseline", str(name)]
-    for name, option in (("timeout_s", "--timeout"), ("build_timeout_s", "--build-timeout")):
-        if name in record.policy:
-            words += [option, f"{record.policy[name]:g}"]
+    if config.precision != STRICT:
+        words += ["--precision", config.precision]
+    if config.check:
+        words += ["--check", "--arch", config.check]
+    if config.rules:
+        words += ["--rules", rules_text(config.rules)]
+    for name in config.baselines if config.baselines != (EAGER,) else ():
+        words += ["--baseline", name]
+    for seconds, option in ((config.timeout_s, "--timeout"), (config.build_timeout_s, "--build-timeout")):
+        if seconds is not None:
+            words += [option, f"{seconds:g}"]
     return shlex.join([*words, "--fresh"])
 
 
@@ -96,10 +99,11 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     yield f"{where}: {record.verdict}{one_line(rule)}"
     if record.constants:
         yield "constants: " + ", ".join(f"{name}={value!r}" for name, value in record.constants.items())
-    kinds = "forward only" if record.policy.get("forward_only") else "outputs and gradients"
+    config = RunConfig.of(record)
+    kinds = "forward only" if config.forward_only else "outputs and gradients"
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
     pieces += f", its errors known on {record.shared_draws} draws" if record.shared_draws else ""
-    relaxed = " (relaxed)" if record.policy.get("precision") == "relaxed" else ""
+    relaxed = " (relaxed)" if config.is_relaxed else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{relaxed}{pieces}"
     yield from rule_lines([record])
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"

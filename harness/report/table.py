@@ -24,6 +24,7 @@ from harness.records.record import (
     own_share_text,
 )
 from harness.records.rules import NO_OWN_KERNEL, weakened
+from harness.records.run_config import RunConfig
 from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.report.compilation import compiled_lines
 from harness.report.fitness import unfit_lines
@@ -164,13 +165,13 @@ def _print_notes(console: Console, verdicts: Sequence[tuple[EvaluationRecord, bo
 def _policy_text(record: EvaluationRecord) -> str:
     """Returns the words after a status, such as `` relaxed``, `` checked`` or `` unfit``.
 
-    They name the policy of the evaluation, and whether an own kernel did any work.
+    They name the configuration of the run, and whether an own kernel did any work.
     """
-    said = {"relaxed": "precision" in record.policy, "checked": "check" in record.policy}
-    said["weakened"] = bool(weakened(record.policy))
+    config = RunConfig.of(record)
+    said = {"relaxed": config.is_relaxed, "checked": bool(config.check), "weakened": bool(weakened(config.rules))}
     said["replay"] = bool(record.replay)
     said["unfit"] = bool(record.unfit)
-    said["not timed"] = not record.policy.get("timing", True)
+    said["not timed"] = not config.timing
     words = "".join(f" {word}" for word, holds in said.items() if holds)
     return words + (NO_OWN_KERNEL_SUFFIX if record.has_no_own_kernel else "")
 

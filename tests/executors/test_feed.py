@@ -245,8 +245,17 @@ def test_whatever_happens_each_request_is_answered_once(
         world.finished[str(job.tag)] += 1
 
     feed = Scheduler(
-        world, POLICY, {}, Ledger(), world.builders if ahead else None, ahead, False, world.is_ready, done, {}
-    )  # type: ignore[arg-type]
+        world,
+        POLICY,
+        {},
+        Ledger(),  # type: ignore[arg-type]
+        world.builders if ahead else None,
+        ahead=ahead,
+        confirms=False,
+        is_ready=world.is_ready,
+        done=done,
+        plans={},
+    )
     free: list[Any] = [Lane("cpu") for _ in range(count)]
     lanes = Lanes("cpu", {}, None, None, Lane, free=free)  # type: ignore[arg-type]
     world.feed, world.lanes = feed, lanes

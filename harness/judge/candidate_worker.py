@@ -1,0 +1,165 @@
+"""A candidate's worker: it imports the solution, makes the candidate's instance, and builds what that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.errors import HarnessError, ProblemError
+from harness.judge.exchange.exchange import Exchange
+from harness.judge.inputs.draws import Draw
+from harness.judge.inputs.matching import MatchError, match_state
+from harness.judge.policy import Policy, Surroundings
+from harness.judge.process.builder import IMPORTING, Refused, keep_builds, load_command
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.clocks import Clock
+from harness.judge.process.faults import Faults, stop_for
+from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.workers import Workers
+from harness.project import problems
+from harness.project.solutions import Candidate
+from harness.records.record import Status
+from harness.wire.commands import Construct
+from harness.wire.replies import Constructed, Loaded
+from harness.wire.state import modes_of
+from harness.wire.tensors import StateTensor
+from harness.wire.values import UnsupportedValue, encode_plain
+
+
+class CandidateWorker:
+    """A candidate's worker, one after another: where one dies, the next case gets a new one.
+
+    Args:
+        candidate: The solution and its problem.
+        policy: How to judge.
+        surroundings: The machine.
+        workers: Where workers come from.
+        refused: What a compiler has refused of the solution before (see ``builder``).
+        progress: Called with a word for what happens now.
+
+    Attributes:
+        handle: The judge's hold on the process; None where there is none.
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        policy: Policy,
+        surroundings: Surroundings,
+        workers: Workers,
+        *,
+        refused: Refused,
+        progress: Callable[[str], None],
+    ):
+        self.handle: WorkerHandle | None = None
+        self._candidate = candidate
+        self._policy = policy
+        self._cache = surroundings.cache
+        self._workers = workers
+        self._refused = refused
+        self._progress = progress
+        self._loaded: Loaded | None = None
+        self._never_loads: CandidateStopped | None = None
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self.handle is not None:
+            self.handle.close()
+            self.handle = None
+            self._loaded = None
+
+    def start_ahead(self) -> None:
+        """Has the process get ready meanwhile, where it is needed and can start at once."""
+        if self.handle is None and self._never_loads is None and self._workers.are_ready():
+            self._start()
+
+    def ready(self, clock: Clock, faults: Faults) -> WorkerHandle:
+        """Returns a worker that has imported the solution; the same one as before while it lives.
+
+        Args:
+            clock: The seconds that the candidate may use.
+            faults: What the emulator reports.
+
+        Raises:
+            CandidateStopped: The solution cannot be built or imported, now or in an earlier case.
+            HarnessError: No worker starts.
+        """
+        if self._never_loads is not None:
+            raise self._never_loads
+        worker = self.handle or self._start()
+        if self._loaded is None:
+            self._progress("starting a worker")
+            try:
+                worker.start()
+            except HarnessError:  # it started beside another candidate, which may have left it no memory
+                worker.close()
+                worker = self._start()
+                worker.start()
+            if self._policy.require_confinement:
+                worker.check_confined()
+            self._progress("building")
+            load = load_command(self._candidate.solution, self._cache, self._policy.check, self._refused)
+            try:
+                reply = worker.request(load, clock, IMPORTING)
+                if not isinstance(reply, Loaded):
+                    raise stop_for(reply, faults)
+            except CandidateStopped as stop:
+                self._never_loads = stop
+                raise
+            self._loaded = reply
+        return worker
+
+    def construct_command(self, exchange: Exchange, constants: dict[str, Any], first: Draw) -> Construct:
+        """Returns the command that makes the candidate's instance."""
+        assert self._loaded is not None
+        own = self._loaded.has_init_inputs and differs(self._candidate, "get_init_inputs")
+        told = encoded(self._candidate, constants) if own else encode_plain({})
+        return Construct(exchange.total_bytes, own, () if own else exchange.args, told, modes_of(first.model))
+
+    def construct(
+        self, exchange: Exchange, command: Construct, state: list[StateTensor], clock: Clock, faults: Faults
+    ) -> dict[str, str]:
+        """Makes the candidate's instance; returns the reference's names of state with the candidate's.
+
+        Raises:
+            CandidateStopped: The candidate fails, or its state does not match the reference's.
+        """
+        assert self.handle is not None
+        assert self._loaded is not None
+        self._progress("constructing ModelNew")
+        exchange.settle()
+        reply = self.handle.request(command, clock, "constructing ModelNew", exchange.descriptor)
+        if not isinstance(reply, Constructed):
+            raise stop_for(reply, faults)
+        try:
+            return match_state(state, reply.state, self._loaded.parameter_map)
+        except MatchError as error:
+            raise CandidateStopped(Status.LOAD_ERROR, str(error)) from None
+
+    def keep(self) -> None:
+        """Copies what the worker has built since the last time into the cache."""
+        if self.handle is not None:
+            keep_builds(self.handle, self._candidate.solution, self._cache)
+
+    def _start(self) -> WorkerHandle:
+        self.handle = self._workers.take()
+        self._loaded = None
+        return self.handle
+
+
+def differs(candidate: Candidate, function: str) -> bool:
+    """Says whether a solution defines a function of its problem in another way."""
+    own = problems.function_source(candidate.solution.source, function)
+    return own is not None and own != problems.function_source(candidate.problem.source, function)
+
+
+def encoded(candidate: Candidate, constants: dict[str, Any]) -> str:
+    """Encodes a case's constants for a worker.
+
+    Raises:
+        ProblemError: A worker cannot be told one of them.
+    """
+    try:
+        return encode_plain(constants)
+    except UnsupportedValue as error:
+        raise ProblemError(f"{candidate.problem.path}: the case's constants: {error}") from None

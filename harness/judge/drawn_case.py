@@ -1,0 +1,263 @@
+"""A case, drawn: the problem's body, the first draw, what evaluates the reference, and the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.judge.case_context import CaseContext
+from harness.judge.exchange.exchange import Exchange, TensorForm
+from harness.judge.inputs.draws import Draw, derive_seed, draw, init_args
+from harness.judge.inputs.memory_fit import spare_memory
+from harness.judge.integrity import Integrity
+from harness.judge.policy import Policy
+from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.faults import Faults
+from harness.judge.process.handle import WorkerHandle
+from harness.judge.reference.kink_modes import Watcher, Watching
+from harness.judge.reference.kinks import Kinks
+from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
+from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
+from harness.judge.trials.further_draws import DrawSource
+from harness.judge.trials.trials import Plan
+from harness.project import problems
+from harness.project.problems import Problem, ProblemModule
+from harness.records.record import Status
+from harness.wire.commands import Construct
+
+
+@dataclass
+class DrawnCase:
+    """A case with all that is known before the candidate runs.
+
+    Attributes:
+        name: The case's name.
+        problem: The problem.
+        module: The problem's body, run under the case's constants.
+        args: The constructor's arguments.
+        first: The first draw.
+        known: What is known of the reference.
+        reference: Evaluates the reference.
+        shape: What the reference looks like.
+        exchange: The arena.
+    """
+
+    name: str
+    problem: Problem
+    module: ProblemModule
+    args: list[Any]
+    first: Draw
+    known: CaseCache
+    reference: Reference
+    shape: Shape
+    exchange: Exchange
+
+    def plain_inputs(self) -> list[Any]:
+        """Returns the first draw's inputs, None in the place of tensors."""
+        return [None if isinstance(value, torch.Tensor) else value for value in self.first.inputs]
+
+    def forget_inputs(self) -> None:
+        """Gives up the first draw's inputs: they take room that timing needs."""
+        self.first = replace(self.first, inputs=[])
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """The setup of a case's trials, once the candidate's instance is there.
+
+    Attributes:
+        context: The case's context, for draws that all candidates of a batch are given.
+        own: The same for draws that this candidate alone is given.
+        source: Where draws come from.
+        seeds: A seed for each trial's draw; the last is the candidate's own.
+        own_seed: A seed for the candidate's own draw without gradients.
+        construct: What made the candidate's instance.
+        worker: The candidate's.
+    """
+
+    context: CaseContext
+    own: CaseContext
+    source: DrawSource
+    seeds: list[int]
+    own_seed: int
+    construct: Construct
+    worker: WorkerHandle
+
+    def plan(self, first: Draw) -> Plan:
+        """Plans the trials, of which the first is on this draw."""
+        return Plan(
+            context=self.context,
+            own=self.own,
+            source=self.source,
+            first=first,
+            seeds=self.seeds,
+            own_seed=self.own_seed,
+        )
+
+
+def draw_case(
+    problem: Problem,
+    policy: Policy,
+    case: str,
+    constants: dict[str, Any],
+    *,
+    shared: ReferenceCache,
+    integrity: Integrity,
+) -> DrawnCase:
+    """Draws a case.
+
+    Args:
+        problem: The problem.
+        policy: How to judge.
+        case: The case's name.
+        constants: The problem's constants that it replaces.
+        shared: What is known of references.
+        integrity: What comes of broken rules.
+
+    Raises:
+        ProblemError: The problem is malformed or its reference does not run.
+        DeviceMemoryError: The device has no room for the arena.
+    """
+    device = torch.device(policy.device)
+    module = problems.load(problem, constants)
+    args = init_args(problem, module, derive_seed(policy.secret, case, "init"))
+    first = draw(problem, module, args, derive_seed(policy.secret, case, "draw", 0), device)
+    known = shared.of(_key(problem, policy, case, constants))
+    known.shared = 0
+    memory = spare_memory(device) // EXACT_SHARE
+    if known.reference is None or known.shape is None:
+        reference = Reference(problem, not policy.forward_only, memory, device)
+        reference.same_generator = module.same_generator
+        known.shape = _shape(reference, first, derive_seed(policy.secret, case, "shape"))
+        known.reference = reference
+    known.reference.grant(memory)
+    shape = known.shape
+    exchange = Exchange(
+        args=args,
+        inputs=first.inputs,
+        state=first.state,
+        outputs=shape.outputs,
+        leaves={name: leaf for name, leaf in _leaf_tensors(first).items() if name in shape.leaves},
+        input_names=input_names(first),
+        device=device,
+        integrity=integrity,
+    )
+    return DrawnCase(
+        name=case,
+        problem=problem,
+        module=module,
+        args=args,
+        first=first,
+        known=known,
+        reference=known.reference,
+        shape=shape,
+        exchange=exchange,
+    )
+
+
+def trial_setup(
+    drawn: DrawnCase,
+    policy: Policy,
+    *,
+    names: dict[str, str],
+    own_seed: str,
+    trials: int,
+    faults: Faults,
+    construct: Construct,
+    worker: WorkerHandle,
+) -> TrialSetup:
+    """Sets up the trials of a case.
+
+    Args:
+        drawn: The case.
+        policy: How to judge.
+        names: The reference's parameter and buffer names to the candidate's.
+        own_seed: What the seeds of the candidate's own draws derive from.
+        trials: How many trials there are.
+        faults: What the emulator reports.
+        construct: What made the candidate's instance.
+        worker: The candidate's.
+
+    Raises:
+        CandidateStopped: The candidate lacks a buffer that the reference changes.
+    """
+    buffers = _watched_buffers(drawn.reference.changes, names, drawn.exchange)
+    source = DrawSource(drawn.problem, drawn.module, drawn.args, torch.device(policy.device))
+    precision, secret = drawn.problem.precision, policy.secret
+    kinks = own_kinks = None
+    if drawn.shape.has_kinks:
+        kinks = Kinks(drawn.reference, precision, source.fresh_inputs, drawn.known.steps)
+        own_kinks = Kinks(drawn.reference, precision, source.fresh_inputs)
+    context = CaseContext(
+        exchange=drawn.exchange,
+        reference=drawn.reference,
+        names=names,
+        leaves=drawn.shape.leaves,
+        structure=drawn.shape.structure,
+        precision=precision,
+        secret=f"{secret}:{drawn.name}",
+        kinks=kinks,
+        buffers=buffers,
+        known=drawn.known,
+        is_relaxed=policy.is_relaxed,
+        faults=faults,
+    )
+    # Nothing that is measured on draws which no other candidate is given is kept.
+    own = replace(context, secret=f"{own_seed}:{drawn.name}", kinks=own_kinks, known=CaseCache(), gauges_at_need=True)
+    return TrialSetup(
+        context=context,
+        own=own,
+        source=source,
+        seeds=[
+            *(derive_seed(secret, drawn.name, "draw", trial) for trial in range(trials - 1)),
+            derive_seed(own_seed, drawn.name, "draw", trials - 1),
+        ],
+        own_seed=derive_seed(own_seed, drawn.name, "draw", "without gradients"),
+        construct=construct,
+        worker=worker,
+    )
+
+
+def _key(problem: Problem, policy: Policy, case: str, constants: dict[str, Any]) -> Hashable:
+    """Names all that a case's draws and its reference's evaluations follow from."""
+    file = str(problem.path.resolve()), problem.digest
+    return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
+
+
+def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
+    """Finds out from an eager run what the reference looks like."""
+    watcher = Watcher()
+    graph = reference.eager(first, seed, Watching(watcher))
+    reference.check_randomness(first, seed, graph)
+    leaves: tuple[str, ...] = ()
+    if any(output.requires_grad for output in graph.outputs):
+        ones = [torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs]
+        leaves = tuple(differentiable_leaves(graph.gradients(ones)))
+    forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
+    return Shape(forms, leaves, graph.structure, watcher.found)
+
+
+def _leaf_tensors(first: Draw) -> dict[str, torch.Tensor]:
+    named = {name: first.inputs[position] for position, name in input_names(first).items()}
+    return named | dict(first.model.named_parameters())
+
+
+def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
+    """Picks the reference's buffers that are looked at after a forward.
+
+    Those are the ones that it changes, and those that the candidate has under the same name: it must leave them alone.
+
+    Raises:
+        CandidateStopped: The candidate lacks one of the former.
+    """
+    if missing := sorted(changes - names.keys()):
+        raise CandidateStopped(
+            Status.LOAD_ERROR,
+            f"no buffer of ModelNew can be matched to the reference's {', '.join(missing)}, which forward changes and "
+            "which is compared as well. Register it with register_buffer under the reference's name, or declare "
+            "PARAMETER_MAP = {'name in ModelNew': 'name in Model'}.",
+        )
+    return tuple(name for name in exchange.buffers if name in changes or names.get(name) == name)
