@@ -62,13 +62,13 @@ def check_confinement() -> MachineCheck:
     try:
         layers = dict(json.loads(said or ""))
     except ValueError:
-        return MachineCheck("confinement", None, "cannot be tried", "see docs/confinement.md", "both")
+        return MachineCheck("confinement", None, "cannot be tried", "see docs/security.md", "both")
     missing = {layer: why for layer, why in layers.items() if why}
     held = ", ".join(layer for layer, why in layers.items() if not why) or "no layer"
     if not missing:
         return MachineCheck("confinement", True, held, "", "both")
     without = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
-    remedy = "candidates run without these layers; see docs/confinement.md, or run in a container"
+    remedy = "candidates run without these layers; see docs/security.md, or run in a container"
     return MachineCheck("confinement", None, f"{held}; missing {without}", remedy, "both")
 
 

@@ -1,7 +1,7 @@
 """Lanes and builders on a Ray cluster: an actor each.
 
 Ray only carries messages. Whoever judges is a process of the harness, as on one machine, which an actor starts on its
-node and which ends with it: candidates are kept from their judge as they are there (docs/threat-model.md).
+node and which ends with it: candidates are kept from their judge as they are there (docs/security.md).
 """
 
 from __future__ import annotations

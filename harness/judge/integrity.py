@@ -1,6 +1,6 @@
 """Decides what a broken integrity rule means: ``CHEATED``, a finding, or nothing.
 
-The user chooses that for each rule; see docs/integrity.md.
+The user chooses that for each rule; see docs/read-a-verdict.md.
 """
 
 from __future__ import annotations

@@ -265,12 +265,12 @@ class EvaluationRecord:
             one more call on a GPU. The candidate's process reports them. A direction without any is
             missing.
         own_share: Share of the work that the solution's own kernels do, from 0 to 1
-            (docs/integrity.md). On a GPU it is their share of the time of all kernels of a call. On
+            (docs/read-a-verdict.md). On a GPU it is their share of the time of all kernels of a call. On
             the emulator it is their share of the work of all judged calls: threads of own kernels
             against elements that torch's operators receive. Copies do not count. None if it was not
             measured.
         confinement: Each layer that should confine the candidate's process, with the reason why it
-            was missing (empty if it worked). Empty if no process started. See docs/confinement.md.
+            was missing (empty if it worked). Empty if no process started. See docs/security.md.
         further_draws: The problem's further draws after the trials, by name, with their results:
             ``passed`` or ``failed`` with the worst tensor and the share of its budget, or
             ``left out`` with the reason. They change no verdict. Empty if the problem declares

@@ -1,4 +1,4 @@
-"""Names the integrity rules, both enforced and reported ones (docs/integrity.md)."""
+"""Names the integrity rules, both enforced and reported ones (docs/read-a-verdict.md)."""
 
 from __future__ import annotations
 

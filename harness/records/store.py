@@ -305,7 +305,7 @@ class Store:
                 raise
             # A folder without write permission has no room for the log's index. Without a log, the
             # file itself holds everything.
-            log = self.path.with_name(f"{FILE_NAME}-wal")
+            log = self.path.with_name(f"{self.path.name}-wal")
             if log.exists() and log.stat().st_size:
                 raise StoreError(
                     f"{self.path} cannot be read where it lies: {log.name} beside it holds records too, and reading "

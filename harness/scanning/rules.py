@@ -1,6 +1,6 @@
 """The rules of the static scan: what each looks for, and what to do about it.
 
-docs/integrity.md has the same table.
+docs/read-a-verdict.md has the same table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:800c42a7f61a6edbf9a8b9bbd2af5ba3fb9f0f6dcc3a5ab59c5597d671d83476
+# digest: sha256:fcc9d8c20de4f384c341a8a891ced178b797dc56ef5d4249b194a3b352643fe6
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -19,7 +19,7 @@ Why that should be faster: the least traffic is x and y once each (and x, dy and
 3.51 and 5.27 ms at 4.28 TB/s for 112 x 64 x 512 x 512. Statistics come before the first y, so a group has to wait
 somewhere: here in the shared memory and registers of all multiprocessors at once, which hold four groups of 8 MB, while
 bulk copies bring the next ones. Blocks tell each other their part of a group's sums through a word in memory each.
-docs/kernels/group_norm.md has what was tried and measured.
+benchmarks/group_norm.md has what was tried and measured.
 
 Where groups are large, of rows that chunks of 4096 floats divide, on compute capability 9.0 and above:
 Forward:   stream_forward   grid (multiprocessors), block (832), cooperative

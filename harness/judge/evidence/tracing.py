@@ -1,7 +1,7 @@
 """Traces a candidate that passed: which kernels it launches, what it leaves in its process.
 
 This is evidence and no proof. Still, what no honest kernel does breaks an integrity rule
-(docs/integrity.md). A candidate that knows the checks can hide from them. Against it there is only
+(docs/read-a-verdict.md). A candidate that knows the checks can hide from them. Against it there is only
 what the judge measures by itself.
 """
 
