@@ -32,7 +32,7 @@ from benchmarks.common import LIMITS, Budget, count, parser, positive, program, 
 from harness.compilation.nvcc import cuda_home
 from harness.errors import HarnessError
 from harness.executors.session import Session
-from harness.judge.evaluation import CandidateJudge
+from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, new_secret
 from harness.project.paths import project_root
 from harness.project.solutions import Candidate, select

@@ -43,17 +43,17 @@ from benchmarks.common import (
 )
 from harness.executors.session import Session
 from harness.judge.compare.trial_result import TrialResult
-from harness.judge.evaluation import CandidateJudge
+from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.timing.paired_timing import PRECISION, BaselineError, Series
 from harness.judge.timing.speed import SpeedTimer, TimingResult
 from harness.judge.timing.timing_target import TimingTarget
-from harness.project.baselines import EAGER
 from harness.project.paths import project_root
 from harness.project.problems import Problem
 from harness.project.solutions import find_problem, problem_paths
+from harness.records.baselines import EAGER
 from harness.records.record import EvaluationRecord, Status
 from harness.timing.statistics import SAMENESS, Interval, SpeedVerdict
 

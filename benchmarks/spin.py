@@ -48,7 +48,7 @@ from harness.errors import HarnessError
 from harness.executors.session import Session
 from harness.judge.case_context import forward_command
 from harness.judge.compare.trial_result import TrialResult
-from harness.judge.evaluation import CandidateJudge
+from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import stop_for

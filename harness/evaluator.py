@@ -25,8 +25,8 @@ from typing import Any, Self
 from harness.errors import HarnessError, UsageError
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import switched
-from harness.project import baselines as known_baselines
 from harness.project.paths import QUIET, harness_home, import_path, project_root
+from harness.records import baselines as known_baselines
 from harness.records.record import EvaluationRecord, Status
 from harness.records.run_config import RELAXED, STRICT, RunConfig
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
@@ -85,7 +85,7 @@ class Evaluator:
         build_timeout_s: Seconds that its builds may take; None for what its problem says, else 300.
         forward_only: Judge outputs alone, no gradients.
         timed: Whether speed is measured, on a GPU.
-        baselines: What to time against beside eager (``harness.project.baselines``).
+        baselines: What to time against beside eager (``harness.records.baselines``).
         relaxed: Accept errors up to the tolerances of torch's own tests.
         refuse: Rules to enforce that are only reported (``evaluate --rules`` lists them).
         rules: Other modes of rules by name: ``off``, ``report`` or ``enforce``.

@@ -23,10 +23,10 @@ from harness.errors import EXIT_USAGE, UsageError
 from harness.executors.plan import CaseChoice, Planner
 from harness.executors.result_cache import ResultCache
 from harness.judge.policy import Policy
-from harness.project import baselines
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home
 from harness.project.settings import option
+from harness.records import baselines
 from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
 from harness.records.results_file import read_results

@@ -30,11 +30,11 @@ from harness.executors.plan import CaseChoice, Job, Planner, Plans, plan_key
 from harness.executors.result_cache import ResultCache
 from harness.judge.integrity import switched
 from harness.judge.policy import Policy
-from harness.project import baselines
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
 from harness.project.settings import POSITIVE, option
 from harness.project.solutions import Candidate, select
+from harness.records import baselines
 from harness.records.identity import new_run_name
 from harness.records.rules import NO_OWN_KERNEL
 from harness.records.run_config import RELAXED, STRICT, RunConfig

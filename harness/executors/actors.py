@@ -18,7 +18,7 @@ from harness.executors.payload import Payload, unpacked
 from harness.executors.plan import Planned
 from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening
 from harness.executors.tools import tools_for
-from harness.judge.process.builder import Refused, build_ahead
+from harness.judge.evaluation.builder import Refused, build_ahead
 from harness.judge.process.workers import Workers
 from harness.system.processes import adopt_orphans, die_with_parent
 

@@ -31,9 +31,9 @@ from harness.executors.payload import Payload, keep, packed, readdressed
 from harness.executors.plan import Job, Planned
 from harness.executors.prebuild import Builders, PlannedWork
 from harness.executors.protocol import CandidateFinished, Failure, Opened
-from harness.judge.blank_records import blank_record
+from harness.judge.evaluation.blank_records import blank_record
+from harness.judge.evaluation.builder import Refused
 from harness.judge.policy import Policy
-from harness.judge.process.builder import Refused
 from harness.project.paths import QUIET, import_path
 from harness.records.record import EvaluationRecord, Status
 from harness.system.interrupts import shielded, unwinding

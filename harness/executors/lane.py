@@ -13,7 +13,7 @@ from harness.device.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.prebuild import PlannedWork
 from harness.executors.session import Session
-from harness.judge.evaluation import CandidateJudge
+from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.inputs.memory_fit import check_room
 from harness.judge.reference.reference_cache import ReferenceCache
 from harness.project.problems import Problem, fault_of

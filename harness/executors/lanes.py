@@ -398,7 +398,7 @@ def _tell(words: str) -> None:
 def _given_up(work: PlannedWork, death: Exception, environment: dict[str, str]) -> Iterator[Judged]:
     """Records of a candidate that ends every lane; such a record answers nothing later."""
     from harness.executors.scheduler import Judged
-    from harness.judge.blank_records import blank_record
+    from harness.judge.evaluation.blank_records import blank_record
 
     message = f"the judge's process ended {MOST_DEATHS} times while it judged this: {death}"
     for case, constants in work.cases:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from harness.compilation.cache import BuildCache
 from harness.errors import HarnessError
 from harness.executors.plan import Cases, Job
+from harness.judge.evaluation.builder import Refused, build_ahead
 from harness.judge.policy import Policy
-from harness.judge.process.builder import Refused, build_ahead
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.system.memory import available_memory

@@ -121,8 +121,8 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
             results_alone(),
             faults_told(task.problem),
         ):
-            from harness.judge.blank_records import TRIALS
-            from harness.judge.evaluation import CandidateJudge
+            from harness.judge.evaluation.blank_records import TRIALS
+            from harness.judge.evaluation.candidate_judge import CandidateJudge
             from harness.judge.policy import Policy
 
             again = replace(config, trials=None, replay=True)

@@ -14,7 +14,7 @@ from harness.errors import HarnessError
 from harness.executors.plan import Cases, Job, Planned, Plans, plan_key
 from harness.executors.prebuild import Builders, PlannedWork
 from harness.executors.result_cache import ResultCache
-from harness.judge.blank_records import TRIALS, blank_record
+from harness.judge.evaluation.blank_records import TRIALS, blank_record
 from harness.judge.policy import Policy
 from harness.records.record import EvaluationRecord
 

@@ -82,7 +82,7 @@ def chosen_case(problem: Problem, choice: CaseChoice, on_cpu: bool) -> Case:
 
 
 def _record(task: SingleRunTask, session: Session) -> EvaluationRecord:
-    from harness.judge.evaluation import CandidateJudge
+    from harness.judge.evaluation.candidate_judge import CandidateJudge
     from harness.judge.policy import Policy, new_secret
 
     problem = task.candidate.problem

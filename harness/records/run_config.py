@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.project.baselines import EAGER
+from harness.records.baselines import EAGER
 from harness.records.rules import Mode
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class RunConfig:
         precision: How exact results must be: ``strict`` or ``relaxed``.
         rules: The integrity rules that have another mode than by default, by name.
         check: The architecture under whose limits the emulator checks every access; empty for no checks.
-        baselines: What a candidate is timed against, by the names of ``harness.project.baselines``.
+        baselines: What a candidate is timed against, by the names of ``harness.records.baselines``.
         require_confinement: Run nothing that is not confined in full.
         seed: The secret that all draws follow from, in hex; None for a fresh one.
         trials: How many trials a case has, where it has fewer than usual; None for all of them.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from harness.project.baselines import EAGER
+from harness.records.baselines import EAGER
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, Status
 from harness.report import scores as score_rows

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.project.baselines import EAGER
 from harness.project.cases import CUSTOM_CASE
+from harness.records.baselines import EAGER
 from harness.records.record import EvaluationRecord, Status
 from harness.records.run_config import RunConfig
 from harness.report.json_text import value_text

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.project.baselines import EAGER
 from harness.project.cases import CUSTOM_CASE
+from harness.records.baselines import EAGER
 from harness.records.record import EvaluationRecord, TensorReport, own_share_text
 from harness.records.rules import rules_text
 from harness.records.run_config import STRICT, RunConfig

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from harness.project.baselines import EAGER
+from harness.records.baselines import EAGER
 from harness.records.record import (
     ERROR,
     NO_OWN_KERNEL_SUFFIX,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.emulator.toolchain import build_runtime
-from harness.judge.evaluation import CandidateJudge
+from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.process.clocks import Limits
 from harness.judge.process.workers import Workers

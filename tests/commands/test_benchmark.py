@@ -12,7 +12,7 @@ from harness.executors import local
 from harness.executors.lanes import Wanted, lanes_on
 from harness.executors.plan import Job
 from harness.executors.result_cache import ResultCache
-from harness.judge.blank_records import TRIALS
+from harness.judge.evaluation.blank_records import TRIALS
 from harness.judge.policy import Policy
 from harness.judge.process.clocks import Limits
 from harness.project.problems import read_problem

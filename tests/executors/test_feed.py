@@ -24,7 +24,7 @@ from harness.executors.plan import Job, Planned
 from harness.executors.prebuild import PlannedWork
 from harness.executors.protocol import CandidateFinished, Opened, Overrun, TimingTurn, Words
 from harness.executors.scheduler import Asked, Fault, Judged, KeptRecord, Scheduler
-from harness.judge.blank_records import blank_record
+from harness.judge.evaluation.blank_records import blank_record
 from harness.judge.policy import Policy
 from harness.judge.process.clocks import Limits
 from harness.project.problems import Problem

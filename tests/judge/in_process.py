@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 
 from harness.executors.tools import tools_for
-from harness.judge.evaluation import CandidateJudge
+from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.process.clocks import Limits
 from harness.judge.process.workers import Workers

@@ -18,7 +18,7 @@ from harness.judge.process.workers import Workers
 from harness.judge.timing import paired_timing as series
 from harness.judge.timing import speed
 from harness.judge.timing.rivals import Baseline
-from harness.project.baselines import BASELINES, chosen
+from harness.records.baselines import BASELINES, chosen
 from harness.records.record import EvaluationRecord
 from harness.timing.certificate import Certificate
 from tests.judge import in_process

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.judge.case_result import CaseResult
+from harness.judge.evaluation.case_result import CaseResult
 from harness.records.record import REPORT, EvaluationRecord, Finding, PrecisionClass, Status
 
 BLANK = EvaluationRecord(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.compilation.cache import BuildCache
-from harness.judge.evaluation import CandidateJudge
+from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.inputs.draws import Draw
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.process.clocks import Limits

@@ -276,7 +276,7 @@ def test_a_record_tells_where_a_gradient_is_wrong(tmp_path: Path, home: Path) ->
 
 
 def test_gradients_in_pieces_of_the_batch(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.judge.drawn_case.EXACT_SHARE", 10**7)
+    monkeypatch.setattr("harness.judge.evaluation.drawn_case.EXACT_SHARE", 10**7)
     wrong_sample = "y = torch.tanh(x) * self.weight; return torch.cat([y[:4], y[4:5] * 2, y[5:]])"
     record = record_of(wrong_sample, tmp_path, home)
     assert record.reference_pieces > 1

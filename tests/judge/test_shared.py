@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.blank_records import TRIALS
+from harness.judge.evaluation.blank_records import TRIALS
 from harness.judge.inputs.draws import Draw, draw
 from harness.judge.reference.equivalence import FLOORS, Slices
 from harness.judge.reference.reference import Graph, Reference

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.judge.blank_records import TRIALS
+from harness.judge.evaluation.blank_records import TRIALS
 from harness.judge.inputs.draws import derive_seed, draw, init_args
 from harness.judge.inputs.situations import LOSS_SCALE, bears_scale, usage_of
 from harness.project.problems import load, read_problem

@@ -13,7 +13,7 @@ import pytest
 
 from harness.executors.plan import CaseChoice, Planner
 from harness.executors.protocol import Service
-from harness.judge.blank_records import blank_record
+from harness.judge.evaluation.blank_records import blank_record
 from harness.judge.policy import Policy
 from harness.judge.process.clocks import Limits
 from harness.project.problems import read_problem

@@ -23,7 +23,7 @@ from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import WorkerHandle
-from harness.project.baselines import BASELINES, EAGER
+from harness.records.baselines import BASELINES, EAGER
 from harness.records.record import Status
 from harness.records.rules import CLOCK
 from harness.timing.statistics import Interval, Latency, latency, median_interval, paired_ratios

@@ -12,8 +12,8 @@ from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.timing.paired_timing import BaselineError, Side, asked
-from harness.project.baselines import BASELINES, EAGER
 from harness.project.problems import Problem
+from harness.records.baselines import BASELINES, EAGER
 from harness.system.text import shortened
 from harness.wire.commands import (
     Backward,

@@ -32,7 +32,7 @@ from harness.judge.timing.rivals import EMPTY, MAX_FAILURE_CHARACTERS, Baseline,
 from harness.judge.timing.stopwatch import Stopwatch
 from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of, directions_of
 from harness.judge.timing.windows import Uncertified
-from harness.project.baselines import EAGER
+from harness.records.baselines import EAGER
 from harness.records.kernels import KernelUse
 from harness.records.record import Status
 from harness.system.text import shortened

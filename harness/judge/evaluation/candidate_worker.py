@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.errors import HarnessError, ProblemError
+from harness.judge.evaluation.builder import IMPORTING, Refused, keep_builds, load_command
 from harness.judge.exchange.exchange import Exchange
 from harness.judge.inputs.draws import Draw
 from harness.judge.inputs.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.process.builder import IMPORTING, Refused, keep_builds, load_command
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for

@@ -1,4 +1,4 @@
-"""Writes the reference page of the command line: ``python -m harness.commands.reference > docs/cli.md``.
+"""Writes the reference page of the command line: ``python .ci/cli_reference.py > docs/cli.md``.
 
 The page is made from click's own commands and options, so it says what ``--help`` says.
 """
@@ -17,7 +17,7 @@ from harness.__main__ import COMMANDS, main
 HEAD = """\
 # Command-line reference
 
-Look up any command or option. `python -m harness.commands.reference > docs/cli.md` writes it.
+Look up any command or option. `python .ci/cli_reference.py > docs/cli.md` writes it.
 
 A flag counts before its environment variable, the variable before `[tool.harness]` in
 `pyproject.toml`, and that table before the default. `python -m harness config --show` prints the

@@ -14,19 +14,19 @@ from typing import Any
 import torch
 
 from harness.errors import HarnessError, ProblemError
-from harness.judge.blank_records import TRIALS, blank_record
-from harness.judge.candidate_worker import CandidateWorker, differs, encoded
 from harness.judge.case_context import CaseContext
-from harness.judge.case_result import CaseResult
 from harness.judge.compare.trial_result import TrialResult
-from harness.judge.drawn_case import DrawnCase, TrialSetup, draw_case, trial_setup
+from harness.judge.evaluation.blank_records import TRIALS, blank_record
+from harness.judge.evaluation.builder import Refused
+from harness.judge.evaluation.candidate_worker import CandidateWorker, differs, encoded
+from harness.judge.evaluation.case_result import CaseResult
+from harness.judge.evaluation.drawn_case import DrawnCase, TrialSetup, draw_case, trial_setup
 from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.evidence.tracing import traced
 from harness.judge.inputs.draws import draw
 from harness.judge.inputs.memory_fit import shortage
 from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy, Surroundings, new_secret
-from harness.judge.process.builder import Refused
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults
