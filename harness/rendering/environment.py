@@ -77,10 +77,14 @@ def _environment(templates: Path) -> jinja2.Environment:
 
 
 def _uses(environment: jinja2.Environment, entry: str) -> dict[str, _Use]:
-    """Returns the first use of each name that the entry file or an include does not define."""
+    """Returns the first use of each name that the entry file or an include takes from its context.
+
+    Files that the entry file includes may also use what it sets by ``{% set %}`` outside any block.
+    """
     uses: dict[str, _Use] = {}
     waiting = [(entry, entry)]
     seen = set()
+    set_by_entry: set[str] = set()
     while waiting:
         file, includer = waiting.pop()
         if file in seen:
@@ -88,8 +92,14 @@ def _uses(environment: jinja2.Environment, entry: str) -> dict[str, _Use]:
         seen.add(file)
         tree = _parsed(environment, file, includer)
         lines = {node.name: node.lineno for node in reversed(list(tree.find_all(nodes.Name)))}
-        for name in _names(tree, file):
+        for name in _names(tree, file) - set_by_entry:
             uses.setdefault(name, _Use(file, lines.get(name, 1)))
+        if file == entry:
+            set_by_entry = {
+                node.target.name
+                for node in tree.body
+                if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name)
+            }
         for included in meta.find_referenced_templates(tree):
             if included is None:
                 raise TemplateError(

@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"two_kernels","thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:407be2a208f44094083da116faa3f63c03afe68c5ae74b91ef0dec6552814b5d
+# digest: sha256:0cf9e03eefa17bc10f62c71202efdb81b6f6790cc242014c10eb15d67c876b9b
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -42,7 +42,6 @@ Images of fewer than 64 pixels take kernels with one thread an element (or a cha
 Every reduction of these kernels has a fixed order (no atomics): the same input gives the same bits.
 """
 
-import copy
 import hashlib
 
 import torch
@@ -164,9 +163,6 @@ bool reads_as_vectors(const T* address, int64_t length) {
   return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
-// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
-
 // How elements of a type lie in memory, one by one and in vectors of 16 bytes.
 template <typename T>
 struct Format;
@@ -219,6 +215,15 @@ __device__ inline void store_vector(T* target, const float* values) {
   }
 }
 
+// The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
+__device__ inline int64_t tiled_length(int64_t length) {
+  const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
+  return length / tile * tile;
+}
+
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+
 template <int kWidth, typename T>
 __device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
@@ -235,12 +240,6 @@ __device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
     store_vector<kWidth>(tile + position, values + vector * kWidth);
   }
-}
-
-// The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
-__device__ inline int64_t tiled_length(int64_t length) {
-  const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
-  return length / tile * tile;
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
@@ -497,8 +496,6 @@ struct InputGradient {
 };
 
 // A number a channel was added to x: its gradient is the sum of dx over samples and positions.
-
-constexpr bool kShifted = true;
 
 // An element of dx, which it also adds to a sum.
 struct SummedInputGradient {
@@ -860,7 +857,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Grid (rows * tiles). `dx_sums`: of each tile, where x is shifted.
+// Grid (rows * tiles). `dx_sums`: of each tile.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     input_gradient_rows(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
@@ -901,7 +898,7 @@ int64_t backward_scratch(const Shape& shape) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t floats_per_pair = 2;  // of RowSums and of GroupMeans
   const int64_t pairs = rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups;
-  return floats_per_pair * pairs + (kShifted ? rows * tiles_of(shape.spatial).count : 0);
+  return floats_per_pair * pairs + rows * tiles_of(shape.spatial).count;
 }
 
 LaunchStatus launch_row_sums(const Element* dy, const Element* x, const Shift& shift, const float* mean,
@@ -948,8 +945,8 @@ LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const Sh
                                                                       tiles, dx, dx_sums);
   } else {
     input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
-                                                           shape.channels, channels_per_group, shape.spatial, tiles, dx,
-                                                           dx_sums);
+                                                           shape.channels, channels_per_group, shape.spatial, tiles,
+                                                           dx, dx_sums);
   }
   return launched("input_gradient_rows");
 }
@@ -1211,52 +1208,3 @@ class ModelNew(nn.Module):
             self.group_norm.num_groups,
             self.group_norm.eps,
         )
-
-
-class Eager(nn.Module):
-    """The same computation by PyTorch's operators, for ``self_check``."""
-
-    def __init__(self, model: ModelNew):
-        super().__init__()
-        self.conv_transpose, self.group_norm = model.conv_transpose, model.group_norm
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Run the layers one by one."""
-        return self.group_norm(nn.functional.gelu(self.conv_transpose(x)))
-
-
-def self_check() -> None:
-    """Compare with PyTorch's operators in float64 on the current GPU and print the largest scaled errors.
-
-    They are of TF32, unless ``torch.backends.cudnn.allow_tf32`` is off.
-    """
-    torch.manual_seed(0)
-    for x_shape, channels, kernel, stride, groups in [
-        ((4, 32, 40, 56), 64, 3, 1, 8),
-        ((3, 5, 11, 7), 21, 5, 3, 7),
-        ((2, 9, 6, 10), 8, 1, 2, 1),
-    ]:
-        model = ModelNew(x_shape[1], channels, kernel, stride, 1, groups).cuda()
-        nn.init.normal_(model.group_norm.weight)
-        nn.init.normal_(model.group_norm.bias)
-        exact = Eager(copy.deepcopy(model).double())
-        x = torch.rand(x_shape, device="cuda", requires_grad=True)
-        exact_x = x.detach().double().requires_grad_()
-        received, expected = model(x), exact(exact_x)
-        cotangent = torch.randn_like(received)
-        received.backward(cotangent)
-        expected.backward(cotangent.double())
-        pairs = {"y": (received, expected), "dx": (x.grad, exact_x.grad)}
-        gradients = {name: parameter.grad for name, parameter in exact.named_parameters()}
-        pairs |= {name: (parameter.grad, gradients[name]) for name, parameter in model.named_parameters()}
-        errors = [f"{name} {scaled_error(*pair):.1e}" for name, pair in pairs.items()]
-        print(f"{x_shape} to {channels} channels, kernel {kernel}, stride {stride}: " + ", ".join(errors))
-
-
-def scaled_error(received: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest absolute error over the root mean square of what is expected."""
-    return ((received.double() - expected).abs().max() / expected.square().mean().sqrt()).item()
-
-
-if __name__ == "__main__":
-    self_check()

@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"direct","depth":8,"gelu":"epilogue","statistics":"two_kernels","thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:b39f0d31b14e3e49e31294cc06c93f352bf001f3bb18877c3a60b3f20f9727ef
+# digest: sha256:8deff494ef3defa99d842ae4c9ecd58ef2a3d320e5e8d39c988d49fa597d4c32
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -49,7 +49,6 @@ Of the convolution, before and behind these:
 Every reduction of these kernels has a fixed order (no atomics): the same input gives the same bits.
 """
 
-import copy
 import hashlib
 
 import torch
@@ -73,9 +72,6 @@ struct LaunchStatus {
 
 // In what follows x is what the convolution wrote.
 
-// What is added to it before it is normalised: nothing, since the convolution has added its bias.
-struct Shift {};
-
 // x is (samples, channels, spatial), contiguous; a group is `channels / groups` neighbouring channels of one sample.
 struct Shape {
   int64_t samples;
@@ -96,13 +92,13 @@ struct Gradients {
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
 
 // Writes y like x, and mean and rstd of what is normalised, each (samples, groups), from the moments of every channel
 // of a sample, so many parts each.
-LaunchStatus launch_forward_gathered(const float* x, const Shift& shift, const float* moments, int64_t parts,
+LaunchStatus launch_forward_gathered(const float* x, const float* moments, int64_t parts,
                                      const float* weight, const float* bias, const Shape& shape, float eps, float* y,
                                      float* mean, float* rstd, int device, void* stream);
 
@@ -217,9 +213,6 @@ bool reads_as_vectors(const T* address, int64_t length) {
   return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
-// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
-
 // How elements of a type lie in memory, one by one and in vectors of 16 bytes.
 template <typename T>
 struct Format;
@@ -272,6 +265,15 @@ __device__ inline void store_vector(T* target, const float* values) {
   }
 }
 
+// The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
+__device__ inline int64_t tiled_length(int64_t length) {
+  const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
+  return length / tile * tile;
+}
+
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+
 template <int kWidth, typename T>
 __device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
@@ -288,12 +290,6 @@ __device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
     store_vector<kWidth>(tile + position, values + vector * kWidth);
   }
-}
-
-// The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
-__device__ inline int64_t tiled_length(int64_t length) {
-  const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
-  return length / tile * tile;
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
@@ -389,43 +385,6 @@ __device__ inline Moments from_lane_above(const Moments& value, int offset) {
           __shfl_down_sync(kAllLanes, value.m2, offset)};
 }
 
-// Two passes over values already in registers: one division a tile instead of one an element.
-__device__ inline Moments moments_of(const float (&values)[kBatch]) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i) sum += values[i];
-  const float mean = sum / kBatch;
-  float m2 = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i) m2 += (values[i] - mean) * (values[i] - mean);
-  return {static_cast<float>(kBatch), mean, m2};
-}
-
-// The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename T, typename Map>
-__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
-  const MergeMoments merge;
-  Moments running = {0.0f, 0.0f, 0.0f};
-  const int64_t tiled = tiled_length(length);
-  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float values[kBatch];
-    load_tile<kWidth>(data + start, values);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
-    running = merge(running, moments_of(values));
-  }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
-  }
-  return running;
-}
-
-// The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename T, typename Map>
-__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
-  return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
-}
-
 // GELU itself, not its approximation by a hyperbolic tangent: a = z Phi(z) and da/dz = Phi(z) + z phi(z), with the
 // normal distribution Phi(z) = (1 + erf(z / sqrt(2))) / 2 and its density phi(z) = exp(-z^2 / 2) / sqrt(2 pi).
 
@@ -457,7 +416,7 @@ struct Activate {
   __device__ Activation with_slope(float x) const { return gelu_with_slope(x); }
 };
 
-__device__ inline Activate activate_of(const Shift&, int64_t /*channel*/) { return {}; }
+__device__ inline Activate activate_of(int64_t /*channel*/) { return {}; }
 
 // A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
 // group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
@@ -548,8 +507,6 @@ struct InputGradient {
 };
 
 // A number a channel was added to x: its gradient is the sum of dx over samples and positions.
-
-constexpr bool kShifted = true;
 
 // An element of dx, which it also adds to a sum.
 struct SummedInputGradient {
@@ -704,7 +661,7 @@ LaunchStatus launch_merge_moments(const Moments* moments, const Shape& shape, in
 // Grid (rows * tiles).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_rows(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
+    normalise_rows(const Element* x, const Weight* weight, const Weight* bias, const float* mean,
                    const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
                    Parts tiles, Element* y) {
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
@@ -714,7 +671,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+    const Normalise normalise = {activate_of(channel), mean[group], rstd[group] * as_float(weight[channel]),
                                  as_float(bias[channel])};
     const int64_t offset = row * spatial + begin;
     transform<kWidth>(x + offset, y + offset, length, normalise);
@@ -723,7 +680,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    normalise_elements(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
+    normalise_elements(const Element* x, const Weight* weight, const Weight* bias, const float* mean,
                        const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
                        Element* y) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -731,20 +688,20 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+    const Normalise normalise = {activate_of(channel), mean[group], rstd[group] * as_float(weight[channel]),
                                  as_float(bias[channel])};
     put(y + i, normalise(as_float(x[i])));
   }
 }
 
-LaunchStatus launch_normalise(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+LaunchStatus launch_normalise(const Element* x, const Weight* weight, const Weight* bias,
                               const float* mean, const float* rstd, const Shape& shape, Element* y,
                               cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, shift, weight, bias, mean, rstd, rows, shape.channels,
+    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
                                                         channels_per_group, shape.spatial, y);
     return launched("normalise_elements");
   }
@@ -753,9 +710,9 @@ LaunchStatus launch_normalise(const Element* x, const Shift& shift, const Weight
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
-        x, shift, weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
+        x, weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
   } else {
-    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, mean, rstd, rows, shape.channels,
+    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, weight, bias, mean, rstd, rows, shape.channels,
                                                       channels_per_group, shape.spatial, tiles, y);
   }
   return launched("normalise_rows");
@@ -764,7 +721,7 @@ LaunchStatus launch_normalise(const Element* x, const Shift& shift, const Weight
 // Forward behind something that has gathered the moments of what is normalised, each channel of a sample in `parts`:
 // those of a group are merged in order, and then every row is normalised, one block a tile.
 
-LaunchStatus launch_forward_gathered(const Element* x, const Shift& shift, const float* moments, int64_t parts,
+LaunchStatus launch_forward_gathered(const Element* x, const float* moments, int64_t parts,
                                      const Weight* weight, const Weight* bias, const Shape& shape, float eps,
                                      Element* y, float* mean, float* rstd, int device, void* stream_handle) {
   if (shape.samples * shape.channels * shape.spatial == 0) return {nullptr, nullptr};
@@ -773,7 +730,7 @@ LaunchStatus launch_forward_gathered(const Element* x, const Shift& shift, const
   const LaunchStatus status = launch_merge_moments(reinterpret_cast<const Moments*>(moments), shape,
                                                    shape.channels / shape.groups * parts, eps, mean, rstd, stream);
   if (status.kernel != nullptr) return status;
-  return launch_normalise(x, shift, weight, bias, mean, rstd, shape, y, stream);
+  return launch_normalise(x, weight, bias, mean, rstd, shape, y, stream);
 }
 
 // Backward: sums over parts of each row, then the two means of each group, then dx, one block a tile of a row.
@@ -786,7 +743,7 @@ struct GroupMeans {
 // Grid (rows * parts).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    row_part_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+    row_part_sums(const Element* dy, const Element* x, const float* mean, const float* rstd,
                   int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, Parts parts,
                   RowSums* part_sums) {
   __shared__ RowSums scratch[kMaxWarps];
@@ -797,7 +754,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < parts.length ? left : parts.length;
     const int64_t group = row / channels_per_group;
     const int64_t offset = row * spatial + begin;
-    const Activate activate = activate_of(shift, row % channels);
+    const Activate activate = activate_of(row % channels);
     const RowSums sums =
         block_row_sums<kWidth>(dy + offset, x + offset, length, activate, mean[group], rstd[group], scratch);
     if (threadIdx.x == 0) part_sums[item] = sums;
@@ -806,12 +763,12 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread a row, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    short_row_sums(const Element* dy, const Element* x, Shift shift, const float* mean, const float* rstd,
+    short_row_sums(const Element* dy, const Element* x, const float* mean, const float* rstd,
                    int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial, RowSums* row_sums) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const int64_t group = row / channels_per_group;
-    row_sums[row] = thread_row_sums(dy + row * spatial, x + row * spatial, spatial, activate_of(shift, row % channels),
+    row_sums[row] = thread_row_sums(dy + row * spatial, x + row * spatial, spatial, activate_of(row % channels),
                                     mean[group], rstd[group]);
   }
 }
@@ -847,10 +804,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Grid (rows * tiles). `dx_sums`: of each tile, where x is shifted.
+// Grid (rows * tiles). `dx_sums`: of each tile.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_rows(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
+    input_gradient_rows(const Element* dy, const Element* x, const Weight* weight, const float* mean,
                         const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
                         int64_t channels_per_group, int64_t spatial, Parts tiles, Element* dx, float* dx_sums) {
   __shared__ double scratch[kMaxWarps];
@@ -861,7 +818,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+    const InputGradient gradient = {activate_of(channel), mean[group],     rstd[group],
                                     as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
     const int64_t offset = row * spatial + begin;
     differentiate<kWidth>(dy + offset, x + offset, dx + offset, length, gradient, scratch, dx_sums, item);
@@ -870,7 +827,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    input_gradient_elements(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
+    input_gradient_elements(const Element* dy, const Element* x, const Weight* weight, const float* mean,
                             const float* rstd, const GroupMeans* means, int64_t rows, int64_t channels,
                             int64_t channels_per_group, int64_t spatial, Element* dx) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -878,7 +835,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {activate_of(shift, channel), mean[group],     rstd[group],
+    const InputGradient gradient = {activate_of(channel), mean[group],     rstd[group],
                                     as_float(weight[channel]),   means[group].dy, means[group].dy_xhat};
     put(dx + i, gradient(as_float(dy[i]), as_float(x[i])));
   }
@@ -888,16 +845,16 @@ int64_t backward_scratch(const Shape& shape) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t floats_per_pair = 2;  // of RowSums and of GroupMeans
   const int64_t pairs = rows + rows * row_parts(shape.spatial).count + shape.samples * shape.groups;
-  return floats_per_pair * pairs + (kShifted ? rows * tiles_of(shape.spatial).count : 0);
+  return floats_per_pair * pairs + rows * tiles_of(shape.spatial).count;
 }
 
-LaunchStatus launch_row_sums(const Element* dy, const Element* x, const Shift& shift, const float* mean,
+LaunchStatus launch_row_sums(const Element* dy, const Element* x, const float* mean,
                              const float* rstd, const Shape& shape, RowSums* part_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows, kThreads));
-    short_row_sums<<<blocks, kThreads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels, channels_per_group,
+    short_row_sums<<<blocks, kThreads, 0, stream>>>(dy, x, mean, rstd, rows, shape.channels, channels_per_group,
                                                     shape.spatial, part_sums);
     return launched("short_row_sums");
   }
@@ -905,23 +862,23 @@ LaunchStatus launch_row_sums(const Element* dy, const Element* x, const Shift& s
   const unsigned blocks = grid_for(rows * parts.count);
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial)) {
-    row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels,
+    row_part_sums<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, shape.channels,
                                                                 channels_per_group, shape.spatial, parts, part_sums);
   } else {
-    row_part_sums<1><<<blocks, threads, 0, stream>>>(dy, x, shift, mean, rstd, rows, shape.channels, channels_per_group,
+    row_part_sums<1><<<blocks, threads, 0, stream>>>(dy, x, mean, rstd, rows, shape.channels, channels_per_group,
                                                      shape.spatial, parts, part_sums);
   }
   return launched("row_part_sums");
 }
 
-LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const Weight* weight,
                                    const float* mean, const float* rstd, const GroupMeans* means, const Shape& shape,
                                    Element* dx, float* dx_sums, cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+    input_gradient_elements<<<blocks, kThreads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows,
                                                              shape.channels, channels_per_group, shape.spatial, dx);
     return launched("input_gradient_elements");
   }
@@ -930,18 +887,18 @@ LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const Sh
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
       reads_as_vectors(dx, shape.spatial)) {
-    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
+    input_gradient_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows,
                                                                       shape.channels, channels_per_group, shape.spatial,
                                                                       tiles, dx, dx_sums);
   } else {
-    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, means, rows,
-                                                           shape.channels, channels_per_group, shape.spatial, tiles, dx,
-                                                           dx_sums);
+    input_gradient_rows<1><<<blocks, threads, 0, stream>>>(dy, x, weight, mean, rstd, means, rows,
+                                                           shape.channels, channels_per_group, shape.spatial, tiles,
+                                                           dx, dx_sums);
   }
   return launched("input_gradient_rows");
 }
 
-LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
@@ -955,14 +912,14 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& s
   GroupMeans* means = reinterpret_cast<GroupMeans*>(part_sums + rows * parts);
   float* dx_sums = reinterpret_cast<float*>(means + groups);
   if (groups > 0) {
-    LaunchStatus status = launch_row_sums(dy, x, shift, mean, rstd, shape, part_sums, stream);
+    LaunchStatus status = launch_row_sums(dy, x, mean, rstd, shape, part_sums, stream);
     if (status.kernel != nullptr) return status;
     group_means<<<grid_for(groups), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
         part_sums, weight, groups, shape.channels, channels_per_group, shape.spatial, parts, row_sums, means);
     status = launched("group_means");
     if (status.kernel != nullptr) return status;
     if (gradients.x != nullptr && shape.spatial > 0) {
-      status = launch_input_gradient(dy, x, shift, weight, mean, rstd, means, shape, gradients.x, dx_sums, stream);
+      status = launch_input_gradient(dy, x, weight, mean, rstd, means, shape, gradients.x, dx_sums, stream);
       if (status.kernel != nullptr) return status;
     }
   }
@@ -1828,7 +1785,6 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
 std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& moments, const Tensor& weight, const Tensor& bias,
                                    int64_t groups, double eps) {
   const Shape shape = shape_of(z, weight, groups);
-  const Shift shift = {};
   check_float_input(moments, z, "moments");
   STD_TORCH_CHECK(moments.dim() == 4 && moments.size(0) == shape.samples && moments.size(1) == shape.channels,
                   "moments must be (batch, channels, parts, 3)");
@@ -1840,7 +1796,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& moments, const
   Tensor statistics = torch::stable::new_empty(z, {2, shape.samples, shape.groups});
   float* mean = output_floats(statistics);
   float* rstd = mean + shape.samples * shape.groups;
-  check_launch(launch_forward_gathered(input_floats(z), shift, input_floats(moments), moments.size(2),
+  check_launch(launch_forward_gathered(input_floats(z), input_floats(moments), moments.size(2),
                                        input_floats(weight), input_floats(bias), shape, static_cast<float>(eps),
                                        output_floats(y), mean, rstd, z.get_device_index(), current_stream(z)));
   return {y, statistics};
@@ -1855,7 +1811,6 @@ std::tuple<Wanted, Wanted, Wanted, Wanted> backward(const Tensor& dy, const Tens
                                                     const Tensor& statistics, int64_t groups, bool wants_z,
                                                     bool wants_weight, bool wants_bias, bool wants_shift) {
   const Shape shape = shape_of(z, weight, groups);
-  const Shift shift = {};
   check_float_input(dy, z, "the gradient of y");
   check_float_input(z, z, "z");
   check_float_input(weight, z, "weight");
@@ -1872,7 +1827,7 @@ std::tuple<Wanted, Wanted, Wanted, Wanted> backward(const Tensor& dy, const Tens
                                floats_or_null(dshift)};
   Tensor scratch = torch::stable::new_empty(z, {backward_scratch(shape)});
   const float* mean = input_floats(statistics);
-  check_launch(launch_backward(input_floats(dy), input_floats(z), shift, input_floats(weight), mean,
+  check_launch(launch_backward(input_floats(dy), input_floats(z), input_floats(weight), mean,
                                mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
                                z.get_device_index(), current_stream(z)));
   return {dz, dweight, dbias, dshift};
@@ -2082,52 +2037,3 @@ class ModelNew(nn.Module):
             self.group_norm.num_groups,
             self.group_norm.eps,
         )
-
-
-class Eager(nn.Module):
-    """The same computation by PyTorch's operators, for ``self_check``."""
-
-    def __init__(self, model: ModelNew):
-        super().__init__()
-        self.conv_transpose, self.group_norm = model.conv_transpose, model.group_norm
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Run the layers one by one."""
-        return self.group_norm(nn.functional.gelu(self.conv_transpose(x)))
-
-
-def self_check() -> None:
-    """Compare with PyTorch's operators in float64 on the current GPU and print the largest scaled errors.
-
-    They are of float32: the kernels round nothing below it.
-    """
-    torch.manual_seed(0)
-    for x_shape, channels, kernel, stride, groups in [
-        ((4, 32, 40, 56), 64, 3, 1, 8),
-        ((3, 5, 11, 7), 21, 5, 3, 7),
-        ((2, 9, 6, 10), 8, 1, 2, 1),
-    ]:
-        model = ModelNew(x_shape[1], channels, kernel, stride, 1, groups).cuda()
-        nn.init.normal_(model.group_norm.weight)
-        nn.init.normal_(model.group_norm.bias)
-        exact = Eager(copy.deepcopy(model).double())
-        x = torch.rand(x_shape, device="cuda", requires_grad=True)
-        exact_x = x.detach().double().requires_grad_()
-        received, expected = model(x), exact(exact_x)
-        cotangent = torch.randn_like(received)
-        received.backward(cotangent)
-        expected.backward(cotangent.double())
-        pairs = {"y": (received, expected), "dx": (x.grad, exact_x.grad)}
-        gradients = {name: parameter.grad for name, parameter in exact.named_parameters()}
-        pairs |= {name: (parameter.grad, gradients[name]) for name, parameter in model.named_parameters()}
-        errors = [f"{name} {scaled_error(*pair):.1e}" for name, pair in pairs.items()]
-        print(f"{x_shape} to {channels} channels, kernel {kernel}, stride {stride}: " + ", ".join(errors))
-
-
-def scaled_error(received: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest absolute error over the root mean square of what is expected."""
-    return ((received.double() - expected).abs().max() / expected.square().mean().sqrt()).item()
-
-
-if __name__ == "__main__":
-    self_check()

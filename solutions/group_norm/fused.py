@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:eec2a5591950256d0c024dfd7cf9942703c56732215f0aab9d4926e48e775cbd
+# digest: sha256:4ee3458ca8dde250c4964d447c95ecaccb225f1e13f9c2d1cf0aa19c46f8adcd
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -55,9 +55,6 @@ struct LaunchStatus {
   const char* message;
 };
 
-// What is added to x before it is normalised: nothing.
-struct Shift {};
-
 // x is (samples, channels, spatial), contiguous; a group is `channels / groups` neighbouring channels of one sample.
 struct Shape {
   int64_t samples;
@@ -71,14 +68,13 @@ struct Gradients {
   Element* x;       // like x
   Weight* weight;  // (channels)
   Weight* bias;    // (channels)
-  float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
 };
 
 // Floats of scratch memory that launch_backward wants.
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);
 
@@ -86,7 +82,7 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& s
 int64_t forward_scratch(const Shape& shape);
 
 // Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
-LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight* bias,
                             const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream);
 
@@ -154,9 +150,6 @@ bool reads_as_vectors(const T* address, int64_t length) {
   return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
 }
 
-// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
-// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
-
 // How elements of a type lie in memory, one by one and in vectors of 16 bytes.
 template <typename T>
 struct Format;
@@ -209,62 +202,6 @@ __device__ inline void store_vector(T* target, const float* values) {
   }
 }
 
-template <int kWidth, typename T>
-__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
-#pragma unroll
-  for (int vector = 0; vector < kBatch / kWidth; ++vector) {
-    const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
-    load_vector<kWidth>(tile + position, values + vector * kWidth);
-  }
-}
-
-template <int kWidth, typename T>
-__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
-#pragma unroll
-  for (int vector = 0; vector < kBatch / kWidth; ++vector) {
-    const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
-    store_vector<kWidth>(tile + position, values + vector * kWidth);
-  }
-}
-
-// The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
-__device__ inline int64_t tiled_length(int64_t length) {
-  const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
-  return length / tile * tile;
-}
-
-// target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename T, typename Map>
-__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
-  const int64_t tiled = tiled_length(length);
-  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float values[kBatch];
-    load_tile<kWidth>(source + start, values);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
-    store_tile<kWidth>(target + start, values);
-  }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
-}
-
-// target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename T, typename Map>
-__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
-  const int64_t tiled = tiled_length(length);
-  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float values[kBatch];
-    float others[kBatch];
-    load_tile<kWidth>(first + start, values);
-    load_tile<kWidth>(second + start, others);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
-    store_tile<kWidth>(target + start, values);
-  }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    put(target + i, map(as_float(first[i]), as_float(second[i])));
-  }
-}
-
 // Elements of half the size: floats to compute with, rounded once, to nearest even, where they are stored.
 
 #if HALVES
@@ -312,6 +249,65 @@ struct Format<__nv_bfloat16> : InPairs<Format<__nv_bfloat16>> {
   }
 };
 #endif
+
+// The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
+__device__ inline int64_t tiled_length(int64_t length) {
+  const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
+  return length / tile * tile;
+}
+
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
+#pragma unroll
+  for (int vector = 0; vector < kBatch / kWidth; ++vector) {
+    const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
+    load_vector<kWidth>(tile + position, values + vector * kWidth);
+  }
+}
+
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
+#pragma unroll
+  for (int vector = 0; vector < kBatch / kWidth; ++vector) {
+    const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
+    store_vector<kWidth>(tile + position, values + vector * kWidth);
+  }
+}
+
+// target[i] = map(source[i]) for i < length, by the whole block.
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float values[kBatch];
+    load_tile<kWidth>(source + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
+    store_tile<kWidth>(target + start, values);
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) put(target + i, map(as_float(source[i])));
+}
+
+// target[i] = map(first[i], second[i]) for i < length, by the whole block.
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float values[kBatch];
+    float others[kBatch];
+    load_tile<kWidth>(first + start, values);
+    load_tile<kWidth>(second + start, others);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i], others[i]);
+    store_tile<kWidth>(target + start, values);
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    put(target + i, map(as_float(first[i]), as_float(second[i])));
+  }
+}
 
 // Reductions over a warp and a block in a fixed order: the same bits in every run.
 // A reduced type offers from_lane_above(value, offset), its __shfl_down_sync.
@@ -386,53 +382,36 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// The moments of this thread's share of map(data[0 .. length)).
-template <int kWidth, typename T, typename Map>
-__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
+// The moments of this thread's share of data[0 .. length).
+template <int kWidth, typename T>
+__device__ inline Moments thread_moments(const T* data, int64_t length) {
   const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
     load_tile<kWidth>(data + start, values);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
     running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
+    running = merge(running, Moments{1.0f, as_float(data[i]), 0.0f});
   }
   return running;
 }
 
-// The moments of map(data[0 .. length)), in every thread of the block.
-template <int kWidth, typename T, typename Map>
-__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch, Map map) {
-  return block_reduce(thread_moments<kWidth>(data, length, map), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
+// The moments of data[0 .. length), in every thread of the block.
+template <int kWidth, typename T>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch) {
+  return block_reduce(thread_moments<kWidth>(data, length), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
-// Group norm by itself: what is normalised of an element is the element.
-
-// An element as it is normalised, and its derivative by the element in memory.
-struct Activation {
-  float value;
-  float slope;
-};
-
-struct Activate {
-  __device__ float operator()(float x) const { return x; }
-  __device__ Activation with_slope(float x) const { return {x, 1.0f}; }
-};
-
-__device__ inline Activate activate_of(const Shift&, int64_t /*channel*/) { return {}; }
-
 // A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
-// group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
+// group r / channels_per_group, counted over the samples. What is normalised of an element x is x.
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
 constexpr int64_t kShortRow = 64;
 
-// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (activate(x) - mean) * rstd.
+// What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (x - mean) * rstd.
 struct RowSums {
   float dy;
   float dy_xhat;
@@ -451,7 +430,7 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
 // added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length,
                                          float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
@@ -464,24 +443,24 @@ __device__ inline RowSums block_row_sums(const Element* dy, const Element* x, in
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       tile.dy += gradients[i];
-      tile.dy_xhat += gradients[i] * ((activate(values[i]) - mean) * rstd);
+      tile.dy_xhat += gradients[i] * ((values[i] - mean) * rstd);
     }
     running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
     const float gradient = as_float(dy[i]);
-    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((as_float(x[i]) - mean) * rstd)});
   }
   return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length,
                                           float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
     const float gradient = as_float(dy[i]);
-    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((as_float(x[i]) - mean) * rstd)});
   }
   return running;
 }
@@ -490,44 +469,26 @@ struct AddDoubles {
   __device__ double operator()(double left, double right) const { return left + right; }
 };
 
-// y = (activate(x) - mean) * rstd * weight + bias
+// y = (x - mean) * rstd * weight + bias
 struct Normalise {
-  Activate activate;
   float mean;
   float scale;  // rstd * weight
   float bias;
-  __device__ float operator()(float x) const { return (activate(x) - mean) * scale + bias; }
+  __device__ float operator()(float x) const { return (x - mean) * scale + bias; }
 };
 
-// dx = activate'(x) * rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight, the means over the group
+// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight, the means over the group
 struct InputGradient {
-  Activate activate;
   float mean;
   float rstd;
   float weight;
   float mean_dy;       // mean(dy * weight)
   float mean_dy_xhat;  // mean(dy * weight * xhat)
   __device__ float operator()(float dy, float x) const {
-    const Activation a = activate.with_slope(x);
-    const float xhat = (a.value - mean) * rstd;
-    return a.slope * (rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat));
+    const float xhat = (x - mean) * rstd;
+    return rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat);
   }
 };
-
-// Nothing was added to x: no sum of its gradient is wanted.
-
-constexpr bool kShifted = false;
-
-// Writes dx for a stretch of a row, by the whole block.
-template <int kWidth>
-__device__ inline void differentiate(const Element* dy, const Element* x, Element* dx, int64_t length,
-                                     const InputGradient& gradient, double*, float*, int64_t) {
-  transform<kWidth>(dy, x, dx, length, gradient);
-}
-
-inline LaunchStatus launch_shift_gradient(const Element*, const float*, const Shape&, int64_t, float*, cudaStream_t) {
-  return {nullptr, nullptr};
-}
 
 // dweight[c] = sum over samples of dy_xhat, dbias[c] = sum over samples of dy, from the sums of each row.
 // Grid (channels / 32), block (32 channels, 32 lanes of samples); a fixed order, in double since there may be many.
@@ -573,9 +534,9 @@ inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape
 
 // The moments of what is normalised of the group that begins at `x`, in every thread of the block.
 template <int kGroupWidth, int kRowWidth>
-__device__ inline Moments moments_of_group(const Element* x, int64_t group_length, const Shift& shift, const Shape&,
+__device__ inline Moments moments_of_group(const Element* x, int64_t group_length, const Shape&,
                                            int64_t /*group*/, Moments* scratch) {
-  return block_moments<kGroupWidth>(x, group_length, scratch, activate_of(shift, 0));
+  return block_moments<kGroupWidth>(x, group_length, scratch);
 }
 
 // Forward in one launch: a block owns a group (channels / groups neighbouring channels of one sample), reduces it to
@@ -584,7 +545,7 @@ __device__ inline Moments moments_of_group(const Element* x, int64_t group_lengt
 // Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape, float eps,
+    normalise_groups(const Element* x, const Weight* weight, const Weight* bias, Shape shape, float eps,
                      Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
@@ -593,7 +554,7 @@ __global__ void __launch_bounds__(kThreads)
     const Element* group_x = x + group * group_length;
     Element* group_y = y + group * group_length;
     const Moments moments =
-        moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
+        moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
     if (threadIdx.x == 0) {
       mean[group] = moments.mean;
@@ -603,7 +564,7 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+        const Normalise normalise = {moments.mean, group_rstd * as_float(weight[channel]),
                                      as_float(bias[channel])};
         put(group_y + i, normalise(as_float(group_x[i])));
       }
@@ -611,7 +572,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
+      const Normalise normalise = {moments.mean, group_rstd * as_float(weight[channel]),
                                    as_float(bias[channel])};
       transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
                            normalise);
@@ -621,7 +582,7 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t forward_scratch(const Shape&) { return 0; }
 
-LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight* bias,
                             const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* /*scratch*/,
                             int device, void* stream_handle) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
@@ -632,12 +593,12 @@ LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* 
   const unsigned threads = threads_for(group_length, kThreads);
   if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_groups<kVectorWidth, kVectorWidth>
-        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
+        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
   } else if (reads_as_vectors(x, group_length)) {
     normalise_groups<kVectorWidth, 1>
-        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
+        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
   } else {
-    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
+    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
   }
   return launched("normalise_groups");
 }
@@ -645,11 +606,11 @@ LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* 
 // Backward in one launch and a small one: a block owns a group, sums each of its rows, and turns the sums into dx
 // while the rows may still lie in L2. The affine gradients are then sums over the samples.
 
-// Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row, where it is shifted.
+// Grid (samples * groups). `dx` may be null: only the row sums are wanted.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    group_gradients(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
-                    const float* rstd, Shape shape, RowSums* row_sums, Element* dx, float* dx_sums) {
+    group_gradients(const Element* dy, const Element* x, const Weight* weight, const float* mean,
+                    const float* rstd, Shape shape, RowSums* row_sums, Element* dx) {
   __shared__ RowSums row_scratch[kMaxWarps];
   __shared__ double group_scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
@@ -669,9 +630,8 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
-        const Activate activate = activate_of(shift, first_channel + member);
         const RowSums sums =
-            thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
+            thread_row_sums(group_dy + start, group_x + start, shape.spatial, group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
         share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
@@ -679,8 +639,7 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
         const int64_t start = member * shape.spatial;
-        const Activate activate = activate_of(shift, first_channel + member);
-        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, activate,
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial,
                                                     group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
@@ -698,8 +657,7 @@ __global__ void __launch_bounds__(kThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
-        const InputGradient gradient = {activate_of(shift, first_channel + member),
-                                        group_mean,
+        const InputGradient gradient = {group_mean,
                                         group_rstd,
                                         as_float(group_weight[member]),
                                         mean_dy,
@@ -710,30 +668,27 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
-      const InputGradient gradient = {activate_of(shift, first_channel + member),
-                                      group_mean,
+      const InputGradient gradient = {group_mean,
                                       group_rstd,
                                       as_float(group_weight[member]),
                                       mean_dy,
                                       mean_dy_xhat};
-      differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
-                            dx_sums, group * channels_per_group + member);
+      transform<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient);
     }
   }
 }
 
 int64_t backward_scratch(const Shape& shape) {
-  const int64_t floats_a_row = sizeof(RowSums) / sizeof(float) + (kShifted ? 1 : 0);
+  const int64_t floats_a_row = sizeof(RowSums) / sizeof(float);
   return shape.samples * shape.channels * floats_a_row;
 }
 
-LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
-  float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
   Element* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0) {
@@ -741,16 +696,12 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& s
     if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
         reads_as_vectors(dx, shape.spatial)) {
       group_gradients<kVectorWidth>
-          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
     } else {
       group_gradients<1>
-          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
     }
     const LaunchStatus status = launched("group_gradients");
-    if (status.kernel != nullptr) return status;
-  }
-  if (gradients.shift != nullptr) {
-    const LaunchStatus status = launch_shift_gradient(dx, dx_sums, shape, 1, gradients.shift, stream);
     if (status.kernel != nullptr) return status;
   }
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
@@ -856,8 +807,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = new_floats(x, {scratch_floats});
-  float* mean = output<float>(statistics);
-  check_launch(launch_forward(from, Shift{}, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
+  float* mean = output_floats(statistics);
+  check_launch(launch_forward(from, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
                               mean + shape.samples * shape.groups, output<float>(scratch), x.get_device_index(),
                               current_stream(x)));
   return {y, statistics};
@@ -870,7 +821,8 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   const Element* from = input<Element>(x, x, "x");
   const Element* cotangent = input<Element>(dy, x, "the gradient of y");
   const Weight* weights = input<Weight>(weight, x, "weight");
-  const float* mean = input<float>(statistics, x, "statistics");
+  check_float_input(statistics, x, "statistics");
+  const float* mean = input_floats(statistics);
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
   STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
@@ -880,9 +832,9 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dweight) dweight = torch::stable::empty_like(weight);
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
   Tensor scratch = new_floats(x, {backward_scratch(shape)});
-  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias), nullptr};
-  check_launch(launch_backward(cotangent, from, Shift{}, weights, mean, mean + shape.samples * shape.groups, shape,
-                               gradients, output<float>(scratch), x.get_device_index(), current_stream(x)));
+  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias)};
+  check_launch(launch_backward(cotangent, from, weights, mean, mean + shape.samples * shape.groups, shape,
+                               gradients, output_floats(scratch), x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 
@@ -975,38 +927,3 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise x; the result is contiguous."""
         return GroupNormFunction.apply(x, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps)
-
-
-def self_check() -> None:
-    """Compare with ``nn.GroupNorm`` in float64 on the current GPU and print the largest scaled errors."""
-    torch.manual_seed(0)
-    for shape, groups in [((4, 64, 128, 128), 8), ((3, 15, 13, 7), 5), ((33, 36), 4)]:
-        model = ModelNew(shape[1], groups).cuda()
-        nn.init.normal_(model.gn.weight)
-        nn.init.normal_(model.gn.bias)
-        exact = nn.GroupNorm(groups, shape[1]).cuda().double()
-        exact.load_state_dict(model.gn.state_dict())
-        x = torch.rand(shape, device="cuda", requires_grad=True)
-        exact_x = x.detach().double().requires_grad_()
-        cotangent = torch.randn(shape, device="cuda")
-        received = model(x)
-        expected = exact(exact_x)
-        received.backward(cotangent)
-        expected.backward(cotangent.double())
-        pairs = {
-            "y": (received, expected),
-            "dx": (x.grad, exact_x.grad),
-            "dweight": (model.gn.weight.grad, exact.weight.grad),
-            "dbias": (model.gn.bias.grad, exact.bias.grad),
-        }
-        errors = [f"{name} {scaled_error(*pair):.1e}" for name, pair in pairs.items()]
-        print(f"{shape}, {groups} groups: " + ", ".join(errors))
-
-
-def scaled_error(received: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest absolute error over the root mean square of what is expected."""
-    return ((received.double() - expected).abs().max() / expected.square().mean().sqrt()).item()
-
-
-if __name__ == "__main__":
-    self_check()

@@ -66,20 +66,3 @@ __device__ inline void load_share(const float* group, const Place& place, float 
     if (holds<kWidth>(place, index)) load_vector<kWidth>(group + position_of<kWidth>(place, index), values + index);
   }
 }
-
-template <int kWidth>
-__device__ inline void store_share(float* group, const Place& place, const float (&values)[kValues]) {
-#pragma unroll
-  for (int index = 0; index < kValues; index += kWidth) {
-    if (holds<kWidth>(place, index)) store_vector<kWidth>(group + position_of<kWidth>(place, index), values + index);
-  }
-}
-
-// The sum over the team, in every lane of it: a butterfly, so all lanes add the same pairs. All lanes of the warp call.
-__device__ inline float team_sum(float value, int lanes) {
-#pragma unroll
-  for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
-  }
-  return value;
-}

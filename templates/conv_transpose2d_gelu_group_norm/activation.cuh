@@ -15,5 +15,5 @@ struct Activate {
   __device__ Activation with_slope(float x) const { return gelu_with_slope(x); }
 };
 
-__device__ inline Activate activate_of(const Shift&, int64_t /*channel*/) { return {}; }
+__device__ inline Activate activate_of(int64_t /*channel*/) { return {}; }
 {% endif %}

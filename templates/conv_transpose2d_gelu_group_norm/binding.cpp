@@ -22,14 +22,12 @@ std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& convolution_bi
 std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
   const Shape shape = shape_of(z, weight, groups);
-  const Shift shift = {};
 {% else %}
 // y like z, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU, from its moments
 // (batch, channels, parts, 3).
 std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& moments, const Tensor& weight, const Tensor& bias,
                                    int64_t groups, double eps) {
   const Shape shape = shape_of(z, weight, groups);
-  const Shift shift = {};
   check_float_input(moments, z, "moments");
   STD_TORCH_CHECK(moments.dim() == 4 && moments.size(0) == shape.samples && moments.size(1) == shape.channels,
                   "moments must be (batch, channels, parts, 3)");
@@ -43,12 +41,12 @@ std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& moments, const
   float* mean = output_floats(statistics);
   float* rstd = mean + shape.samples * shape.groups;
 {% if gelu == "epilogue" %}
-  check_launch(launch_forward_gathered(input_floats(z), shift, input_floats(moments), moments.size(2),
+  check_launch(launch_forward_gathered(input_floats(z), {% if shifted %}shift, {% endif %}input_floats(moments), moments.size(2),
                                        input_floats(weight), input_floats(bias), shape, static_cast<float>(eps),
                                        output_floats(y), mean, rstd, z.get_device_index(), current_stream(z)));
 {% else %}
   Tensor scratch = torch::stable::new_empty(z, {forward_scratch(shape)});
-  check_launch(launch_forward(input_floats(z), shift, input_floats(weight), input_floats(bias), shape,
+  check_launch(launch_forward(input_floats(z), {% if shifted %}shift, {% endif %}input_floats(weight), input_floats(bias), shape,
                               static_cast<float>(eps), output_floats(y), mean, rstd, output_floats(scratch),
                               z.get_device_index(), current_stream(z)));
 {% endif %}
@@ -72,7 +70,6 @@ std::tuple<Wanted, Wanted, Wanted, Wanted> backward(const Tensor& dy, const Tens
                                                     const Tensor& statistics, int64_t groups, bool wants_z,
                                                     bool wants_weight, bool wants_bias, bool wants_shift) {
   const Shape shape = shape_of(z, weight, groups);
-  const Shift shift = {};
 {% endif %}
   check_float_input(dy, z, "the gradient of y");
   check_float_input(z, z, "z");
@@ -90,7 +87,7 @@ std::tuple<Wanted, Wanted, Wanted, Wanted> backward(const Tensor& dy, const Tens
                                floats_or_null(dshift)};
   Tensor scratch = torch::stable::new_empty(z, {backward_scratch(shape)});
   const float* mean = input_floats(statistics);
-  check_launch(launch_backward(input_floats(dy), input_floats(z), shift, input_floats(weight), mean,
+  check_launch(launch_backward(input_floats(dy), input_floats(z), {% if shifted %}shift, {% endif %}input_floats(weight), mean,
                                mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
                                z.get_device_index(), current_stream(z)));
   return {dz, dweight, dbias, dshift};

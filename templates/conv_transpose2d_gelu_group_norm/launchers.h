@@ -14,17 +14,14 @@ using Weight = float;   // of weight, bias and their gradients
 struct Shift {
   const float* values;
 };
-{% else %}
-// What is added to it before it is normalised: nothing, since the convolution has added its bias.
-struct Shift {};
-{% endif %}
 
+{% endif %}
 {% include "common/group_norm/launchers.h" %}
 
 {% if gelu == "epilogue" %}
 // Writes y like x, and mean and rstd of what is normalised, each (samples, groups), from the moments of every channel
 // of a sample, so many parts each.
-LaunchStatus launch_forward_gathered(const float* x, const Shift& shift, const float* moments, int64_t parts,
+LaunchStatus launch_forward_gathered(const float* x, {% if shifted %}const Shift& shift, {% endif %}const float* moments, int64_t parts,
                                      const float* weight, const float* bias, const Shape& shape, float eps, float* y,
                                      float* mean, float* rstd, int device, void* stream);
 {% else %}

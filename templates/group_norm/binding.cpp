@@ -47,8 +47,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const 
   std::optional<Tensor> scratch;
   const int64_t scratch_floats = forward_scratch(shape);
   if (scratch_floats > 0) scratch = new_floats(x, {scratch_floats});
-  float* mean = output<float>(statistics);
-  check_launch(launch_forward(from, Shift{}, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
+  float* mean = output_floats(statistics);
+  check_launch(launch_forward(from, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
                               mean + shape.samples * shape.groups, output<float>(scratch), x.get_device_index(),
                               current_stream(x)));
   return {y, statistics};
@@ -61,7 +61,8 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   const Element* from = input<Element>(x, x, "x");
   const Element* cotangent = input<Element>(dy, x, "the gradient of y");
   const Weight* weights = input<Weight>(weight, x, "weight");
-  const float* mean = input<float>(statistics, x, "statistics");
+  check_float_input(statistics, x, "statistics");
+  const float* mean = input_floats(statistics);
   const Shape shape = shape_of(x, weight, groups);
   STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
   STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
@@ -71,9 +72,9 @@ std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> 
   if (wants_dweight) dweight = torch::stable::empty_like(weight);
   if (wants_dbias) dbias = torch::stable::empty_like(weight);
   Tensor scratch = new_floats(x, {backward_scratch(shape)});
-  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias), nullptr};
-  check_launch(launch_backward(cotangent, from, Shift{}, weights, mean, mean + shape.samples * shape.groups, shape,
-                               gradients, output<float>(scratch), x.get_device_index(), current_stream(x)));
+  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias)};
+  check_launch(launch_backward(cotangent, from, weights, mean, mean + shape.samples * shape.groups, shape,
+                               gradients, output_floats(scratch), x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,36 @@ def test_a_solution_loads_behind_lines_that_others_put_in_front(path: Path, monk
     loaded: dict[str, Any] = {"__name__": "candidate"}
     exec(compile(FRONT + path.read_text(), str(path), "exec", dont_inherit=True), loaded)
     assert issubclass(loaded["ModelNew"], torch.nn.Module)
+
+
+def pieces(text: str) -> list[str]:
+    """The functions, types and constants of the C++ sources in a solution, without comments, one a piece."""
+    sources = re.findall(r'^[A-Z_]+ = r?"""\n(.*?)"""', text, flags=re.DOTALL | re.MULTILINE)
+    code = [re.sub(r"//[^\n]*", "", source) for source in sources]
+    return [piece for source in code for piece in re.split(r"\n\s*\n(?=[^ \n}])", source)]
+
+
+def names(piece: str) -> set[str]:
+    """What a piece defines: names before a parenthesis, and of types and constants, on lines that are not indented."""
+    found = set()
+    for line in piece.splitlines():
+        if re.match(r"[ #}]", line) and not re.match(r" {4}\w+\(", line):
+            continue
+        found |= set(re.findall(r"(?:(?:struct|class) |using |constexpr [\w:<>]+ |\b)(\w+)(?=\(|;| \{| =)", line))
+    return found - {"if", "for", "return", "namespace", "__launch_bounds__", "static_assert"}
+
+
+@each_solution
+def test_nothing_is_emitted_that_no_operator_reaches(path: Path) -> None:
+    every = pieces(path.read_text())
+    defined = [names(piece) for piece in every]
+    roots = re.compile("STABLE_TORCH_LIBRARY|PYBIND11_MODULE|std::vector<torch::Tensor> forward")
+    reached = {i for i, piece in enumerate(every) if roots.search(piece) or not defined[i]}
+    assert reached
+    waiting = list(reached)
+    while waiting:
+        words = set(re.findall(r"\w+", every[waiting.pop()]))
+        fresh = {i for i, found in enumerate(defined) if i not in reached and found & words}
+        reached |= fresh
+        waiting += fresh
+    assert [sorted(defined[i]) for i in range(len(every)) if i not in reached] == []

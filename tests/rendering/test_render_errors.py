@@ -36,6 +36,17 @@ def test_rendering_is_deterministic(make_project: MakeProject) -> None:
     assert rendered(root, **settings) != rendered(root)
 
 
+def test_included_files_may_use_what_the_entry_file_sets(make_project: MakeProject) -> None:
+    root = make_project(
+        solution="{% set wide = threads > 128 %}\n" + GOOD + '{% include "common/fancy.txt" %}\n',
+        fancy="WIDE = {{ wide }}\n",
+    )
+    assert body(rendered(root, threads=256)).endswith("WIDE = True\n")
+    (root / "templates" / "common" / "fancy.txt").write_text("WIDE = {{ wider }}\n")
+    with pytest.raises(TemplateError, match="'wider'"):
+        rendered(root)
+
+
 def test_nothing_is_escaped(make_project: MakeProject) -> None:
     root = make_project(solution=GOOD + "a < b && c\n", fancy="")
     assert "a < b && c\n" in rendered(root)

@@ -10,12 +10,16 @@ __device__ inline Moments moments_of_group(const Element* x, int64_t group_lengt
   Moments running = {0.0f, 0.0f, 0.0f};
   if (shape.spatial < kShortRow) {
     for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
-      const Activate activate = activate_of(shift, first_channel + i / shape.spatial);
-      running = merge(running, Moments{1.0f, activate(as_float(x[i])), 0.0f});
+{% if activated %}
+      const Activate activate = activate_of({% if shifted %}shift, {% endif %}first_channel + i / shape.spatial);
+{% endif %}
+      running = merge(running, Moments{1.0f, {{ "activate(as_float(x[i]))" if activated else "as_float(x[i])" }}, 0.0f});
     }
   } else {
     for (int64_t member = 0; member < channels_per_group; ++member) {
-      const Activate activate = activate_of(shift, first_channel + member);
+{% if activated %}
+      const Activate activate = activate_of({% if shifted %}shift, {% endif %}first_channel + member);
+{% endif %}
       running = merge(running, thread_moments<kRowWidth>(x + member * shape.spatial, shape.spatial, activate));
     }
   }

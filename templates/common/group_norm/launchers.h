@@ -11,13 +11,15 @@ struct Gradients {
   Element* x;       // like x
   Weight* weight;  // (channels)
   Weight* bias;    // (channels)
+{% if sums_dx %}
   float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
+{% endif %}
 };
 
 // Floats of scratch memory that launch_backward wants.
 int64_t backward_scratch(const Shape& shape);
 
 // Writes (never accumulates) the wanted gradients.
-LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, {% if shifted %}const Shift& shift, {% endif %}const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream);

@@ -3,7 +3,7 @@
 // Grid (rows * tiles).
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    normalise_rows(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
+    normalise_rows(const Element* x, {% if shifted %}Shift shift, {% endif %}const Weight* weight, const Weight* bias, const float* mean,
                    const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
                    Parts tiles, Element* y) {
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t length = left < tiles.length ? left : tiles.length;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+    const Normalise normalise = { {%- if activated %}activate_of({% if shifted %}shift, {% endif %}channel), {% endif %}mean[group], rstd[group] * as_float(weight[channel]),
                                  as_float(bias[channel])};
     const int64_t offset = row * spatial + begin;
     transform<kWidth>(x + offset, y + offset, length, normalise);
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element, for short rows.
 __global__ void __launch_bounds__(kThreads)
-    normalise_elements(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const float* mean,
+    normalise_elements(const Element* x, {% if shifted %}Shift shift, {% endif %}const Weight* weight, const Weight* bias, const float* mean,
                        const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
                        Element* y) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -30,20 +30,20 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {activate_of(shift, channel), mean[group], rstd[group] * as_float(weight[channel]),
+    const Normalise normalise = { {%- if activated %}activate_of({% if shifted %}shift, {% endif %}channel), {% endif %}mean[group], rstd[group] * as_float(weight[channel]),
                                  as_float(bias[channel])};
     put(y + i, normalise(as_float(x[i])));
   }
 }
 
-LaunchStatus launch_normalise(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+LaunchStatus launch_normalise(const Element* x, {% if shifted %}const Shift& shift, {% endif %}const Weight* weight, const Weight* bias,
                               const float* mean, const float* rstd, const Shape& shape, Element* y,
                               cudaStream_t stream) {
   const int64_t rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
   if (shape.spatial < kShortRow) {
     const unsigned blocks = grid_for(ceil_div(rows * shape.spatial, kThreads));
-    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, shift, weight, bias, mean, rstd, rows, shape.channels,
+    normalise_elements<<<blocks, kThreads, 0, stream>>>(x, {% if shifted %}shift, {% endif %}weight, bias, mean, rstd, rows, shape.channels,
                                                         channels_per_group, shape.spatial, y);
     return launched("normalise_elements");
   }
@@ -52,9 +52,9 @@ LaunchStatus launch_normalise(const Element* x, const Shift& shift, const Weight
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
-        x, shift, weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
+        x, {% if shifted %}shift, {% endif %}weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
   } else {
-    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, mean, rstd, rows, shape.channels,
+    normalise_rows<1><<<blocks, threads, 0, stream>>>(x, {% if shifted %}shift, {% endif %}weight, bias, mean, rstd, rows, shape.channels,
                                                       channels_per_group, shape.spatial, tiles, y);
   }
   return launched("normalise_rows");

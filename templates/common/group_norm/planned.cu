@@ -7,7 +7,7 @@ int64_t forward_scratch(const Shape& shape) {
   return of_parts > of_words ? of_parts : of_words;
 }
 
-LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+LaunchStatus launch_forward(const Element* x, {% if shifted %}const Shift& shift, {% endif %}const Weight* weight, const Weight* bias,
                             const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
@@ -27,7 +27,7 @@ LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* 
   if (groups > 0 && cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream) != cudaSuccess) {
     return launched("clearing statistics");
   }
-  return in_parts::launch_forward(x, shift, weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
+  return in_parts::launch_forward(x, {% if shifted %}shift, {% endif %}weight, bias, shape, eps, y, mean, rstd, scratch, device, stream);
 }
 
 int64_t backward_scratch(const Shape& shape) {
@@ -38,7 +38,7 @@ int64_t backward_scratch(const Shape& shape) {
   return larger > of_stream ? larger : of_stream;
 }
 
-LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+LaunchStatus launch_backward(const Element* dy, const Element* x, {% if shifted %}const Shift& shift, {% endif %}const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
@@ -53,5 +53,5 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& s
   }
 #endif
   const auto launch = choice.plan == Plan::kSmall ? whole::launch_backward : in_parts::launch_backward;
-  return launch(dy, x, shift, weight, mean, rstd, shape, gradients, scratch, device, stream);
+  return launch(dy, x, {% if shifted %}shift, {% endif %}weight, mean, rstd, shape, gradients, scratch, device, stream);
 }

@@ -1,7 +1,5 @@
 // A number a channel was added to x: its gradient is the sum of dx over samples and positions.
 
-constexpr bool kShifted = true;
-
 // An element of dx, which it also adds to a sum.
 struct SummedInputGradient {
   InputGradient gradient;
