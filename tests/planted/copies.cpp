@@ -1,4 +1,4 @@
-// Stands before the emulator's cudaMemcpy and keeps a digest of what a program copies back from the device: its result.
+// Stands before the emulator's cudaMemcpy (cuemu_cudaMemcpy in libraries) and keeps a digest of what a program copies back from the device: its result.
 #include <cstddef>
 #include <cstdint>
 
@@ -14,7 +14,7 @@ void use_copy(void* emulators) { copy = reinterpret_cast<decltype(copy)>(emulato
 
 std::uint64_t digest_of_copies() { return digest; }
 
-int cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind) {
+int cuemu_cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind) {
   const int error = copy(to, from, bytes, kind);
   if (kind != kDeviceToHost || error != 0) return error;
   for (std::size_t i = 0; i < bytes; ++i) {

@@ -61,7 +61,7 @@ def main() -> None:
     session = EmulatorSession(libraries)
     copies.digest_of_copies.restype = ctypes.c_uint64
     copies.use_copy.argtypes = [ctypes.c_void_p]
-    copies.use_copy(ctypes.cast(ctypes.CDLL(str(libraries.core)).cudaMemcpy, ctypes.c_void_p))
+    copies.use_copy(ctypes.cast(ctypes.CDLL(str(libraries.core)).cuemu_cudaMemcpy, ctypes.c_void_p))
     for line in sys.stdin:
         print(answer(session, copies, json.loads(line)), flush=True)
 

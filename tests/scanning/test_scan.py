@@ -21,6 +21,9 @@ SHIPPED = {
     "group_norm/fused": {"low-precision"},  # kernels for halves, too
     "group_norm/streamed": {"inline-assembly", "low-precision"},
     "group_norm/two_kernels": {"low-precision"},
+    "conv_transpose2d_gelu_group_norm/plain": {"heavy-operator"},
+    "gemm_bias_add_hardtanh_mish_group_norm/plain": {"heavy-operator"},
+    "gemm_group_norm_min_bias_add/plain": {"heavy-operator"},
     "conv_transpose2d_gelu_group_norm/aten": {"heavy-operator"},
     "conv_transpose2d_gelu_group_norm/aten_one_kernel": {"heavy-operator"},
     "gemm_bias_add_hardtanh_mish_group_norm/aten": {"heavy-operator"},
