@@ -110,6 +110,9 @@ def main(context: click.Context) -> None:
 
 def run() -> int:
     """Runs the command line and returns the exit code (see ``harness.errors``)."""
+    if sys.platform == "win32":
+        print("error: the harness does not run on Windows; use WSL (wsl --install) or a container", file=sys.stderr)
+        return EXIT_HARNESS
     _open_missing()
     interrupts.install()
     code = _run()

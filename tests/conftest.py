@@ -41,8 +41,15 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
+#: Behind these fixtures processes import torch, or a compiler runs.
+_SLOW_FIXTURES = {"harness", "home", "own_home", "shared_emulator", "fork_servers", "made_once"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where torch finds none."""
+    """Mark what starts processes as slow, and skip what needs a GPU where torch finds none."""
+    for item in items:
+        if _SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     if torch.cuda.is_available():
         return
     for item in items:
