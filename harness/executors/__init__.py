@@ -1,1 +1,1 @@
-"""Runs evaluations: one after another on this machine."""
+"""Evaluation runs: planning, scheduling, building ahead, and judging on this machine or on Ray."""

@@ -1,6 +1,6 @@
-"""What runs on a Ray cluster's nodes: an actor for each lane, and for each builder.
+"""Ray actors that run on a cluster's nodes: one for each lane and one for each builder.
 
-Their processes import no torch: those that they start do.
+The actors' processes do not import torch. The processes that they start do.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from harness.system.processes import adopt_orphans, die_with_parent
 
 
 class ActorSetup(NamedTuple):
-    """What actors are to do their work on.
+    """The settings that every actor of a run shares.
 
     Attributes:
         device: ``cpu`` or ``cuda:0``, the one GPU that Ray gives an actor.
         home: ``HARNESS_HOME`` on every node.
-        is_timed: Whether speed is measured, on a GPU.
+        is_timed: Whether the lanes measure speed on a GPU.
     """
 
     device: str
@@ -38,13 +38,13 @@ class ActorSetup(NamedTuple):
 
 
 def _end_with_node() -> None:
-    """Have an actor's process end with its node's, which Ray itself may notice late, or not."""
+    """Makes an actor's process end with its node's process. Ray may notice that late or never."""
     if os.getppid() != 1:
         die_with_parent(os.getppid())
 
 
 class JudgingActor:
-    """On a node: a lane's process, and its way to the driver."""
+    """An actor that runs a lane's process on a node and relays its messages to the driver."""
 
     def __init__(self, place: ActorSetup):
         _end_with_node()
@@ -52,14 +52,14 @@ class JudgingActor:
         self._lane = LaneProcess(Opening(place.device, place.home, place.is_timed, os.getpid()))
 
     def opened(self) -> Opened | Failure:
-        """What the lane says first."""
+        """Returns the lane's first message."""
         try:
             return opening_of(self._lane)
         except HarnessError as error:
             return Failure(error)
 
     def judge(self, parcel: Payload) -> Iterator[Any]:
-        """What the lane says of a candidate, as it comes."""
+        """Yields the lane's messages about a candidate as they arrive."""
         with unpacked(parcel, self._cache) as work:
             self._lane.send(work)
             said: Any = None
@@ -71,12 +71,12 @@ class JudgingActor:
                 yield said
 
     def end(self) -> None:
-        """End the lane and its workers."""
+        """Ends the lane and its workers."""
         self._lane.close()
 
 
 class BuildingActor:
-    """On a node: a worker for each build."""
+    """An actor that builds candidates on a node, each in a worker of its own."""
 
     def __init__(self, place: ActorSetup, capability: tuple[int, int] | None):
         _end_with_node()
@@ -86,10 +86,10 @@ class BuildingActor:
         self._workers = Workers.that_build(place.device, tools.libraries, capability)
 
     def opened(self) -> None:
-        """Answers once it is ready."""
+        """Returns once the actor is ready."""
 
     def build(self, parcel: Payload) -> tuple[Refused, dict[str, bytes]]:
-        """Build a candidate; what a compiler refused, and what came of it."""
+        """Builds a candidate; returns compiler refusals and new libraries by build key."""
         with unpacked(parcel, self._cache) as work:
             solution = work.job.candidate.solution
             with contextlib.closing(self._workers.take()) as worker:
@@ -98,5 +98,5 @@ class BuildingActor:
         return refused, {key: data for key, data in built.items() if key not in parcel.libraries}
 
     def end(self) -> None:
-        """End what workers are forked of."""
+        """Ends the process that the workers are forked from."""
         self._workers.close()

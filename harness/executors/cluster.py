@@ -1,7 +1,8 @@
-"""Lanes and builders on a Ray cluster: an actor each.
+"""Lanes and builders on a Ray cluster, one actor for each.
 
-Ray only carries messages. Whoever judges is a process of the harness, as on one machine, which an actor starts on its
-node and which ends with it: candidates are kept from their judge as they are there (docs/security.md).
+Ray only carries messages. Each actor starts a harness process on its node, and that process
+judges. It ends with its actor. The isolation between candidate and judge is the same as on one
+machine (docs/security.md).
 """
 
 from __future__ import annotations
@@ -39,28 +40,29 @@ from harness.records.record import EvaluationRecord, Status
 from harness.system.interrupts import shielded, unwinding
 from harness.system.scratch import scratch_folder
 
-#: Longest that the cluster may take to find room for an actor, and that to be ready.
+#: Timeout in seconds for the cluster to place an actor and for the actor to become ready.
 OPEN_LIMIT_S = 180.0
-#: How long a new builder is waited for before candidates are judged without.
+#: Seconds to wait for a new builder before lanes judge candidates without building ahead.
 PLACE_LIMIT_S = 30.0
-#: What judging a case may take beside the candidate's own limits; who is silent for longer is lost.
+#: Seconds that judging a case may take on top of the candidate's own limits. A lane that is
+#: silent for longer counts as lost.
 SLACK_S = 600.0
-#: Longest that an actor may take to end what it has started.
+#: Timeout in seconds for an actor to end the processes that it started.
 END_LIMIT_S = 30.0
 
 
 class ClusterLane:
-    """The driver's hold on a lane somewhere in the cluster.
+    """The driver's handle for a lane on a node of the cluster.
 
     Args:
-        ray: The module.
+        ray: The Ray module.
         actor: The lane's actor.
-        name: What tells it from others.
-        cache: Where libraries are kept on this machine.
+        name: The lane's unique name.
+        cache: The build cache on this machine.
 
     Attributes:
-        device: Its name.
-        work: What it judges; None while it is free, or not ready yet.
+        device: The lane's name.
+        work: The candidate that the lane judges; None while the lane is free or not ready yet.
     """
 
     def __init__(self, ray: ModuleType, actor: Any, name: str, cache: BuildCache):
@@ -75,11 +77,11 @@ class ClusterLane:
         self._thread.start()
 
     def fileno(self) -> int:
-        """Can be read when the lane has said something, or has ended."""
+        """Returns a descriptor that is readable once the lane has sent a message or ended."""
         return self._heard.fileno()
 
     def send(self, work: PlannedWork) -> None:
-        """Have it judge a candidate."""
+        """Gives the lane a candidate to judge."""
         self.work = work
         try:
             self._orders.put(packed(work, self._cache))
@@ -90,14 +92,14 @@ class ClusterLane:
             self._orders.put([*failed, CandidateFinished()] if work.is_planned else [Planned((), error=error)])
 
     def answer(self) -> None:
-        """Nothing: builds elsewhere disturb no candidate."""
+        """Does nothing: builds on other nodes do not disturb a candidate's timing."""
 
     def receive(self) -> Any:
-        """What it says next.
+        """Returns the lane's next message.
 
         Raises:
-            LaneDied: Nothing more.
-            HarnessError: It said why it ends.
+            LaneDied: The lane has ended without giving a reason.
+            HarnessError: The lane has ended and gave this reason.
         """
         try:
             said = self._heard.recv()
@@ -112,11 +114,11 @@ class ClusterLane:
         return said
 
     def end(self) -> None:
-        """Tell it to end where it is free; ``close`` waits for that."""
+        """Tells the lane to end once it is free; ``close`` waits for a free lane."""
         self._orders.put(None)
 
     def close(self) -> None:
-        """End it, wherever it is; one that judges is not waited for."""
+        """Ends the lane. If the lane is judging, ``close`` kills it without waiting."""
         self.end()
         if self.work is None:
             self._thread.join(END_LIMIT_S)
@@ -125,7 +127,7 @@ class ClusterLane:
         self._heard.close()
 
     def _relay(self) -> None:
-        """Pass on what the actor says, until it ends."""
+        """Passes on the actor's messages until the actor ends."""
         errors = self._ray.exceptions
         with self._telling, contextlib.suppress(BrokenPipeError):
             try:
@@ -140,10 +142,10 @@ class ClusterLane:
                 self._death = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
     def _said_of(self, parcel: Payload) -> Iterator[Any]:
-        """What the actor says of a candidate.
+        """Yields the actor's messages about a candidate.
 
         Raises:
-            TimeoutError: It is silent for longer than any candidate may take.
+            TimeoutError: The actor is silent for longer than any candidate may take.
         """
         granted = parcel.work.policy.granted
         answers = self._actor.judge.remote(parcel)
@@ -159,7 +161,7 @@ class ClusterLane:
 
 
 class _Builder(NamedTuple):
-    """A builder's actor, the answer that says that it is there, and until when that is waited for."""
+    """A builder's actor, its pending ready signal, and the deadline for that signal."""
 
     actor: Any
     opened: Any
@@ -167,13 +169,13 @@ class _Builder(NamedTuple):
 
 
 class ClusterBuilders(Builders):
-    """Builders somewhere in the cluster, each of which has a processor.
+    """A pool of builders on the cluster's nodes, each with a processor of its own.
 
     Args:
-        ray: The module.
+        ray: The Ray module.
         make: Makes a builder's actor.
-        cache: Where libraries are kept on this machine.
-        count: How many.
+        cache: The build cache on this machine.
+        count: The number of builders.
     """
 
     def __init__(self, ray: ModuleType, make: Callable[[], Any], cache: BuildCache, count: int):
@@ -186,34 +188,34 @@ class ClusterBuilders(Builders):
             self._actors.put(self._another())
 
     def stop(self) -> None:
-        """End the actors."""
+        """Ends the actors."""
         self._is_closed = True
         ended = [actor.end.remote() for actor in self._living]
         if ended:
-            self._ray.wait(ended, num_returns=len(ended), timeout=1.0)  # one that builds is not waited for
+            self._ray.wait(ended, num_returns=len(ended), timeout=1.0)  # does not wait for a running build
         for actor in self._living:
             self._ray.kill(actor)
 
     def _build(self, job: Job, policy: Policy) -> Refused:
         try:
             parcel = packed(PlannedWork(job, policy, (), ()), self._cache)
-        except HarnessError:  # whoever judges it meets the same, and tells
+        except HarnessError:  # the lane meets the same error and reports it
             return {}
         builder = self._actors.get()
         try:
-            # Where others have the cluster's processors it may never be placed: whoever judges can build, too.
+            # Ray may never place the builder if others use all processors. The lane builds then.
             if not self._ray.wait([builder.opened], timeout=max(0.0, builder.placed_by - time.monotonic()))[0]:
                 return {}
             limit = sum(policy.granted) + OPEN_LIMIT_S
             refused, libraries = self._ray.get(builder.actor.build.remote(parcel), timeout=limit)
-        except self._ray.exceptions.RayError:  # as above
+        except self._ray.exceptions.RayError:  # the lane builds then
             if not self._is_closed:
                 self._ray.kill(builder.actor)
                 builder = self._another()
             return {}
         finally:
             self._actors.put(builder)
-        # A cache that cannot be written costs another build.
+        # If the cache cannot be written, the lane builds again.
         with contextlib.suppress(OSError), scratch_folder("harness-parcel-") as folder:
             keep(libraries, job.candidate.solution.digest, self._cache, folder / "libraries")
         found: Refused = refused
@@ -226,11 +228,12 @@ class ClusterBuilders(Builders):
 
 
 class Cluster(NamedTuple):
-    """Which cluster is meant, and how much of it.
+    """A cluster's address and the number of lanes to open there.
 
     Attributes:
-        address: Where it is; None for the one that ``RAY_ADDRESS`` names, else one on this machine.
-        lanes: How many lanes, on the CPU; None for one of two processors each.
+        address: The cluster's address; None for the one that ``RAY_ADDRESS`` names. Without either,
+            the harness starts a cluster on this machine.
+        lanes: The number of lanes on the CPU; None for one lane per two processors.
     """
 
     address: str | None
@@ -239,18 +242,19 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) -> Iterator[Lanes]:
-    """Open lanes on a Ray cluster: one on each GPU, or as many as are asked for on the CPU.
+    """Opens lanes on a Ray cluster: one on each GPU, or the requested number on the CPU.
 
     Args:
-        cluster: Which one.
+        cluster: The cluster.
         wanted: ``auto``, ``cpu`` or ``cuda``.
         home: ``HARNESS_HOME`` on every node.
-        is_timed: Whether speed is measured, on a GPU.
+        is_timed: Whether the lanes measure speed on a GPU.
 
     Raises:
-        UsageError: Ray is not installed, the cluster cannot be joined, or single GPUs are asked for.
+        UsageError: Ray is not installed, Ray cannot join the cluster, or ``wanted`` names single
+            GPUs.
         DeviceError: The cluster has no GPU.
-        HarnessError: No lane starts, or a node runs another version of the harness.
+        HarnessError: A lane does not start, or a node runs another version of the harness.
     """
     if wanted not in ("auto", "cpu", "cuda", "all"):
         raise UsageError(f"--device {wanted}: a cluster's GPUs have no numbers; say cuda for all of them, or cpu")
@@ -279,7 +283,7 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
             stack.callback(started[-1].close)
         said = [opening_of(lane) for lane in started]
         _check_versions(opened.environment for opened in said)
-        left_over = processors - count  # where lanes take them all, one builder shares with them
+        left_over = processors - count  # if lanes take them all, one builder shares with them
         building = ray.remote(BuildingActor).options(
             num_cpus=1 if left_over > 0 else 0, max_restarts=0, scheduling_strategy="SPREAD"
         )
@@ -296,15 +300,15 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
 
 
 def _is_own(address: str | None) -> bool:
-    """Whether a cluster is started for the program, where this address is asked for."""
+    """Returns whether the harness starts a cluster of its own for this address."""
     return address is None and "RAY_ADDRESS" not in os.environ
 
 
 @contextlib.contextmanager
 def _runtime_on_its_way(home: Path) -> Iterator[None]:
-    """Have the emulator's runtime built beside the block, where it is not: lanes on this machine begin with that.
+    """Builds the emulator's runtime in the background, because lanes on this machine need it first.
 
-    Of a failure the lanes tell, which meet it, too.
+    Ignores a failed build: the lanes meet the same failure and report it.
     """
     program = "import sys, pathlib, harness.executors.tools as t; t.tools_for('cpu', pathlib.Path(sys.argv[1]))"
     process = subprocess.Popen(
@@ -323,7 +327,10 @@ def _runtime_on_its_way(home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _joined(address: str | None) -> Iterator[Any]:
-    """Ray, connected to a cluster; to one that is started for the block where none is named.
+    """Connects Ray to a cluster for the block; starts a cluster if nothing names one.
+
+    Yields:
+        The Ray module.
 
     Raises:
         UsageError: Ray is not installed, or there is no cluster at the address.
@@ -343,7 +350,7 @@ def _joined(address: str | None) -> Iterator[Any]:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"--executor ray: no cluster can be joined: {error}") from None
     for number, handler in handlers.items():
-        signal.signal(number, handler)  # Ray's own would end the program where it stands
+        signal.signal(number, handler)  # Ray's own handler would end the program without cleanup
     try:
         yield ray
     finally:
@@ -352,10 +359,10 @@ def _joined(address: str | None) -> Iterator[Any]:
 
 
 def _check_versions(environments: Iterable[dict[str, str]]) -> None:
-    """Verify that all nodes judge as this machine would.
+    """Checks that all nodes run this machine's version of the harness.
 
     Raises:
-        HarnessError: One has another version of the harness.
+        HarnessError: A node runs another version.
     """
     own = environment.code_digest()
     for one in environments:

@@ -1,4 +1,4 @@
-"""One candidate after another on one device."""
+"""A lane: judges one candidate after another on one device."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Quiet = Callable[[], contextlib.AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Lane:
-    """Judges candidates, a fresh worker for each; a bad candidate or problem never affects the next.
+    """Judges candidates, each in a fresh worker; a bad candidate or problem never affects the next.
 
     Attributes:
         session: The device and its workers.
-        quiet: Entered while a candidate is timed.
-        shared: What is known of references, for all candidates of a batch.
-        estimated: The cases whose need of memory and time was estimated, by problem and case.
+        quiet: Makes the context in which the lane times a candidate.
+        shared: The cache of reference results, shared by all candidates of a batch.
+        estimated: The cases that have a memory estimate, by problem and case.
     """
 
     session: Session
@@ -41,17 +41,17 @@ class Lane:
     estimated: set[tuple[str, str, str]] = field(default_factory=set)
 
     def judge(self, work: PlannedWork, progress: Progress) -> Iterator[EvaluationRecord | ProblemError]:
-        """Judge a candidate.
+        """Judges a candidate.
 
         Args:
             work: The candidate and its cases.
-            progress: Called with a word for what happens now.
+            progress: Called with the name of the current step.
 
         Yields:
-            For each case, as soon as it is there, a record, or the error of a problem that does not run.
+            A record for each finished case, or an error if the problem does not run.
 
         Raises:
-            DeviceError: After the candidate failed, the GPU does not work any more.
+            DeviceError: The GPU no longer works after the candidate failed.
         """
         session, candidate = self.session, work.job.candidate
         policy = replace(work.policy, device=session.device)
@@ -72,12 +72,13 @@ class Lane:
                 outcome: EvaluationRecord | ProblemError
                 try:
                     self._estimate(candidate.problem, case, constants)
-                    with kept_state():  # what a problem's code changes in torch is its own
+                    with kept_state():  # undoes changes that the problem's code makes to torch
                         outcome = judge.evaluate(case, constants, trials)
                 except ProblemError as error:
                     outcome = error
                 except (Exception, SystemExit, GeneratorExit) as error:
-                    # The problem's code runs in this process: what it raises ends its own cases, not the program.
+                    # The problem's code runs in this process. Its exceptions end its own cases, not
+                    # the program.
                     fault = fault_of(candidate.problem, error)
                     if fault is None:
                         raise
@@ -87,10 +88,10 @@ class Lane:
                     check_device(session.device)
 
     def _estimate(self, problem: Problem, case: str, constants: dict[str, Any]) -> None:
-        """Warn of a large case on the CPU, once.
+        """Warns once about a large case on the CPU.
 
         Raises:
-            ProblemError: The CPU has no room for the case.
+            ProblemError: The case does not fit into memory.
         """
         key = str(problem.path), problem.digest, repr((case, constants))
         if self.session.device != "cpu" or key in self.estimated:
@@ -103,7 +104,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class _Prefixed:
-    """A progress callback that names the candidate."""
+    """A progress callback that prefixes the candidate's name."""
 
     name: str
     progress: Progress

@@ -1,4 +1,7 @@
-"""``python -m harness.executors.lane_process DESCRIPTOR``: a lane in a process of its own, started by a driver."""
+"""A lane's own process, which a driver starts.
+
+Usage: ``python -m harness.executors.lane_process DESCRIPTOR``.
+"""
 
 from __future__ import annotations
 
@@ -24,41 +27,41 @@ from harness.judge.process.handle import WorkerHandle
 from harness.system import interrupts
 from harness.system.processes import die_with_parent
 
-#: Longest that a lane may take to end its workers once its driver has gone.
+#: Timeout in seconds for a lane to end its workers after its driver has gone.
 END_LIMIT_S = 30.0
 
 
 class Link:
-    """The lane's end of its link to the driver; several threads may send."""
+    """The lane's end of the link to its driver. Several threads may send at once."""
 
     def __init__(self, connection: Connection):
         self._connection = connection
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Returns the link's descriptor."""
         return self._connection.fileno()
 
     def receive(self) -> Any:
-        """What the driver says next.
+        """Returns the driver's next message.
 
         Raises:
-            EOFError: Nothing more.
+            EOFError: The driver has closed its end.
         """
         return self._connection.recv()
 
     def send(self, message: Any) -> None:
-        """Tell the driver something.
+        """Sends the driver a message.
 
         Raises:
-            BrokenPipeError: It has gone.
+            BrokenPipeError: The driver has gone.
         """
-        with WorkerHandle.waited, self._lock:  # the driver may be held up, too
+        with WorkerHandle.waited, self._lock:  # the driver may be slow to read
             self._connection.send(message)
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[None]:
-        """A block in which the driver's builds stand still."""
+        """Pauses the driver's builds for the block."""
         self.send(TimingTurn(begins=True))
         with WorkerHandle.waited:
             self.receive()
@@ -69,7 +72,7 @@ class Link:
 
 
 def serve(link: Link) -> None:
-    """Judge what comes, until the driver closes its end."""
+    """Judges the candidates that the driver sends until the driver closes its end."""
     opening: Opening = link.receive()
     die_with_parent(opening.driver, signal.SIGTERM)
     threading.Thread(target=_end_with, args=(link.fileno(),), daemon=True).start()
@@ -95,25 +98,25 @@ def serve(link: Link) -> None:
 
 
 def _overrun(link: Link, overrun: Overrun) -> None:
-    """End this process, whatever its main thread does: a problem takes too long in it."""
+    """Reports a problem that takes too long, then ends this process at once."""
     link.send(overrun)
     os._exit(0)
 
 
 def _end_with(descriptor: int) -> None:
-    """Wait until the driver has gone; end this process where its main thread does not."""
+    """Waits until the driver has gone, then ends this process if its main thread does not."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # tells of the other end's closing alone
+    poll.register(descriptor, 0)  # reports only that the other end has closed
     poll.poll()
     time.sleep(END_LIMIT_S)
     os._exit(1)
 
 
 def main() -> int:
-    """Serve on the descriptor that the command line names; the exit code."""
+    """Serves on the descriptor that the command line names, and returns the exit code."""
     interrupts.reset_inherited()
     interrupts.install()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the driver's, who ends its lanes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C and ends its lanes
     with Connection(int(sys.argv[1])) as connection:
         link = Link(connection)
         try:
@@ -133,4 +136,4 @@ if __name__ == "__main__":
     code = main()
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.flush()
-    os._exit(code)  # whatever a problem's code has left running in this process has no say
+    os._exit(code)  # does not wait for threads that a problem's code left running

@@ -1,4 +1,4 @@
-"""Lanes: processes that judge, each on a device; whichever is free takes what comes next."""
+"""Lanes: judging processes, each on one device. A free lane takes the next candidate."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from harness.executors.scheduler import Fault, Judged, KeptRecord, RequestSource, Scheduler
     from harness.judge.process.zygote import Process
 
-#: Longest that a lane may take to end its workers when it is told to end.
+#: Timeout in seconds for a lane to end its workers after the driver told it to end.
 END_LIMIT_S = 30.0
-#: A candidate that ends so many lanes is not given to another.
+#: Lanes that one candidate may end before the driver gives it up.
 MOST_DEATHS = 3
-#: A device is out whose lanes end over so many candidates, none of its being finished in between.
+#: Lanes lost in a row, without one finished candidate, before a device is taken out of service.
 MOST_LOST = 3
 
 
 class LaneDied(Exception):
-    """A lane's process has ended without being told to; the message says how."""
+    """Raised when a lane's process ends on its own; the message gives its exit code or signal."""
 
 
 class LaneProcess:
-    """The driver's hold on a lane.
+    """The driver's handle for a lane's process on this machine.
 
     Args:
-        opening: What it is told first.
+        opening: The first message to the lane.
 
     Attributes:
-        device: Its device.
-        work: What it judges; None while it is free.
+        device: The lane's device.
+        work: The candidate that the lane judges; None while the lane is free.
     """
 
     def __init__(self, opening: Opening):
@@ -61,41 +61,41 @@ class LaneProcess:
         with theirs:
             self._process = self._started(theirs)
         self._link = connection.Connection(ours.detach())
-        with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
+        with contextlib.suppress(BrokenPipeError):  # ``receive`` reports the lane's end
             self._link.send(opening)
 
     def _started(self, theirs: socket.socket) -> Process:
-        """Starts the process, which gets this end of the link."""
+        """Starts the lane's process with its end of the link."""
         return subprocess.Popen(
             [sys.executable, *QUIET, "-m", "harness.executors.lane_process", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
             env={**os.environ, "PYTHONPATH": import_path()},
             pass_fds=[theirs.fileno()],
-            process_group=0,  # a Ctrl-C is the driver's
+            process_group=0,  # only the driver gets Ctrl-C
         )
 
     def fileno(self) -> int:
-        """Can be read when the lane has said something, or has ended."""
+        """Returns a descriptor that is readable once the lane has sent a message or ended."""
         return self._link.fileno()
 
     def send(self, work: PlannedWork) -> None:
-        """Have it judge a candidate."""
+        """Gives the lane a candidate to judge."""
         self.work = work
-        with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
+        with contextlib.suppress(BrokenPipeError):  # ``receive`` reports the lane's end
             self._link.send(work)
 
     def answer(self) -> None:
-        """Let it time its candidate: builds stand still."""
+        """Tells the lane that builds are paused and timing may start."""
         with contextlib.suppress(BrokenPipeError):
             self._link.send(None)
 
     def receive(self) -> Any:
-        """What it says next.
+        """Returns the lane's next message.
 
         Raises:
-            LaneDied: Nothing more.
-            HarnessError: It said why it ends.
+            LaneDied: The lane has ended without giving a reason.
+            HarnessError: The lane has ended and gave this reason.
         """
         try:
             said = self._link.recv()
@@ -107,12 +107,12 @@ class LaneProcess:
         return said
 
     def end(self) -> None:
-        """Tell it to end its workers and itself; ``close`` waits for that."""
+        """Tells the lane to end its workers and itself; ``close`` waits for that."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """End it, and what is left of it."""
+        """Ends the lane, waits for its process and closes the link."""
         self.end()
         try:
             self._process.wait(END_LIMIT_S)
@@ -123,45 +123,47 @@ class LaneProcess:
 
 
 class LaneHandle(Protocol):
-    """A driver's hold on a lane, on this machine or elsewhere.
+    """The driver's handle for a lane, on this machine or on a cluster.
 
     Attributes:
-        device: Its device, or what else tells it from others.
-        work: What it judges; None while it is free, or not ready yet.
+        device: The lane's device, or another name that identifies it.
+        work: The candidate that the lane judges; None while the lane is free or not ready yet.
     """
 
     device: str
     work: PlannedWork | None
 
     def fileno(self) -> int:
-        """Can be read when the lane has said something, or has ended."""
+        """Returns a descriptor that is readable once the lane has sent a message or ended."""
 
     def send(self, work: PlannedWork) -> None:
-        """Have it judge a candidate."""
+        """Gives the lane a candidate to judge."""
 
     def answer(self) -> None:
-        """Let it time its candidate, after ``TimingTurn``."""
+        """Answers a ``TimingTurn``: the lane may time its candidate."""
 
     def receive(self) -> Any:
-        """What it says next: one of the messages of ``link``, ``Planned``, a record, or a problem's error.
+        """Returns the lane's next message.
+
+        That is a message of ``protocol``, a ``Planned``, a record, or a problem's error.
 
         Raises:
-            LaneDied: Nothing more.
-            HarnessError: It said why it ends.
+            LaneDied: The lane has ended without giving a reason.
+            HarnessError: The lane has ended and gave this reason.
         """
 
     def end(self) -> None:
-        """Tell it to end its workers and itself; ``close`` waits for that."""
+        """Tells the lane to end its workers and itself; ``close`` waits for that."""
 
     def close(self) -> None:
-        """End it, and what is left of it."""
+        """Ends the lane, waits for its process and closes the link."""
 
 
 def opening_of(lane: LaneHandle) -> Opened:
-    """Wait until a lane is ready; what it says then.
+    """Waits until a lane is ready, and returns its first message.
 
     Raises:
-        HarnessError: It does not come to that.
+        HarnessError: The lane does not start.
     """
     try:
         said = lane.receive()
@@ -173,17 +175,17 @@ def opening_of(lane: LaneHandle) -> Opened:
 
 @dataclass
 class Lanes:
-    """The lanes of a driver; the driver itself imports no torch and runs no problem's code.
+    """A driver's pool of lanes. The driver does not import torch or run a problem's code.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``; ``cuda`` for several GPUs.
-        environment: What records say of the machine.
-        cache: Where builds are kept.
-        building: Opens what builds ahead; the most builders that are of use.
+        environment: The machine's description for the records.
+        cache: The build cache.
+        building: Opens a pool of builders; its argument is the largest useful number of builders.
         start: Starts a lane on a device.
-        free: Lanes that judge nothing.
-        busy: Lanes that do.
-        opening: Lanes that have been started in place of lost ones, and are not ready yet.
+        free: Lanes without a candidate.
+        busy: Lanes that judge a candidate.
+        opening: Replacements for lost lanes that are not ready yet.
     """
 
     device: str
@@ -200,16 +202,16 @@ class Lanes:
     def judge(
         self, feed: Scheduler, progress: Callable[[str], None], builders: Builders | None, source: RequestSource | None
     ) -> Generator[KeptRecord | Judged | Fault]:
-        """Judge what the feed has, side by side.
+        """Judges the scheduler's candidates on all lanes in parallel.
 
         Args:
-            feed: The candidates.
-            progress: Called with a word for what happens now.
-            builders: Who builds ahead.
-            source: Where candidates come from, where they may have to be waited for.
+            feed: The scheduler.
+            progress: Called with the name of the current step.
+            builders: The pool that builds ahead; None to build in the lanes.
+            source: The source of requests that arrive while lanes judge; None if all are known.
 
         Yields:
-            What is known already, what was found, and the errors of problems that do not run.
+            Records from the store, new records, and errors of problems that do not run.
 
         Raises:
             DeviceError: No lane is left.
@@ -220,7 +222,7 @@ class Lanes:
             if feed.is_over:
                 return
             if feed.can_read(len(self.free)):
-                continue  # what was handed out made room, and a descriptor does not tell of lines that are read already
+                continue  # a descriptor does not report lines that are already in a buffer
             watched: list[Any] = [*self.busy, *self.opening]
             if builders is not None:
                 watched.append(builders)
@@ -236,7 +238,7 @@ class Lanes:
                     builders.forget_finished()
 
     def _hand_out(self, feed: Scheduler) -> Iterator[KeptRecord | Fault]:
-        """Give each free lane a candidate."""
+        """Gives each free lane a candidate."""
         while self.free and (work := feed.take()) is not None:
             if work.is_planned:
                 yield from feed.known_by_now(work)
@@ -249,7 +251,7 @@ class Lanes:
             lane.send(work)
 
     def _without_overruns(self, work: PlannedWork) -> Iterator[Fault]:
-        """Leave out the cases whose reference is known to take too long."""
+        """Drops the cases whose reference is known to take too long, and yields their faults."""
         from harness.executors.scheduler import Fault
 
         left = []
@@ -261,7 +263,7 @@ class Lanes:
         work.cases, work.trials = tuple(case for case, _ in left), tuple(trials for _, trials in left)
 
     def _answered(self, lane: LaneHandle) -> None:
-        """A lane that was started is ready, or will never be.
+        """Takes a replacement lane into service, or drops it if it did not start.
 
         Raises:
             DeviceError: No lane is left.
@@ -326,7 +328,7 @@ class Lanes:
     def _overrun(
         self, lane: LaneHandle, work: PlannedWork, error: ProblemError, feed: Scheduler
     ) -> Iterator[KeptRecord | Judged | Fault]:
-        """End a lane whose problem takes too long on a case, and go on without that case."""
+        """Replaces a lane whose problem takes too long on a case, and drops that case."""
         self.busy.remove(lane)
         self._end(lane)
         self.opening.append(self.start(lane.device))
@@ -339,7 +341,10 @@ class Lanes:
     def _lost(
         self, lane: LaneHandle, work: PlannedWork, death: Exception, feed: Scheduler
     ) -> Iterator[KeptRecord | Judged | Fault]:
-        """Give what a lane was judging to others, and replace it unless its device is to blame.
+        """Returns a lost lane's candidate to the scheduler and starts a replacement.
+
+        There is no replacement if the device is at fault. A candidate that ended too many lanes is
+        given up.
 
         Raises:
             DeviceError: No lane is left.
@@ -350,7 +355,7 @@ class Lanes:
         lost_with = self._lost_with.setdefault(lane.device, set())
         lost_with.add(id(work))
         _tell(f"{lane.device}: a lane was lost: {death}")
-        # A processor computes as before, whatever its lanes die of.
+        # A lost lane does not harm a CPU, so the driver always replaces its lanes.
         if not isinstance(death, DeviceError) and (lane.device == "cpu" or len(lost_with) < MOST_LOST):
             self.opening.append(self.start(lane.device))
         else:
@@ -368,14 +373,14 @@ class Lanes:
 
     @staticmethod
     def _end(lane: LaneHandle) -> None:
-        """End a lane that is lost, and what it has started."""
+        """Ends a lost lane and all processes that it started."""
         from harness.judge.process.handle import end_adopted
 
         lane.close()
         end_adopted()
 
     def close(self) -> None:
-        """End all lanes."""
+        """Ends all lanes."""
         with shielded():
             lanes = [*self.free, *self.busy, *self.opening]
             self.free, self.busy, self.opening = [], [], []
@@ -386,17 +391,20 @@ class Lanes:
 
 
 def _case_key(work: PlannedWork, case: tuple[str, dict[str, Any]]) -> tuple[str, str, str]:
-    """What a reference's time depends on."""
+    """Returns the key of a case: the problem's digest, the case's name and its constants."""
     return work.job.candidate.problem.digest, case[0], repr(sorted(case[1].items()))
 
 
 def _tell(words: str) -> None:
-    """Say something on stderr that concerns no single candidate."""
+    """Prints a message on stderr that concerns no single candidate."""
     print(printable(words), file=sys.stderr)
 
 
 def _given_up(work: PlannedWork, death: Exception, environment: dict[str, str]) -> Iterator[Judged]:
-    """Records of a candidate that ends every lane; such a record answers nothing later."""
+    """Yields ``HARNESS_ERROR`` records for a candidate that ended too many lanes.
+
+    The store never answers a later request with such a record.
+    """
     from harness.executors.scheduler import Judged
     from harness.judge.evaluation.blank_records import blank_record
 
@@ -408,13 +416,13 @@ def _given_up(work: PlannedWork, death: Exception, environment: dict[str, str]) 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What lanes are opened for.
+    """The settings of new lanes.
 
     Attributes:
         home: ``HARNESS_HOME``.
-        is_timed: Whether speed is measured, on a GPU.
-        starts_ahead: Whether workers are sure to be needed.
-        calibrates: Whether the GPU's ceilings are measured first, where nobody has.
+        is_timed: Whether the lanes measure speed on a GPU.
+        starts_ahead: Whether lanes start workers at once, because the run will need them.
+        calibrates: Whether lanes first measure the GPU's ceilings if no earlier run did.
     """
 
     home: Path
@@ -425,16 +433,16 @@ class Wanted:
 
 @contextlib.contextmanager
 def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
-    """Open a lane for each device named; one that is named twice gets two.
+    """Opens one lane for each name in ``devices``; a device named twice gets two lanes.
 
     Args:
         devices: Names as ``--device`` takes them, one device each.
-        wanted: What the lanes are for.
+        wanted: The settings of the lanes.
 
     Raises:
         UsageError: A name means no device.
         DeviceError: There is no such GPU.
-        ToolchainError: What builds for the device is missing.
+        ToolchainError: The device's compiler or a package is missing.
         HarnessError: A lane does not start.
     """
     home, is_alone = wanted.home, len(devices) == 1

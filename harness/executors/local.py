@@ -1,4 +1,4 @@
-"""Many evaluations on this machine."""
+"""The loop that judges a list of jobs and keeps their records in the store."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ def run(
     done: Callable[[Job], None] = lambda _: None,
     plans: Plans | None = None,
 ) -> Generator[KeptRecord | Fault]:
-    """Judge all jobs; a bad candidate or problem never affects another.
+    """Judges all jobs; a bad candidate or problem never affects another.
 
-    What the store knows already is taken from there; every other record is in the store before it is yielded. Builds
-    run ahead, and who is built comes first; else it goes in order.
+    ``run`` takes known records from the store, and stores every new record before it yields it.
+    Builds run ahead. A candidate that is built comes first; otherwise candidates run in order.
 
     Args:
-        jobs: What to judge; a next one is asked for when there is room.
-        policy: How.
-        lanes: Processes that judge, each on a device.
+        jobs: The jobs to judge; ``run`` asks for the next one when there is room.
+        policy: The policy to judge by.
+        lanes: The lanes, each on one device.
         ledger: The store.
-        progress: Called with a word for what happens now.
-        confirms: Nothing is answered from the store; what it knows to have passed is judged in one trial more.
-        ahead: How many jobs may be asked for before it is their turn; two for each builder by default.
-        source: Where jobs come from; None where a next one never has to be waited for.
-        done: Called with a job that has been judged.
-        plans: What is known of problems' sizes; more is added to it.
+        progress: Called with the name of the current step.
+        confirms: Whether to ignore the store's answers and judge candidates that passed before in
+            one more trial.
+        ahead: The number of jobs to take before their turn; two for each builder by default.
+        source: The source of jobs that arrive while lanes judge; None if all are known.
+        done: Called with each finished job.
+        plans: The cases of problems that fit the CPU; ``run`` adds to it.
 
     Yields:
-        For each candidate and case, as soon as it is there, a record, or the error of a problem that does not run.
+        A record for each candidate and case, or the error of a problem that does not run.
 
     Raises:
-        StoreError: A record could not be kept.
-        DeviceError: After a candidate failed, the GPU does not work any more, and there is no other.
+        StoreError: The store cannot keep a record.
+        DeviceError: The last GPU no longer works after a candidate failed.
     """
     ahead = 2 * most_builders() if ahead is None else ahead
     is_ready = source.is_ready if source is not None else lambda: True

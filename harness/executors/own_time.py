@@ -1,4 +1,4 @@
-"""A bound on what a problem takes in the judge's process: drawing inputs, its reference, comparisons."""
+"""A timeout on a problem's time in the judge's process: inputs, reference and comparisons."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from harness.errors import ProblemError
 from harness.executors.prebuild import PlannedWork
 from harness.judge.process.handle import WorkerHandle
 
-#: The judge's own share of a case may take so many times what the candidate may run. It evaluates the reference
-#: several times in each trial, in float64 as well.
+#: The judge's share of a case, as a multiple of the candidate's timeout. The judge evaluates the
+#: reference several times in each trial, also in float64.
 SHARE = 10
 
 
 class OwnTime:
-    """Watches, in a thread, how long the judge's main thread works on a case without waiting for a worker.
+    """A thread that limits how long the judge works on a case, without its waits for a worker.
 
     Args:
-        report: Called in the thread, once, with the error of a problem that takes longer than its share.
-        clock: Seconds that pass.
-        waited_s: Seconds that this process has spent waiting for workers so far.
+        report: Called once, in the thread, with the error of a problem that exceeds its share.
+        clock: Returns the time in seconds.
+        waited_s: Returns the seconds that this process has spent waiting for workers.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class OwnTime:
 
     @contextlib.contextmanager
     def of(self, work: PlannedWork) -> Iterator[None]:
-        """A block in which a candidate is judged, or its cases are sized."""
+        """Watches the block, in which the judge judges a candidate or sizes its cases."""
         with self._changed:
             self._work, self._cases = work, [name for name, _ in work.cases]
             self._begin()
@@ -52,13 +52,13 @@ class OwnTime:
                 self._work = None
 
     def next_case(self) -> None:
-        """Count anew: a case is finished."""
+        """Restarts the count for the next case."""
         with self._changed:
             self._cases = self._cases[1:]
             self._begin()
 
     def left_s(self) -> float | None:
-        """Seconds that are left of the share; None where nothing is judged."""
+        """Returns the seconds left of the judge's share; None outside ``of``."""
         if self._work is None:
             return None
         return SHARE * self._work.policy.granted.run_s - (self._own_s() - self._began_s)
@@ -74,7 +74,7 @@ class OwnTime:
         with self._changed:
             while (left := self.left_s()) is None or left > 0:
                 self._changed.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
-            self._report(self._error())  # meanwhile no other case begins
+            self._report(self._error())  # holds the lock, so no other case begins
 
     def _error(self) -> ProblemError:
         assert self._work is not None

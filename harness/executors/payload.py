@@ -1,4 +1,4 @@
-"""A candidate on its way to another machine: texts instead of paths, built libraries beside them."""
+"""A candidate packed for another machine: its texts and built libraries instead of paths."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from harness.system.scratch import scratch_folder
 
 @dataclass(frozen=True)
 class Payload:
-    """What another machine needs to judge, or to build, a candidate.
+    """The data that another machine needs to judge or build a candidate.
 
     Attributes:
-        work: The candidate and its cases; paths mean nothing there.
-        solution: The solution's bytes.
-        problem: The problem's.
-        libraries: What is built of the solution, by build key.
+        work: The candidate and its cases; its paths are not valid on the other machine.
+        solution: The bytes of the solution's file.
+        problem: The bytes of the problem's file.
+        libraries: The solution's built libraries, by build key.
     """
 
     work: PlannedWork
@@ -36,14 +36,14 @@ class Payload:
 
 
 def packed(work: PlannedWork, cache: BuildCache) -> Payload:
-    """A candidate with everything that lies on this machine's disk.
+    """Returns a candidate with its files and libraries from this machine's disk.
 
     Args:
-        work: The candidate; nobody builds it.
-        cache: Where its libraries are kept here.
+        work: The candidate; no build of it may be running.
+        cache: The build cache on this machine.
 
     Raises:
-        HarnessError: A file cannot be read any more, or is no longer what was to be judged.
+        HarnessError: A file cannot be read any more, or has changed since the harness read it.
     """
     candidate = work.job.candidate
     solution, problem = candidate.solution, candidate.problem
@@ -61,11 +61,14 @@ def packed(work: PlannedWork, cache: BuildCache) -> Payload:
 
 @contextlib.contextmanager
 def unpacked(parcel: Payload, cache: BuildCache) -> Iterator[PlannedWork]:
-    """The candidate with paths of this machine, for the block; its libraries are in the cache.
+    """Writes a payload to this machine's disk for the block, and its libraries into the cache.
 
     Args:
-        parcel: What came.
-        cache: Where libraries are kept here.
+        parcel: The payload.
+        cache: The build cache on this machine.
+
+    Yields:
+        The candidate with paths of this machine.
     """
     work = parcel.work
     candidate = work.job.candidate
@@ -78,13 +81,13 @@ def unpacked(parcel: Payload, cache: BuildCache) -> Iterator[PlannedWork]:
 
 
 def keep(libraries: dict[str, bytes], digest: str, cache: BuildCache, folder: Path) -> None:
-    """Put libraries of another machine into the cache of this one.
+    """Puts libraries from another machine into this machine's build cache.
 
     Args:
-        libraries: By build key.
-        digest: The solution's.
-        cache: Where they are to be kept.
-        folder: For what is on its way there; made here.
+        libraries: The libraries by build key.
+        digest: The solution's digest.
+        cache: The build cache.
+        folder: A folder for temporary files; ``keep`` makes it.
     """
     known = cache.libraries(digest)
     folder.mkdir(parents=True)
@@ -95,14 +98,14 @@ def keep(libraries: dict[str, bytes], digest: str, cache: BuildCache, folder: Pa
 
 
 def readdressed(record: EvaluationRecord, candidate: Candidate) -> EvaluationRecord:
-    """A record that was made of a parcel, with the paths that the candidate has here."""
+    """Returns a record from another machine with the candidate's paths on this machine."""
     return replace(
         record, solution_path=str(candidate.solution.path), problem_path=str(candidate.problem.path.resolve())
     )
 
 
 def _written(folder: Path, path: Path, data: bytes) -> Path:
-    """Write a file under its own name, into a folder that is made here."""
+    """Makes a folder, writes a file into it under its own name, and returns the file's path."""
     folder.mkdir()
     copy = folder / path.name
     copy.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Which cases each candidate is judged on."""
+"""Plans: the cases that each candidate is judged on."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ Cases = tuple[tuple[str, dict[str, Any]], ...]
 
 @dataclass(frozen=True)
 class CaseChoice:
-    """What the user chose.
+    """The user's choice of cases.
 
     Attributes:
-        cases: Names of cases; none means all that fit the device.
-        constants: Constants that make one case of its own; exclude ``cases``.
-        is_main: Where nothing is chosen, one case alone: ``main_case`` on a GPU, the smallest on the CPU.
+        cases: Names of cases; empty for all that fit the device.
+        constants: Constants that make a custom case; excludes ``cases``.
+        is_main: Whether an empty choice means a single case: ``main_case`` on a GPU, the smallest
+            on the CPU.
     """
 
     cases: tuple[str, ...]
@@ -32,20 +33,20 @@ class CaseChoice:
 
 
 def main_case(problem: Problem) -> str:
-    """The case that stands for a problem on a GPU: ``full``, else its first."""
+    """Returns the name of a problem's default case on a GPU: ``full``, else the first."""
     return FULL_CASE if FULL_CASE in problem.cases else next(iter(problem.cases))
 
 
 @dataclass(frozen=True)
 class Job:
-    """A candidate that is to be judged.
+    """A candidate to judge.
 
     Attributes:
         candidate: The solution and its problem.
-        cases: On which cases: (name, constants) each; None where their sizes decide, which a lane finds out.
-        tag: By what its results are known, if by anything.
-        limits: The seconds that it may run and build where they are not everybody's.
-        is_main: As of ``CaseChoice``, for a lane that chooses the cases.
+        cases: The cases as (name, constants); None if a lane must first find out which ones fit.
+        tag: The caller's name for the results, or None.
+        limits: The candidate's own timeouts; None for the policy's.
+        is_main: ``CaseChoice.is_main``, for the lane that chooses the cases.
     """
 
     candidate: Candidate
@@ -59,9 +60,9 @@ class Planned(NamedTuple):
     """The cases of a problem that fit the CPU.
 
     Attributes:
-        cases: These cases.
-        notes: A sentence for each case that is left out.
-        error: Why there are no cases.
+        cases: The cases as (name, constants).
+        notes: A sentence for each case that does not fit.
+        error: The reason if there are no cases.
     """
 
     cases: Cases
@@ -69,23 +70,24 @@ class Planned(NamedTuple):
     error: HarnessError | None = None
 
 
-#: What is known of problems' sizes, by path and digest.
+#: The cases that fit the CPU, by the problem's path and digest.
 Plans = dict[tuple[str, str], Planned]
 
 
 def plan_key(problem: Problem) -> tuple[str, str]:
-    """The key of a problem in ``Plans``."""
+    """Returns a problem's key in ``Plans``."""
     return str(problem.path), problem.digest
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Gives candidates their cases; it runs no code of problems.
+    """Assigns cases to candidates without running a problem's code.
 
     Attributes:
-        choice: What the user chose.
-        on_cpu: Whether the emulator judges, which small cases alone fit.
-        config: The configuration that limits candidates; None for the policy's limits, whatever problems say.
+        choice: The user's choice of cases.
+        on_cpu: Whether the emulator judges; only small cases fit it.
+        config: The configuration with the timeouts; None for the policy's timeouts. Without it, the
+            timeouts of a problem do not count.
     """
 
     choice: CaseChoice
@@ -93,7 +95,7 @@ class Planner:
     config: RunConfig | None = None
 
     def job(self, candidate: Candidate, tag: str | None = None) -> Job:
-        """A candidate with its cases, and the tag of its results.
+        """Returns the job for a candidate.
 
         Raises:
             UsageError: A case or constant is unknown.
@@ -104,7 +106,7 @@ class Planner:
         return Job(candidate, self.cases(problem), tag, limits, self.choice.is_main)
 
     def cases(self, problem: Problem) -> Cases | None:
-        """The chosen cases of a problem; None where their sizes decide.
+        """Returns the chosen cases of a problem; None if a lane must find out which ones fit.
 
         Raises:
             UsageError: A case or constant is unknown.
@@ -121,11 +123,11 @@ class Planner:
 
 
 def fitting(problem: Problem, is_main: bool) -> Planned:
-    """The cases of a problem that fit the CPU; runs the problem's code.
+    """Runs a problem's code to find the cases that fit the CPU, and returns them.
 
     Args:
         problem: The problem.
-        is_main: Whether only the smallest is wanted.
+        is_main: Whether to return only the smallest case.
     """
     from harness.judge.inputs.memory_fit import size_of, why_not
     from harness.system.memory import available_memory
