@@ -1,4 +1,4 @@
-"""Builds on the processor's cores, ahead of the candidates' turn on the device."""
+"""Builders that compile candidates on the CPU's cores ahead of their turn on the device."""
 
 from __future__ import annotations
 
@@ -19,29 +19,32 @@ from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.system.memory import available_memory
 
-#: What a compiler for GPUs takes at its most.
+#: Peak memory of a GPU compiler in bytes.
 BUILD_BYTES = 3 << 30
 
 
 def most_builders() -> int:
-    """How many builds this machine bears side by side: a core is left for the judge, and memory for each."""
+    """Returns the largest number of parallel builds for this machine's cores and free memory.
+
+    One core stays free for the judge.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores - 1, available_memory() // BUILD_BYTES))
 
 
 @dataclass
 class PlannedWork:
-    """A candidate with what is still to be judged of it.
+    """A candidate and its cases that remain to be judged.
 
     Attributes:
-        job: The candidate.
-        policy: How it is judged.
-        cases: Its cases that the store does not answer for.
-        trials: How many trials each of these must pass.
-        refused: What a compiler has refused of it.
-        build: Its build ahead; None where none was asked for.
-        deaths: How many lanes have ended while they judged it.
-        has_next: Whether another candidate follows, as far as is known.
+        job: The candidate's job.
+        policy: The policy to judge by.
+        cases: The cases that the store has no answer for.
+        trials: The number of trials that each of these cases must pass.
+        refused: The compiler's refusals.
+        build: The build ahead; None if there is none.
+        deaths: The number of lanes that ended while they judged the candidate.
+        has_next: Whether another candidate may follow.
     """
 
     job: Job
@@ -55,29 +58,29 @@ class PlannedWork:
 
     @property
     def is_planned(self) -> bool:
-        """Whether its cases are known."""
+        """Returns whether the candidate's cases are known."""
         return self.job.cases is not None
 
     def is_settled(self) -> bool:
-        """Whether it has been built, or is not to be."""
+        """Returns whether no build ahead is pending; takes over the result of a finished one."""
         if self.build is not None and self.build.done():
-            # Whoever judges it meets a failure of the builder, too, and tells.
+            # If the builder failed, the lane meets the same error and reports it.
             self.refused, self.build = {} if self.build.exception() else self.build.result(), None
         return self.build is None
 
     def withdraw(self) -> bool:
-        """Have it not be built ahead, where nobody has begun to; whether that is so."""
+        """Cancels a build that has not begun; returns whether no build ahead is left."""
         if self.build is not None and self.build.cancel():
             self.build = None
         return self.build is None
 
 
 class Builders(abc.ABC):
-    """Threads that have solutions built; a context, whose end ends what they have started.
+    """A pool of threads that build candidates; a context manager that ends their builds on exit.
 
     Args:
-        cache: Where libraries are kept.
-        count: How many build side by side.
+        cache: The build cache.
+        count: The number of parallel builds.
     """
 
     def __init__(self, cache: BuildCache, count: int):
@@ -97,17 +100,20 @@ class Builders(abc.ABC):
         os.close(self._telling)
 
     def begin(self, work: PlannedWork) -> None:
-        """Have a candidate built, unless something of it is built already."""
+        """Starts a candidate's build unless the cache already holds a library of it."""
         if not self._cache.libraries(work.job.candidate.solution.digest):
             work.build = self._pool.submit(self._build, work.job, work.policy)
             work.build.add_done_callback(lambda _: self._tell())
 
     def fileno(self) -> int:
-        """A descriptor that can be read once a build has finished since ``forget_finished``."""
+        """Returns a descriptor that is readable after a build finishes.
+
+        ``forget_finished`` resets it.
+        """
         return self._finished
 
     def forget_finished(self) -> None:
-        """Have the descriptor wait for the next build."""
+        """Resets the descriptor so that it waits for the next finished build."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._finished, 1 << 16)
 
@@ -117,26 +123,26 @@ class Builders(abc.ABC):
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Have all builds end at once, and none begin."""
+        """Ends all builds at once and lets no other begin."""
 
-    def pause(self) -> None:  # noqa: B027 - builders elsewhere disturb nobody
-        """Have builds on this machine stand still; that time is on no clock of theirs."""
+    def pause(self) -> None:  # noqa: B027 - builders on other machines disturb no timing
+        """Pauses the builds on this machine; their timeouts do not count the pause."""
 
     def resume(self) -> None:  # noqa: B027
-        """Have them go on; nothing where they do."""
+        """Resumes paused builds; does nothing if none is paused."""
 
     @abc.abstractmethod
     def _build(self, job: Job, policy: Policy) -> Refused:
-        """Build a candidate, in a thread; what a compiler refused."""
+        """Builds a candidate in a thread of the pool, and returns the compiler's refusals."""
 
 
 class LocalBuilders(Builders):
-    """Builders on this machine.
+    """A pool of builders on this machine.
 
     Args:
-        workers: Where their workers come from, which see no GPU.
-        cache: Where libraries are kept.
-        most: How many may be of use; no more than the machine bears build side by side.
+        workers: The source of workers, which see no GPU.
+        cache: The build cache.
+        most: The largest useful number of builders; ``most_builders`` limits it further.
     """
 
     def __init__(self, workers: Workers, cache: BuildCache, most: int):
@@ -147,21 +153,21 @@ class LocalBuilders(Builders):
         self._is_quiet = self._is_closed = False
 
     def stop(self) -> None:
-        """End the workers."""
+        """Ends the workers and lets no build begin."""
         with self._lock:
             self._is_closed = True
             for worker in self._at_work:
                 worker.stop()
 
     def pause(self) -> None:
-        """Have the workers stand still."""
+        """Pauses the workers."""
         with self._lock:
             self._is_quiet = True
             for worker in self._at_work:
                 worker.pause()
 
     def resume(self) -> None:
-        """Have the workers go on."""
+        """Resumes the workers."""
         with self._lock:
             if self._is_quiet:
                 self._is_quiet = False
@@ -172,7 +178,7 @@ class LocalBuilders(Builders):
         try:
             with contextlib.closing(self._workers.take()) as worker, self._working(worker):
                 return build_ahead(worker, job.candidate.solution, self._cache, policy)
-        except HarnessError:  # whoever judges it meets the same, and tells
+        except HarnessError:  # the lane meets the same error and reports it
             return {}
 
     @contextlib.contextmanager

@@ -1,4 +1,7 @@
-"""What a driver says to its lanes, and a program to its driver, and back: all are trusted, and messages are pickled."""
+"""Messages between a driver and its lanes, and between a program and its driver.
+
+All of these processes are trusted, so the messages are pickled.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from harness.records.run_config import RunConfig
 
 @dataclass(frozen=True)
 class Opening:
-    """The first word to a lane.
+    """The driver's first message to a lane.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
-        is_timed: Whether speed is measured, on a GPU.
-        driver: The driver's process.
-        is_alone: Whether no other lane runs; then builds stand still while a candidate is timed.
-        starts_ahead: Whether the lane is sure to need workers.
-        calibrates: Whether the lane measures the GPU's ceilings first, where nobody has.
+        is_timed: Whether the lane measures speed on a GPU.
+        driver: The driver's process id.
+        is_alone: Whether no other lane runs. The driver then pauses builds while the lane times a
+            candidate.
+        starts_ahead: Whether the lane starts workers at once, because it will need them.
+        calibrates: Whether the lane first measures the GPU's ceilings if no earlier run did.
     """
 
     device: str
@@ -37,11 +41,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Opened:
-    """A lane's first answer: it is ready.
+    """A lane's first answer, which says that the lane is ready.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``.
-        environment: What records say of the machine.
+        environment: The machine's description for the records.
         capability: The GPU's compute capability; None on the CPU.
     """
 
@@ -52,17 +56,19 @@ class Opened:
 
 @dataclass(frozen=True)
 class Words:
-    """What a lane is doing now."""
+    """The name of a lane's current step, for the progress display."""
 
     words: str
 
 
 @dataclass(frozen=True)
 class TimingTurn:
-    """A lane that is alone times a candidate: it waits for the driver's answer before, and tells the end.
+    """A lane's message before and after it times a candidate, if no other lane runs.
+
+    The lane waits for the driver's answer before it begins.
 
     Attributes:
-        begins: Whether it begins.
+        begins: Whether timing begins; False after it ends.
     """
 
     begins: bool
@@ -70,10 +76,10 @@ class TimingTurn:
 
 @dataclass(frozen=True)
 class Overrun:
-    """A lane's last word where its own share of a case takes too long.
+    """A lane's last message if its own share of a case exceeds the timeout.
 
     Attributes:
-        error: What to tell the user.
+        error: The error to report to the user.
     """
 
     error: ProblemError
@@ -81,27 +87,27 @@ class Overrun:
 
 @dataclass(frozen=True)
 class CandidateFinished:
-    """A lane has nothing more to say of its candidate."""
+    """A lane's last message about a candidate."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A lane's last word: why it ends."""
+    """The last message of a lane or a service, with the error that ends it."""
 
     error: HarnessError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A candidate that a program asks about.
+    """A program's request to judge a candidate.
 
     Attributes:
-        number: By which the answer is known.
-        source: Its text; None where ``path`` is meant.
-        path: A solution's file, or ``problem/variant``.
-        problem: Name or file of the problem that it solves; None where its path says it.
-        cases: Names of cases; none means the problem's main one.
-        constants: Constants that make one case of its own; exclude ``cases``.
+        number: The request's number, which the response repeats.
+        source: The solution's text; None if ``path`` names it.
+        path: A solution's file, or ``problem/variant``; None if ``source`` holds the text.
+        problem: Name or file of the problem to solve; None if the path determines it.
+        cases: Names of cases; empty for the problem's main case.
+        constants: Constants that make a custom case; excludes ``cases``.
     """
 
     number: int
@@ -114,15 +120,15 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """The first word to a service: how it is to judge.
+    """A program's first message to its service, with the settings to judge by.
 
     Attributes:
-        device: As ``--device``.
-        lanes: As ``--lanes``.
+        device: The device, as ``--device`` takes it.
+        lanes: The number of lanes, as ``--lanes`` takes it.
         home: ``HARNESS_HOME``.
         root: Folder that holds ``problems`` and ``solutions``.
-        config: How candidates are judged.
-        fresh: Judge again what is in the store.
+        config: The run's configuration.
+        fresh: Whether to ignore the store's answers.
     """
 
     device: str
@@ -135,7 +141,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Serving:
-    """A service's first answer: its device, and how many requests keep it busy."""
+    """A service's first answer: its device, and the number of requests that keep it busy."""
 
     device: str
     room: int
@@ -143,12 +149,12 @@ class Serving:
 
 @dataclass(frozen=True)
 class Response:
-    """What came of a request.
+    """The service's answer to a request.
 
     Attributes:
-        number: The request's.
-        records: A record for each case.
-        error: Why there are none, or not all.
+        number: The request's number.
+        records: A record for each judged case.
+        error: The reason if records are missing; None if there is one for each case.
     """
 
     number: int

@@ -1,4 +1,7 @@
-"""An earlier evaluation, repeated: the same text, case, policy and seeds; and whether it came out the same."""
+"""Replay: repeats an earlier evaluation and compares the results.
+
+A replay uses the record's solution text, case, policy and seeds.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,17 @@ from harness.system.scratch import scratch_folder
 from harness.system.streams import results_alone
 from harness.system.text import one_line
 
-#: What of an environment may change the bits of a result.
+#: The fields of an environment that may change the bits of a result.
 _ENVIRONMENT = (*IDENTIFYING, "driver")
-#: The name under which digests of what a candidate was given are kept, and how those of gradients begin.
+#: The name of the digests of a candidate's inputs, and the prefix of the names of gradients.
 _GIVEN, _GRADIENT = "given", "gradient of "
 
 
 class ReplayOutcome(enum.StrEnum):
-    """Whether an evaluation came out the same.
+    """The outcome of a replay.
 
-    Either bit for bit; or with the same verdict, and other figures for a reason that is known; or neither.
+    ``IDENTICAL`` means bitwise equality. ``SAME_VERDICT`` means the same verdict, with figures that
+    differ for a known reason. ``DIFFERENT`` means anything else.
     """
 
     IDENTICAL = "identical"
@@ -47,14 +51,14 @@ class ReplayOutcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """What is to be repeated.
+    """An evaluation to repeat.
 
     Attributes:
-        original: The record.
-        problem: Its problem, unchanged.
+        original: The earlier record.
+        problem: The record's problem, unchanged.
         device: ``cpu`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
-        progress: Called with a word for what happens now.
+        progress: Called with the name of the current step.
     """
 
     original: EvaluationRecord
@@ -65,16 +69,17 @@ class ReplayTask:
 
 
 def problem_of(record: EvaluationRecord, root: Path, named: str | None) -> Problem:
-    """The problem that a record was made with.
+    """Returns the problem of a record, with the text that it had then.
 
     Args:
         record: The record.
         root: Folder that holds ``problems``.
-        named: The problem's file, where the user says; else where it lay, or in the root under its name.
+        named: The user's name or file for the problem. If None, ``problem_of`` looks at the
+            record's path, then in the root under the problem's name.
 
     Raises:
-        UsageError: There is none of that text.
-        ProblemError: The file that the user names is no problem.
+        UsageError: No file has the problem's text.
+        ProblemError: The file that the user named is not a problem.
     """
     known = problem_paths(root)
     if named is not None:
@@ -105,12 +110,15 @@ def problem_of(record: EvaluationRecord, root: Path, named: str | None) -> Probl
 
 
 def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
-    """Judge again as a record says it was judged; the new record is kept, and says what came of it.
+    """Judges again under a record's policy and seeds, and keeps the new record in the store.
+
+    Returns:
+        The new record; its ``replay`` field holds the comparison.
 
     Raises:
         UsageError: The record cannot be repeated here.
         ProblemError: The problem does not run.
-        HarnessError: What builds for the device, or the device itself, is missing.
+        HarnessError: The device or its compiler is missing.
     """
     original = task.original
     constants = _constants(original, task.problem)
@@ -144,11 +152,11 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
 
 
 def compared(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, Any]:
-    """Whether an evaluation came out the same, and what did not: the fields of ``EvaluationRecord.replay``.
+    """Compares two evaluations; returns the fields of ``EvaluationRecord.replay``.
 
     Args:
         original: The earlier record.
-        again: The later one, with the spread of results on the same inputs.
+        again: The later record, with the spread of results on the same inputs.
     """
     environment = _other_environment(original, again)
     differences = _differences(original, again)
@@ -164,7 +172,7 @@ def compared(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, A
 def _explained(
     original: EvaluationRecord, again: EvaluationRecord, environment: dict[str, Any], fields: Sequence[str]
 ) -> tuple[ReplayOutcome, str]:
-    """What figures that differ under the same verdict come to."""
+    """Returns the outcome, and its reason, for two records with one verdict and other figures."""
     if environment:
         return ReplayOutcome.SAME_VERDICT, (
             f"{', '.join(environment)}: another environment, where results are compared within their budgets, not bit "
@@ -191,7 +199,7 @@ def _explained(
         )
     unsteady = set(again.replay.get("spread", {}).get("tensors", {}))
     outputs = {name for name in unsteady if not name.startswith(_GRADIENT)}
-    # One cotangent is the output itself: where that varies, so do the gradients under it.
+    # One cotangent is the output itself. If the output varies, so do its gradients.
     steady = {name for name in other - unsteady if not (outputs and name.startswith(_GRADIENT))}
     if steady:
         return ReplayOutcome.DIFFERENT, (
@@ -207,7 +215,7 @@ def _verdict(record: EvaluationRecord) -> tuple[Any, ...]:
 
 
 def _differences(original: EvaluationRecord, again: EvaluationRecord) -> list[dict[str, Any]]:
-    """What decides whether an evaluation came out the same, field by field."""
+    """Returns the fields that differ between two records, each with both values."""
     found: list[dict[str, Any]] = []
     for name in ("status", "rule", "trials", "reference_pieces", "kinks", "further_draws"):
         _note(found, name, getattr(original, name), getattr(again, name))
@@ -226,7 +234,7 @@ def _differences(original: EvaluationRecord, again: EvaluationRecord) -> list[di
 
 
 def _note(found: list[dict[str, Any]], name: str, then: Any, now: Any) -> None:
-    then, now = plain(then), plain(now)  # NaN equals itself there
+    then, now = plain(then), plain(now)  # in plain values NaN equals itself
     if then != now:
         found.append({"field": name, "then": then, "now": now})
 
@@ -236,7 +244,7 @@ def _figures(report: TensorReport | None) -> dict[str, Any]:
 
 
 def _finding_names(record: EvaluationRecord) -> Counter[str]:
-    """Findings by what and where; their words may name addresses and threads."""
+    """Counts findings by kind and place; their messages may name addresses and threads."""
     return Counter(
         " ".join(filter(None, (one.kind, one.kernel, f"line {one.line}" if one.line else "", one.level)))
         for one in record.findings
@@ -244,7 +252,7 @@ def _finding_names(record: EvaluationRecord) -> Counter[str]:
 
 
 def _other_environment(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, Any]:
-    """What of the machine and the software is another now."""
+    """Returns the parts of the machine and the software that differ, each with both values."""
     pairs = {name: (original.environment.get(name), again.environment.get(name)) for name in _ENVIRONMENT}
     pairs["device"] = tuple(one.device.partition(":")[0] for one in (original, again))  # type: ignore[assignment]
     pairs["nvcc"] = RunConfig.of(original).nvcc, RunConfig.of(again).nvcc
@@ -252,7 +260,7 @@ def _other_environment(original: EvaluationRecord, again: EvaluationRecord) -> d
 
 
 def _constants(record: EvaluationRecord, problem: Problem) -> dict[str, Any]:
-    """The constants that the case replaced, as they were and not as JSON has them."""
+    """Returns the case's constants with their original types, which JSON does not keep."""
     if record.case != CUSTOM_CASE:
         return problem.case(record.case)
     return parse_settings(record.settings) if record.settings else record.constants
@@ -260,10 +268,12 @@ def _constants(record: EvaluationRecord, problem: Problem) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _candidate(record: EvaluationRecord, problem: Problem, store: Store) -> Iterator[Candidate]:
-    """The solution as it was judged: its file where that is still the same, else one of the text in the store.
+    """Provides the record's solution for the block, from its file or from the store.
+
+    If the file has changed, ``_candidate`` writes the store's text to a temporary file.
 
     Raises:
-        UsageError: The store does not have that text.
+        UsageError: The store does not have the text.
     """
     path = Path(record.solution_path)
     now: Solution | None = None

@@ -1,4 +1,4 @@
-"""What has been judged before is not judged again; what has been judged is kept before anybody is told."""
+"""The result cache: answers evaluations from the store, and keeps every new record there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.records.record import EvaluationRecord, Status
 from harness.records.run_config import RunConfig, of_the_verdict
 from harness.records.store import Store
 
-#: Among so many newest records of a case baselines are looked for.
+#: Number of newest records of a case that the cache searches for baselines.
 KEPT_RECORDS = 50
 _KEPT = ("forward_ms", "forward_backward_ms", "note", "prepare_s")
 _BASELINE_ENVIRONMENT = ("harness_code", "python", "torch", "processor", "gpu", "capability", "cuda", "driver")
@@ -23,13 +23,13 @@ _BASELINE_ENVIRONMENT = ("harness_code", "python", "torch", "processor", "gpu", 
 
 @dataclass(frozen=True)
 class ResultCache:
-    """The store as one command uses it.
+    """The cache of results that one run uses.
 
     Attributes:
-        store: The store, writable.
-        run: The command's name.
-        fresh: Judge again what is in the store.
-        seed: The secret that the user named; None where any will do.
+        store: The store, open for writing.
+        run: The run's name.
+        fresh: Whether to ignore the store's answers.
+        seed: The user's secret; None to accept records with any secret.
     """
 
     store: Store
@@ -38,12 +38,13 @@ class ResultCache:
     seed: str | None
 
     def recall(self, blank: EvaluationRecord) -> EvaluationRecord | None:
-        """The kept record of an evaluation that is about to be made, None where it must be made.
+        """Returns the store's record for an evaluation; None if it must run.
 
-        A verdict is about a file's text, so it also answers for a copy of that file, under the copy's name.
+        A verdict depends on a file's text. It therefore also answers for a copy of the file, under
+        the copy's name.
 
         Args:
-            blank: The record as it stands before the evaluation.
+            blank: The evaluation's record before it runs.
         """
         if self.fresh:
             return None
@@ -52,12 +53,12 @@ class ResultCache:
             return None
         newest = next(self._verdicts(blank), kept)
         if kept.status is Status.PASSED and newest.status is not Status.PASSED:
-            return None  # it has failed since, if only in a trial more
+            return None  # a later evaluation failed, perhaps in an additional trial
         asked = ("solution", "solution_path", "problem", "problem_path", "device")
         return replace(kept, **{name: getattr(blank, name) for name in asked})
 
     def has_passed(self, blank: EvaluationRecord) -> bool:
-        """Whether an evaluation like the one that is about to be made has passed in full, and none has failed since."""
+        """Returns whether the same evaluation passed in all trials and has not failed since."""
         verdicts = self._verdicts(blank)
         newest = next(verdicts, None)
         if newest is None or newest.status is not Status.PASSED:
@@ -65,9 +66,9 @@ class ResultCache:
         return _is_in_full(newest) or any(map(_is_in_full, verdicts))
 
     def _verdicts(self, blank: EvaluationRecord) -> Iterator[EvaluationRecord]:
-        """The verdicts on an evaluation, newest first, in however many trials and whatever it was timed against.
+        """Yields the verdicts on an evaluation, newest first, with any trials and any baselines.
 
-        To pass untimed says nothing against a fault that timing has found.
+        A pass without timing does not count if ``blank`` is timed: timing may find other faults.
         """
         question, is_timed = _question(blank), _is_timed(blank)
         kept = self.store.of_solution(blank.digest, newest_first=True)
@@ -75,10 +76,10 @@ class ResultCache:
         return (record for record in alike if record.status is not Status.PASSED or _is_timed(record) >= is_timed)
 
     def keep(self, candidate: Candidate, record: EvaluationRecord) -> EvaluationRecord:
-        """Name a finished record and put it into the store, with what is known of baselines that it was not timed with.
+        """Names a finished record, adds earlier times of other baselines, and stores it.
 
         Raises:
-            StoreError: It could not be kept.
+            StoreError: The store cannot keep the record.
         """
         record = self._with_kept_baselines(record)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -87,7 +88,10 @@ class ResultCache:
         return record
 
     def _with_kept_baselines(self, record: EvaluationRecord) -> EvaluationRecord:
-        """Add other baselines' times from records made under the same conditions; they were not taken in pairs."""
+        """Adds times of other baselines from earlier records under the same conditions.
+
+        These times are not paired with the candidate's.
+        """
         if not record.baselines:
             return record
         found, conditions = dict(record.baselines), _conditions(record)
@@ -101,7 +105,7 @@ class ResultCache:
 
 
 def _question(record: EvaluationRecord) -> str:
-    """What an evaluation is known by, but for how many trials it has, and whether and beside what it is timed."""
+    """Returns an evaluation's identity without its trials, its timing and its baselines."""
     return identity(replace(record, policy=of_the_verdict(record.policy)))
 
 
@@ -110,26 +114,30 @@ def _is_in_full(record: EvaluationRecord) -> bool:
 
 
 def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
-    """What a baseline's times depend on; the solution that they were taken beside is not of it."""
+    """Returns the values that a baseline's times depend on; the solution is not among them."""
     software = tuple(record.environment.get(name) for name in _BASELINE_ENVIRONMENT)
     return record.problem_digest, plain(record.constants), software, clock_state(record.device_state)
 
 
 def _is_timed(record: EvaluationRecord) -> bool:
-    """Whether speed was to be measured."""
+    """Returns whether the record's evaluation measures speed."""
     return record.device != "cpu" and RunConfig.of(record).timing
 
 
 def _is_verdict(record: EvaluationRecord) -> bool:
-    """Whether a record says something of the candidate, be its speed known or not."""
+    """Returns whether a record holds a verdict on the candidate, with or without its speed."""
     return record.status not in (Status.HARNESS_ERROR, Status.OUT_OF_MEMORY)
 
 
 def is_final(record: EvaluationRecord) -> bool:
-    """Whether a record answers for good.
+    """Returns whether a record can answer later requests.
 
-    Not where the harness failed, where memory was short (which may have been others' doing), or where speed was not
-    measured though it could be, be it in one direction only, beside others on the GPU.
+    These records cannot:
+
+    - The harness failed.
+    - Memory ran out; other programs may have used it.
+    - The evaluation was to measure speed and did not.
+    - Speed lacks a direction, and other programs used the GPU.
     """
     if not _is_verdict(record):
         return False

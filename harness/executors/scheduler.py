@@ -1,6 +1,6 @@
-"""The candidates that wait to be judged: read as there is room, answered from the store, built ahead.
+"""The scheduler: reads jobs, answers them from the store, has them built, and orders the rest.
 
-The feed never waits: it asks for a next job only where one is there.
+The scheduler never blocks: it reads the next job only if one is ready.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.records.record import EvaluationRecord
 
 
 class KeptRecord(NamedTuple):
-    """A record, whether it was there before, and by what its candidate is known, if by anything."""
+    """A record in the store, whether an earlier run stored it, and its request's tag."""
 
     record: EvaluationRecord
     stored: bool
@@ -28,14 +28,14 @@ class KeptRecord(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A request without a verdict: why there is none.
+    """The reason why a request has no verdict.
 
     Attributes:
         error: The reason.
-        tag: The request's tag, if it has one.
+        tag: The request's tag, or None.
         solution: The candidate's name, or the line's number.
-        problem: The problem's name; None where it is not known.
-        case: The case's name; None where all cases are meant.
+        problem: The problem's name; None if it is unknown.
+        case: The case's name; None for all cases.
     """
 
     error: HarnessError
@@ -46,11 +46,11 @@ class Fault(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, error: HarnessError, case: str | None = None) -> Fault:
-        """The fault of a job."""
+        """Makes the fault of a job."""
         return cls(error, job.tag, job.candidate.solution.name, job.candidate.problem.name, case)
 
     def to_json(self) -> str:
-        """One line of JSON: the fields that a record has, too, with no status, and the reason as ``error``."""
+        """Returns one line of JSON with a record's field names, a null status and ``error``."""
         told = {
             "problem": self.problem, "solution": self.solution, "case": self.case, "status": None,
             "error": str(self.error), "tag": self.tag,
@@ -59,40 +59,41 @@ class Fault(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A record that has just been made, and of what."""
+    """A new record and the work that it belongs to."""
 
     work: PlannedWork
     record: EvaluationRecord
 
 
-#: What a driver is asked for: a job, a request that is refused, or nothing (a blank line).
+#: A request to a driver: a job, the fault of a refused request, or None for a blank line.
 Asked = Job | Fault | None
 
 
 class RequestSource(Protocol):
-    """Requests that arrive while others are judged."""
+    """A source of requests that arrive while lanes judge others."""
 
     def is_ready(self) -> bool:
-        """Whether the next request, or the end, is there without waiting."""
+        """Returns whether the next request, or the end, can be read without blocking."""
 
     def fileno(self) -> int:
-        """A descriptor that can be read when a request may be there."""
+        """Returns a descriptor that is readable when a request may be ready."""
 
 
 class Scheduler:
-    """Candidates on their way to the lanes.
+    """A queue of candidates that chooses the next one for a free lane.
 
     Args:
-        jobs: What to judge; the feed asks for the next one as there is room.
-        policy: How.
-        environment: What records say of the machine.
+        jobs: The jobs to judge; the scheduler reads the next one when there is room.
+        policy: The policy to judge by.
+        environment: The machine's description for the records.
         ledger: The store.
-        builders: Who builds ahead; None where nobody does.
-        ahead: How many candidates may wait here, beside those that can be judged at once.
-        confirms: Answer nothing from the store; what it knows to have passed is judged in one trial more.
-        is_ready: Whether a next job, or the end, is there without waiting.
-        done: Called with a job of which nothing is left to judge.
-        plans: What is known of problems' sizes; the feed adds to it.
+        builders: The pool that builds ahead; None to build in the lanes.
+        ahead: The number of candidates that may wait, in addition to one for each free lane.
+        confirms: Whether to ignore the store's answers and judge candidates that passed before in
+            one more trial.
+        is_ready: Returns whether the next job, or the end, can be read without blocking.
+        done: Called with each finished job.
+        plans: The cases of problems that fit the CPU; the scheduler adds to it.
     """
 
     def __init__(
@@ -126,29 +127,29 @@ class Scheduler:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """Returns whether all jobs are read and finished."""
         return self._is_read and not self._waiting and not self._at_work
 
     def has_room(self, idle: int) -> bool:
-        """Whether another job may be asked for.
+        """Returns whether there is room for another job.
 
         Args:
-            idle: How many candidates can be judged at once.
+            idle: The number of free lanes.
         """
         return not self._is_read and len(self._waiting) < idle + self._ahead
 
     def can_read(self, idle: int) -> bool:
-        """Whether ``fill`` would take a job, or see the end, now."""
+        """Returns whether ``fill`` would now take a job or see the end."""
         return self.has_room(idle) and self._is_ready()
 
     def fill(self, idle: int) -> Iterator[KeptRecord | Fault]:
-        """Take the jobs that are there, while there is room.
+        """Takes the jobs that are ready, while there is room.
 
         Args:
-            idle: How many candidates can be judged at once.
+            idle: The number of free lanes.
 
         Yields:
-            What the store knows, and requests that are refused.
+            Records from the store, and faults of refused requests.
         """
         while self.can_read(idle):
             try:
@@ -162,12 +163,16 @@ class Scheduler:
                 yield from self._add(asked, idle)
 
     def take(self) -> PlannedWork | None:
-        """The first candidate that is built, else the first that nobody builds; None where none can be judged."""
+        """Takes the first built candidate, else the first without a running build.
+
+        Returns:
+            The candidate; None if none can be judged now.
+        """
         for has_come_up in (PlannedWork.is_settled, PlannedWork.withdraw):
             for number, work in enumerate(self._waiting):
                 key = plan_key(work.job.candidate.problem)
                 if not work.is_planned and key in self._in_planning:
-                    continue  # a lane finds out the cases, for all candidates of the problem
+                    continue  # a lane is already sizing this problem's cases
                 if has_come_up(work):
                     self._at_work += 1
                     self._waiting.pop(number)
@@ -178,20 +183,23 @@ class Scheduler:
         return None
 
     def known_by_now(self, work: PlannedWork) -> Iterator[KeptRecord]:
-        """What the store has come to know of a candidate that has come up: a copy of it may have been judged."""
+        """Yields records that the store has gained for a candidate since the scheduler read it.
+
+        A lane may have judged a copy of the candidate meanwhile.
+        """
         left = yield from self._unknown(work.job, work.cases)
         work.cases, work.trials = left.cases, left.trials
 
     def planned(self, work: PlannedWork, found: Planned, idle: int) -> Iterator[KeptRecord | Fault]:
-        """Give the candidates of a problem their cases.
+        """Gives the candidates of a problem their cases.
 
         Args:
-            work: The candidate of which a lane has found them out; it waits again.
+            work: The candidate whose lane sized the cases; it returns to the queue.
             found: The cases.
-            idle: How many candidates can be judged at once.
+            idle: The number of free lanes.
 
         Yields:
-            What the store knows, and faults where the problem has no cases.
+            Records from the store, and faults if the problem has no cases.
         """
         key = plan_key(work.job.candidate.problem)
         self._plans[key] = found
@@ -205,18 +213,18 @@ class Scheduler:
                 yield from self._add(one.job, idle)
 
     def finish(self, work: PlannedWork) -> None:
-        """A candidate that had come up has been judged."""
+        """Marks a taken candidate as finished."""
         self._at_work -= 1
         self._done(work.job)
 
     def give_back(self, work: PlannedWork) -> None:
-        """A candidate that had come up is to come up again, before all others."""
+        """Returns a taken candidate to the front of the queue."""
         self._at_work -= 1
         self._in_planning.discard(plan_key(work.job.candidate.problem))
         self._waiting.insert(0, work)
 
     def _add(self, job: Job, idle: int) -> Iterator[KeptRecord | Fault]:
-        """Have a candidate wait, unless everything about it is known."""
+        """Queues a candidate unless the store answers all of its cases; yields those answers."""
         found = self._plans.get(plan_key(job.candidate.problem))
         if job.cases is None and found is not None:
             if found.error is not None:
@@ -236,7 +244,7 @@ class Scheduler:
         self._waiting.append(work)
 
     def _unknown(self, job: Job, wanted: Cases) -> Generator[KeptRecord, None, PlannedWork]:
-        """What is to be judged of a candidate's cases; yields what the store knows."""
+        """Yields the store's records for a candidate, and returns its other cases as work."""
         cases, trials = [], []
         policy = self._policy if job.limits is None else replace(self._policy, limits=job.limits)
         for case, constants in wanted:

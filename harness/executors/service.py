@@ -1,6 +1,7 @@
-"""``python -m harness.executors.service DESCRIPTOR``: the driver of a program that asks through ``harness.Evaluator``.
+"""The service: the driver process behind ``harness.Evaluator``.
 
-It has the judge, the store and all other processes, so that the program itself has one child and imports no torch.
+Usage: ``python -m harness.executors.service DESCRIPTOR LIFELINE``. The service owns the store and
+starts all other processes. The program itself has one child and does not import torch.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from harness.system.scratch import scratch_folder
 
 
 class Requests:
-    """What the program asks, as jobs; iterable once.
+    """The program's requests as jobs; iterable once.
 
     Args:
-        link: Where requests come from, and go back to that mean nothing.
-        service: How to judge.
-        on_cpu: Whether cases are chosen for the emulator.
-        folder: An empty folder, for sources' files.
+        link: The link to the program; invalid requests get their response at once.
+        service: The settings to judge by.
+        on_cpu: Whether the emulator judges, which only small cases fit.
+        folder: An empty folder for the files of source texts.
     """
 
     def __init__(self, link: Connection, service: Service, on_cpu: bool, folder: Path):
@@ -53,11 +54,11 @@ class Requests:
         self._errors: dict[str, HarnessError] = {}
 
     def fileno(self) -> int:
-        """Can be read when there is a request, or the end."""
+        """Returns a descriptor that is readable when a request or the end has arrived."""
         return self._link.fileno()
 
     def is_ready(self) -> bool:
-        """Whether a request, or the end, is there."""
+        """Returns whether a request or the end has arrived."""
         return self._link.poll()
 
     def __iter__(self) -> Iterator[Asked]:
@@ -77,7 +78,7 @@ class Requests:
             yield job
 
     def add(self, outcome: local.KeptRecord | local.Fault) -> None:
-        """Take in what came of a case."""
+        """Collects the outcome of a case for its response."""
         assert outcome.tag is not None
         if isinstance(outcome, local.Fault):
             self._errors[outcome.tag] = outcome.error
@@ -85,7 +86,7 @@ class Requests:
             self._found[outcome.tag].append(outcome.record)
 
     def answer(self, job: Job) -> None:
-        """Tell what came of all cases of a candidate, and forget it."""
+        """Sends the response for a finished candidate and forgets the candidate."""
         assert job.tag is not None
         records, error = self._found.pop(job.tag), self._errors.pop(job.tag, None)
         if job.candidate.solution.path.parent == self._folder:
@@ -117,10 +118,10 @@ class Requests:
 
 
 def serve(link: Connection) -> None:
-    """Judge what is asked, until the program closes its end.
+    """Judges the program's requests until the program closes its end.
 
     Raises:
-        HarnessError: The device, its tools or the store cannot be had.
+        HarnessError: The device, its tools or the store is not available.
     """
     service: Service = link.recv()
     devices = several(service.device, service.lanes)
@@ -138,16 +139,16 @@ def serve(link: Connection) -> None:
 
 
 def _end_with(lifeline: int) -> None:
-    """Wait until the program has gone, and have this process end then, whatever it does."""
+    """Waits until the program has gone, then sends this process SIGTERM."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
-    """Serve on the descriptors that the command line names; the exit code."""
+    """Serves on the descriptors that the command line names, and returns the exit code."""
     interrupts.reset_inherited()
     interrupts.install()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the program's, which then closes its end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C and then closes its end
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     descriptor, lifeline = map(int, sys.argv[1:])
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
@@ -169,4 +170,4 @@ if __name__ == "__main__":
     code = main()
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.flush()
-    os._exit(code)  # whatever a problem's code has left running in this process has no say
+    os._exit(code)  # does not wait for threads that are left running

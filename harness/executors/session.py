@@ -1,4 +1,4 @@
-"""What every command needs that judges: a device, its tools, workers on it, and a way to put it all away."""
+"""Sessions: a device with its tools and its sources of workers, opened and closed together."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """An open session.
+    """An open session on a device.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``.
-        surroundings: The machine.
-        workers: Where candidates' workers come from.
-        baseline: Where references run, on a GPU; None where speed is not measured.
-        builders: Where workers come from that only build, and see no GPU.
+        surroundings: The machine's description.
+        workers: The source of candidates' workers.
+        baseline: The trusted worker that runs the baselines; None without timing or on the CPU.
+        builders: The source of workers that only build and see no GPU.
     """
 
     device: str
@@ -43,12 +43,15 @@ class Session:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What records say of the machine."""
+        """The machine's description for the records."""
         return self.surroundings.environment
 
 
 def calibrated(session: Session, home: Path) -> Session:
-    """The session with its GPU's ceilings, which are measured where nobody has; nothing on the CPU."""
+    """Returns the session with its GPU's ceilings; measures them if no earlier run did.
+
+    On the CPU, or if the measurement fails, ``calibrated`` returns the session unchanged.
+    """
     surroundings = session.surroundings
     if session.device == "cpu" or surroundings.ceilings is not None:
         return session
@@ -69,20 +72,20 @@ def calibrated(session: Session, home: Path) -> Session:
 
 @contextlib.contextmanager
 def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = True) -> Iterator[Session]:
-    """Make ready for judging on a device.
+    """Opens a session on a device for the block.
 
-    What workers are forked of imports torch while this process does: it starts first.
+    The zygote starts first, so that it imports torch while this process does.
 
     Args:
         wanted: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
-        starts_ahead: Whether workers will be needed for sure.
-        is_timed: Whether speed is measured, on a GPU.
+        starts_ahead: Whether to start the zygote at once, because the caller will need workers.
+        is_timed: Whether to open the baselines' worker, for timing on a GPU.
 
     Raises:
-        UsageError: It is no device.
+        UsageError: ``wanted`` means no device.
         DeviceError: There is no such GPU.
-        ToolchainError: What builds for the device is missing.
+        ToolchainError: The device's compiler or a package is missing.
     """
     from harness.device import devices
 
@@ -90,9 +93,9 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
     try:
         tools = tools_for(likely, home)
     except ToolchainError:
-        likely = str(devices.choose(wanted))  # a driver without a torch for it: not this device after all
+        likely = str(devices.choose(wanted))  # a driver is present, but torch cannot use the GPU
         tools = tools_for(likely, home)
-    adopt_orphans()  # of workers that end before what they have started
+    adopt_orphans()  # processes that outlive the worker that started them
     with contextlib.ExitStack() as stack, unwinding():
         from harness.judge.process.zygote import Zygote
 

@@ -1,4 +1,4 @@
-"""One solution on one case, judged as ever but in one trial and without a rival; the record is kept nowhere."""
+"""Single runs: judge one solution on one case in one trial, with no timing and no store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.system.streams import results_alone
 
 
 class Case(NamedTuple):
-    """A case's name, and the constants that it replaces."""
+    """A case's name and the constants that it replaces."""
 
     name: str
     constants: dict[str, Any]
@@ -27,14 +27,14 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class SingleRunTask:
-    """What is to be judged.
+    """A solution to judge in a single run.
 
     Attributes:
-        candidate: The solution.
-        choice: On which case; at most one.
-        limits: Seconds that it may run and build.
+        candidate: The solution and its problem.
+        choice: The choice of cases, at most one.
+        limits: The timeouts in seconds for running and building.
         home: ``HARNESS_HOME``.
-        progress: Called with a word for what happens now.
+        progress: Called with the name of the current step.
     """
 
     candidate: Candidate
@@ -45,26 +45,30 @@ class SingleRunTask:
 
 
 def judged_once(task: SingleRunTask, wanted_device: str) -> EvaluationRecord:
-    """Judge a solution in one trial; what it launches is in the record where it passes.
+    """Judges a solution in one trial.
 
     Args:
-        task: What is to be judged.
+        task: The solution and its case.
         wanted_device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
+    Returns:
+        The record; it lists the launched kernels if the solution passed.
+
     Raises:
-        UsageError: It is no device, the case is unknown, or none fits the device.
+        UsageError: ``wanted_device`` means no device, the case is unknown, or no case fits the
+            device.
         ProblemError: The problem does not run.
-        HarnessError: What builds for the device, or the device itself, is missing.
+        HarnessError: The device or its compiler is missing.
     """
     with opened(wanted_device, task.home, is_timed=False) as session, results_alone():
         return _record(task, session)
 
 
 def chosen_case(problem: Problem, choice: CaseChoice, on_cpu: bool) -> Case:
-    """The one case that is meant: the named one, else ``full`` on a GPU and the smallest that fits on the CPU.
+    """Returns the chosen case, else ``full`` on a GPU or the smallest case that fits on the CPU.
 
     Raises:
-        UsageError: The case or a constant is unknown, or none fits the CPU.
+        UsageError: The case or a constant is unknown, or no case fits the CPU.
         ProblemError: The problem does not run.
     """
     chosen = Planner(replace(choice, is_main=True), on_cpu).cases(problem)
@@ -95,7 +99,7 @@ def _record(task: SingleRunTask, session: Session) -> EvaluationRecord:
 
 @contextlib.contextmanager
 def faults_told(problem: Problem) -> Iterator[None]:
-    """Have what a problem's own code raises in this process arrive as the problem's error."""
+    """Turns exceptions of a problem's own code into ``ProblemError``."""
     try:
         yield
     except ProblemError:

@@ -1,4 +1,4 @@
-"""What must be there before anything can be built on a device; found without importing torch."""
+"""The tools that a device needs to build and run solutions, found without importing torch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _GPU_PACKAGES = {"cuda-bindings": "cuda.bindings.driver", "numpy": "numpy"}
 
 @dataclass(frozen=True)
 class Tools:
-    """What builds and runs solutions.
+    """The tools that build and run solutions.
 
     Attributes:
         libraries: The emulator's runtime libraries by name; empty on a GPU.
         compiler: Version line of the compiler that builds solutions.
-        held: A file descriptor that keeps ``cache clear`` from removing the libraries while this process runs.
+        held: A file descriptor that keeps ``cache clear`` from removing the libraries while this
+            process runs.
     """
 
     libraries: dict[str, str]
@@ -28,14 +29,15 @@ class Tools:
 
 
 def tools_for(device: str, home: Path) -> Tools:
-    """The tools of a device; the emulator's runtime is built where it is not yet.
+    """Returns the tools of a device; builds the emulator's runtime if it is missing.
 
     Args:
         device: ``cpu`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
 
     Raises:
-        ToolchainError: A compiler or a package is missing, or the runtime cannot be built or kept.
+        ToolchainError: A compiler or a package is missing, or the runtime cannot be built or
+            stored.
     """
     if device == "cpu":
         from harness.emulator.compiler import find_compiler
@@ -59,7 +61,7 @@ def tools_for(device: str, home: Path) -> Tools:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module could be imported; only its parents are."""
+    """Returns whether a module can be imported; imports only its parent packages."""
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:
