@@ -1,7 +1,8 @@
-"""The harness as a library: a program holds an ``Evaluator`` open and asks it about candidates.
+"""The harness as a library: an ``Evaluator`` judges the candidates that a program gives it.
 
-Everything that judges runs in processes of its own. The program's process imports no torch by it, gets no signal
-handler, and one child: what it has on a GPU and what other children it has stay its own.
+All judging runs in other processes. The evaluator adds one child to the program's process. It does
+not import torch there, install signal handlers, or touch the program's GPU state or its other
+children.
 """
 
 from __future__ import annotations
@@ -31,20 +32,23 @@ from harness.records.record import EvaluationRecord, Status
 from harness.records.run_config import RELAXED, STRICT, RunConfig
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
-#: Longest that the judge may take to end its workers.
+#: Timeout in seconds for the judge to end its workers.
 END_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate to ask about.
+    """A candidate to judge.
 
     Attributes:
-        candidate: A solution's text (anything with a line break in it), its file, or ``problem/variant``.
-        problem: Name or file of the problem that it solves; not needed where its file's folder says it.
-        cases: Names of the problem's cases; none means ``full`` on a GPU, and the smallest on the CPU.
-        constants: Constants of the problem to replace, which make a case of their own; exclude ``cases``.
-        tag: Whatever the answer is to be known by.
+        candidate: A solution's text (any string with a line break), its file, or
+            ``problem/variant``.
+        problem: Name or file of the problem to solve; optional if the file's folder determines it.
+        cases: Names of the problem's cases; empty for ``full`` on a GPU and the smallest case on
+            the CPU.
+        constants: Constants of the problem to replace; they make a custom case and exclude
+            ``cases``.
+        tag: Any value by which the program recognizes the answer.
     """
 
     candidate: str | os.PathLike[str]
@@ -56,12 +60,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a candidate.
+    """The judge's answer for a candidate.
 
     Attributes:
-        entry: What was asked.
-        records: A record for each case that was judged; they are in the store, too.
-        error: Why there are none, or not all: no such problem or case, or a problem that does not run.
+        entry: The entry that the answer belongs to.
+        records: A record for each judged case; the store holds them, too.
+        error: The reason if records are missing, such as an unknown problem or case, or a problem
+            that does not run.
     """
 
     entry: Entry
@@ -70,33 +75,37 @@ class Answer:
 
     @property
     def has_passed(self) -> bool:
-        """Whether it passed on every case."""
+        """True if the candidate passed on every case."""
         return self.error is None and all(record.status is Status.PASSED for record in self.records)
 
 
 class Evaluator:
-    """Judges candidates; a context manager. Several threads of a process may use it at the same time.
+    """Judges candidates in a process of its own; a context manager.
+
+    Several threads may use an evaluator at the same time.
 
     Args:
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, several as ``cuda:0,2``, or ``all``.
-        home: Folder of the store and the build cache; as ``--home`` by default.
-        root: Folder that holds ``problems`` and ``solutions``; as ``--root`` by default.
-        timeout_s: Seconds that a candidate may run on a case; None for what its problem says, else 60.
-        build_timeout_s: Seconds that its builds may take; None for what its problem says, else 300.
-        forward_only: Judge outputs alone, no gradients.
-        timed: Whether speed is measured, on a GPU.
-        baselines: What to time against beside eager (``harness.records.baselines``).
-        relaxed: Accept errors up to the tolerances of torch's own tests.
-        refuse: Rules to enforce that are only reported (``evaluate --rules`` lists them).
-        rules: Other modes of rules by name: ``off``, ``report`` or ``enforce``.
-        require_confinement: Run nothing that is not confined in full.
-        fresh: Judge again what the store has an answer for.
+        home: Folder of the store and the build cache; the default is that of ``--home``.
+        root: Folder that holds ``problems`` and ``solutions``; the default is that of ``--root``.
+        timeout_s: Timeout in seconds for a candidate's run on a case; None for the problem's
+            timeout, else 60.
+        build_timeout_s: Timeout in seconds for a candidate's builds; None for the problem's
+            timeout, else 300.
+        forward_only: Whether to judge outputs only, without gradients.
+        timed: Whether to measure speed on a GPU.
+        baselines: Baselines to time against in addition to eager (``harness.records.baselines``).
+        relaxed: Whether to accept errors up to the tolerances of torch's own tests.
+        refuse: Names of rules to enforce instead of report (``evaluate --rules`` lists them).
+        rules: Modes of rules by name: ``off``, ``report`` or ``enforce``.
+        require_confinement: Whether to refuse to run a candidate without full confinement.
+        fresh: Whether to ignore the store's answers and judge again.
         seed: Secret of an earlier run, in hex, to repeat its draws.
-        lanes: How many candidates are judged side by side on the CPU.
+        lanes: Number of candidates that the CPU judges in parallel.
 
     Raises:
-        UsageError: An argument means nothing.
-        HarnessError: The device, its tools or the store cannot be had.
+        UsageError: An argument is invalid.
+        HarnessError: The device, its tools or the store is not available.
     """
 
     def __init__(
@@ -148,7 +157,7 @@ class Evaluator:
         self._process, self._link, self._lifeline = _started()
         _open.add(self)
         try:
-            with contextlib.suppress(BrokenPipeError):  # that shows when it is listened to
+            with contextlib.suppress(BrokenPipeError):  # ``_receive`` reports the judge's end
                 self._link.send(service)
             serving: Serving = self._receive()
         except BaseException:
@@ -176,7 +185,7 @@ class Evaluator:
         constants: Mapping[str, Any] | None = None,
         tag: Any = None,
     ) -> Answer:
-        """Judge a candidate, and wait for that; the arguments are those of ``Entry``.
+        """Judges a candidate and returns the answer; the arguments are those of ``Entry``.
 
         Raises:
             UsageError: The problem or a case is unknown, or there is no such file.
@@ -194,18 +203,20 @@ class Evaluator:
         return answer
 
     def stream(self, entries: Iterable[Entry], ahead: int | None = None) -> Iterator[Answer]:
-        """Judge candidates, and have each answer as soon as it is there, in whatever order.
+        """Judges candidates and yields each answer as soon as it is ready, in any order.
 
-        What is wrong with an entry is in its answer, and ends nothing. Where ``entries`` raises, the answers to what
-        it gave before come first. A stream that is left early has what it asked judged nevertheless, for the store.
+        An invalid entry does not end the stream: its answer holds the error. If ``entries`` raises
+        an exception, the stream first yields the answers to the earlier entries. If the program
+        leaves the stream early, the judge still finishes the entries that it has, for the store.
 
         Args:
-            entries: What to ask; gone through as there is room, so it may be endless.
-            ahead: How many entries may be taken before the first of them is answered, beside that one; 0 where what
-                comes next depends on each answer. As many as keep all processors busy by default.
+            entries: The entries to judge. The stream reads them as there is room, so the iterable
+                may be endless.
+            ahead: Number of further entries to read before the first one is answered. Use 0 if the
+                next entry depends on each answer. The default keeps all processors busy.
 
         Raises:
-            UsageError: ``ahead`` is no count.
+            UsageError: ``ahead`` is not a whole number of 0 or more.
             HarnessError: The judge's process has ended, or the evaluator is closed.
         """
         if ahead is not None and not (isinstance(ahead, int) and ahead >= 0):
@@ -238,7 +249,7 @@ class Evaluator:
             raise failure
 
     def close(self) -> None:
-        """End the judge and all its processes; what is finished is in the store."""
+        """Ends the judge and all its processes. Finished records are in the store."""
         if self._lifeline < 0 or self._owner != os.getpid():
             return
         lifeline, self._lifeline = self._lifeline, -1
@@ -248,26 +259,26 @@ class Evaluator:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        os.close(lifeline)  # not earlier: it would interrupt what the judge's process does to end
+        os.close(lifeline)  # not earlier: that would interrupt the judge's cleanup
         if self._listener is not None:
             self._listener.join()
-        if self._sending.acquire(blocking=False):  # a handler of a signal may have interrupted a question
+        if self._sending.acquire(blocking=False):  # a signal handler may have interrupted ``_ask``
             with contextlib.closing(self._link):
                 self._sending.release()
 
     def _leave(self) -> None:
-        """Give up, in a process that was forked, what would keep the judge alive there."""
+        """Closes, in a forked process, the descriptors that would keep the judge alive."""
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._link.close()
         self._lifeline = -1
 
     def _ask(self, entry: Entry) -> int:
-        """Send a request; its number.
+        """Sends a request and returns its number.
 
         Raises:
-            UsageError: It cannot be sent.
-            HarnessError: The evaluator is closed, or another process's.
+            UsageError: The entry is invalid.
+            HarnessError: The evaluator is closed, or belongs to another process.
         """
         self._check_owner()
         number = next(self._numbers)
@@ -277,9 +288,9 @@ class Evaluator:
                 raise HarnessError("this evaluator is closed")
             self._asked[number] = entry
             try:
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # that shows when it is awaited
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # ``_awaited`` reports it
                     self._link.send(request)
-            except BaseException:  # a signal's handler raised: half a question would garble all that follow
+            except BaseException:  # a signal handler raised: half a request would garble the next ones
                 self._process.terminate()
                 raise
         return number
@@ -289,7 +300,7 @@ class Evaluator:
             raise HarnessError("this evaluator belongs to the process that made it: open one in each process")
 
     def _awaited(self, numbers: set[int]) -> list[Answer]:
-        """Wait for answers; those that are there, whose numbers are removed.
+        """Waits for answers, returns those that are ready and removes their numbers from the set.
 
         Raises:
             HarnessError: The judge's process has ended.
@@ -304,7 +315,7 @@ class Evaluator:
             return [self._answered.pop(number) for number in sorted(there)]
 
     def _forget(self, numbers: set[int]) -> None:
-        """Have answers that nobody waits for be dropped."""
+        """Drops the answers to these requests, because no caller waits for them."""
         if self._owner != os.getpid():
             return
         with self._changed:
@@ -313,7 +324,7 @@ class Evaluator:
                 self._answered.pop(number, None)
 
     def _listen(self) -> None:
-        """Take in what the judge says, in a thread, until it ends."""
+        """Collects the judge's responses in a thread until the judge ends."""
         while True:
             try:
                 response: Response = self._receive()
@@ -329,10 +340,10 @@ class Evaluator:
                 self._changed.notify_all()
 
     def _receive(self) -> Any:
-        """What the judge says next.
+        """Returns the judge's next message.
 
         Raises:
-            HarnessError: It has ended.
+            HarnessError: The judge has ended, or its message cannot be read.
         """
         try:
             said = self._link.recv()
@@ -351,16 +362,16 @@ def _leave_all() -> None:
         evaluator._leave()
 
 
-#: The evaluators of this process.
+#: The open evaluators of this process.
 _open: weakref.WeakSet[Evaluator] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_leave_all)
 
 
 def _request(number: int, entry: Entry) -> Request:
-    """An entry as the judge is told it.
+    """Turns an entry into a request to the judge.
 
     Raises:
-        UsageError: It holds what means nothing to the judge.
+        UsageError: The entry is invalid.
     """
     if not isinstance(entry, Entry):
         raise UsageError(f"{type(entry).__name__} is no Entry: give harness.Entry(candidate, problem)")
@@ -374,7 +385,8 @@ def _request(number: int, entry: Entry) -> Request:
     if cases and entry.constants:
         raise UsageError("cases and constants exclude each other: constants make a case of their own")
     try:
-        constants = decode_plain(encode_plain(dict(entry.constants)))  # no value of a class that the judge lacks
+        # Keeps plain values only, because the judge lacks the program's classes.
+        constants = decode_plain(encode_plain(dict(entry.constants)))
     except (UnsupportedValue, RecursionError) as error:
         raise UsageError(f"constants: {error}") from None
     return Request(
@@ -388,15 +400,18 @@ def _source_or_path(candidate: str | os.PathLike[str]) -> tuple[str | None, str 
 
 
 def _found_here(text: str) -> str:
-    """A path of a file as the judge finds it, whose folder is the one that the program was in at first."""
+    """Returns the absolute path of an existing file, and any other text unchanged.
+
+    The program may have changed its working directory since it started the judge.
+    """
     return os.path.abspath(text) if os.path.isfile(text) else text  # noqa: PTH100, PTH113 - may hold a NUL
 
 
 def _text(what: str, value: object) -> str:
-    """A text or path as a plain string.
+    """Returns a text or path as a plain string.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The value is neither.
     """
     found = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(found, str):
@@ -405,15 +420,16 @@ def _text(what: str, value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """The characters of a string alone: the judge does not have the program's subclasses of it."""
+    """Returns a plain string: the judge lacks the program's subclasses of ``str``."""
     return "".join(text)
 
 
 def _check_settings(seconds: Iterable[float | None], lanes: int, seed: str | None) -> None:
-    """Refuse what no judge can work with.
+    """Checks the timeouts, the number of lanes and the seed.
 
     Raises:
-        UsageError: A time limit is no positive number, ``lanes`` no count, or ``seed`` no hexadecimal number.
+        UsageError: A timeout is not a positive number, ``lanes`` is not a positive whole number, or
+            ``seed`` is not a hexadecimal number.
     """
     for limit in seconds:
         is_number = isinstance(limit, int | float) and math.isfinite(limit) and limit > 0
@@ -426,7 +442,15 @@ def _check_settings(seconds: Iterable[float | None], lanes: int, seed: str | Non
 
 
 def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
-    """The judge's process, the link to it, and a descriptor that it ends with."""
+    """Starts the judge's process.
+
+    Returns:
+        The process, the link to it, and its lifeline: when that descriptor closes, the process
+        ends.
+
+    Raises:
+        HarnessError: The process cannot start.
+    """
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
     try:
@@ -436,7 +460,7 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
             stdout=2,
             env={**os.environ, "PYTHONPATH": import_path()},
             pass_fds=[theirs.fileno(), watched],
-            process_group=0,  # a Ctrl-C is the program's
+            process_group=0,  # only the program gets Ctrl-C
         )
     except OSError as error:
         ours.close()

@@ -1,4 +1,4 @@
-"""``evaluate``: build, run and judge solutions against their problems."""
+"""``evaluate``: builds, runs and judges solutions against their problems."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def command(
         for name, option_name in (("fail_below", "--fail-below"), ("rivals", "--baseline")):
             if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise UsageError(f"{option_name} and --no-timing exclude each other: it is about speed")
-        fail_below = None  # one from the settings is not meant
+        fail_below = None  # ignores a value from the settings file
     if address is not None and executor != "ray":
         raise UsageError("--address goes with --executor ray: it is a Ray cluster's")
     constants = parse_settings(settings)
@@ -267,7 +267,7 @@ def command(
 
 
 def _is_set(name: str) -> bool:
-    """Says whether the user has set an argument, by flag, variable or table."""
+    """Returns whether the user set an argument by flag, environment variable or settings table."""
     context = click.get_current_context()
     above = context.parent or context  # `check` calls this command with its own arguments
     source = context.get_parameter_source(name) or above.get_parameter_source(name)
@@ -275,10 +275,13 @@ def _is_set(name: str) -> bool:
 
 
 def selected(root: str | None, selectors: Sequence[str], problem: str | None) -> tuple[list[Candidate], bool]:
-    """What the user selects; and whether some of the files are bad, which is told on stderr.
+    """Finds the selected candidates, and prints an error on stderr for each bad file.
+
+    Returns:
+        The candidates, and whether there are bad files.
 
     Raises:
-        UsageError: A selector means nothing.
+        UsageError: A selector is invalid.
     """
     bad_files: list[HarnessError] = []
     candidates = select(project_root(root), selectors, problem, bad_files.append)
@@ -289,25 +292,25 @@ def selected(root: str | None, selectors: Sequence[str], problem: str | None) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the user asked for.
+    """The user's order: the candidates and all settings of the run.
 
     Attributes:
-        candidates: The solutions; None for those that stdin names.
-        root: Folder that holds ``problems`` and ``solutions``, where the user named one.
-        problem: The problem of what stdin gives, where a line names none.
-        choice: On which cases.
+        candidates: The solutions; None to read them from stdin.
+        root: The user's folder with ``problems`` and ``solutions``, or None.
+        problem: The problem for lines of stdin that name none.
+        choice: The choice of cases.
         home: ``HARNESS_HOME``.
-        config: How they are judged.
+        config: The run's configuration.
         names_baselines: Whether the user named any baseline.
-        fresh: Judge again what is in the store.
-        ahead: How many candidates may be built before it is their turn; None for the program to decide.
-        lanes: How many are judged side by side on the CPU; None where that is open.
+        fresh: Whether to ignore the store's answers and judge again.
+        ahead: Number of candidates to build before their turn; None for the default.
+        lanes: Number of candidates that the CPU judges in parallel; None for the default.
         executor: ``local`` or ``ray``.
-        address: The Ray cluster; None where that is open.
-        fails_fast: Stop at the first that does not pass.
-        max_hours: When to begin nothing more.
-        fail_below: A speedup that is not enough.
-        as_json: JSON lines instead of the table.
+        address: The Ray cluster's address; None for the default.
+        fails_fast: Whether to stop at the first candidate that does not pass.
+        max_hours: Hours after which the run begins no further candidate.
+        fail_below: The smallest speedup that is enough.
+        as_json: Whether to print JSON lines instead of the table.
     """
 
     candidates: list[Candidate] | None
@@ -334,7 +337,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
         is_new = order.fresh or not known
-        results = stack.enter_context(results_alone())  # what a cluster says when it ends is none either
+        results = stack.enter_context(results_alone())  # keeps a cluster's last messages off stdout
         lanes = _opened(order, wanted_device, is_new, stack)
         if lanes.device == "cpu" and order.fail_below is not None:
             raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
@@ -344,7 +347,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         ledger = ResultCache(store, new_run_name(), order.fresh, order.config.seed)
         table = VerdictTable(results)
         if not order.as_json:
-            stack.callback(table.finish)  # also where the run is interrupted
+            stack.callback(table.finish)  # also if the user interrupts the run
         stack.enter_context(unwinding())
         planner = Planner(order.choice, lanes.device == "cpu", order.config)
         plans: Plans = {}
@@ -374,12 +377,12 @@ def _evaluate(order: Order, wanted_device: str) -> int:
                     print(outcome.to_json(), file=results, flush=True)
             else:
                 found.add(outcome.record)
-                if order.as_json:  # of thousands none is kept
+                if order.as_json:  # keeps no record in memory
                     more = {} if outcome.tag is None else {"tag": outcome.tag}
                     print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
                     found.tell_unfit(outcome.record)
                 else:
-                    with tqdm.external_write_mode(sys.stderr):  # the row takes the progress bar's place
+                    with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
                         table.add(outcome.record, outcome.stored)
             if done != total.now and (why := found.why_stop()):
                 tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
@@ -390,11 +393,11 @@ def _evaluate(order: Order, wanted_device: str) -> int:
 
 
 class _Total:
-    """How many outcomes there will be.
+    """The total number of outcomes, for the progress bar.
 
     Args:
-        jobs: What is asked for; none where that is not known.
-        plans: What is known of problems' sizes by now.
+        jobs: The jobs of the run; empty if they are not known in advance.
+        plans: The cases of problems that fit the CPU, as far as they are known.
     """
 
     def __init__(self, jobs: Sequence[Job], plans: Plans):
@@ -405,14 +408,14 @@ class _Total:
 
     @property
     def now(self) -> int | None:
-        """How many; None as long as that is not known."""
+        """The total; None until all jobs' cases are known."""
         for key in self._left.keys() & self._plans.keys():
-            self._known += self._left.pop(key) * (len(self._plans[key].cases) or 1)  # or the reason why there is none
+            self._known += self._left.pop(key) * (len(self._plans[key].cases) or 1)  # one fault if none
         return None if self._is_open or self._left else self._known
 
 
 def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Lanes:
-    """The lanes: one for each device of this machine, or those of a cluster."""
+    """Opens the run's lanes on this machine's devices or on a cluster."""
     if order.executor == "ray":
         from harness.executors.cluster import Cluster, lanes_on_cluster
 
@@ -424,6 +427,6 @@ def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.Ex
 
 @contextlib.contextmanager
 def _lines(descriptor: int, order: Order, planner: Planner) -> Iterator[Lines]:
-    """The candidates of stdin."""
+    """Opens the stream of candidates from stdin."""
     with scratch_folder("harness-lines-") as folder:
         yield Lines(LineReader(descriptor, MAX_LINE_BYTES), project_root(order.root), order.problem, folder, planner)

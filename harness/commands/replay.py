@@ -1,4 +1,4 @@
-"""``evaluate --replay``: an earlier evaluation repeated, and whether it came out the same."""
+"""``evaluate --replay``: repeats an earlier evaluation and says whether the result is the same."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from harness.records.record import Status
 from harness.records.run_config import RunConfig
 from harness.records.store import Store
 
-#: What may be said beside ``--replay``; all else is the record's.
+#: The options that ``--replay`` allows; the record determines all others.
 _OWN = frozenset({"replay", "problem", "device", "root", "home", "as_json", "fresh"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """What the user says beside the record's name: where its problem and its store are, on which device."""
+    """The user's request: a record, its problem, the device, and the folders to use."""
 
     record: str
     problem: str | None
@@ -31,11 +31,11 @@ class ReplayRequest:
 
 
 def replay(wish: ReplayRequest) -> int:
-    """Repeat an evaluation and print what came of it.
+    """Repeats an evaluation and prints the outcome.
 
     Returns:
-        0 where it came out the same: bit for bit, or with the same verdict and other figures for a known reason; 1
-        where it did not; 3 where the harness failed.
+        0 if the result is the same, either bit for bit or with the same verdict and figures that
+        differ for a known reason; 1 if it differs; 3 if the harness failed.
 
     Raises:
         UsageError: There is no such record, or it cannot be repeated here.
@@ -75,10 +75,10 @@ def _told(words: str) -> None:
 
 
 def _refuse_others() -> None:
-    """Refuse options that the record answers.
+    """Refuses options that the record determines.
 
     Raises:
-        UsageError: There is one.
+        UsageError: The user gave such an option.
     """
     context = click.get_current_context()
     for option in context.command.params:

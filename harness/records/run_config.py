@@ -1,6 +1,6 @@
-"""How candidates are judged, where users can choose: one configuration for command line, library, store and replay.
+"""The run configuration that the command line, the library, the store and replay share.
 
-A record keeps it as its ``policy``; only this module knows the keys of that dict.
+A record keeps it as its ``policy``. Only this module knows the keys of that dict.
 """
 
 from __future__ import annotations
@@ -15,33 +15,36 @@ from harness.records.rules import Mode
 if TYPE_CHECKING:
     from harness.records.record import EvaluationRecord
 
-#: The seconds that a candidate may run on a case and build, where neither the user nor its problem says.
+#: Default timeouts in seconds for a run on a case and for builds. The user or the problem may set
+#: others.
 DEFAULT_TIMEOUT_S, DEFAULT_BUILD_TIMEOUT_S = 60.0, 300.0
 STRICT, RELAXED = "strict", "relaxed"
-#: The keys of a policy on which no verdict on outputs and gradients depends.
+#: The keys of a policy that do not affect the verdict on outputs and gradients.
 _BESIDE_THE_VERDICT = frozenset({"baselines", "trials", "timing"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A run's configuration: how its candidates are judged.
+    """The user's choices for a run.
 
     Attributes:
-        timeout_s: Seconds that a candidate may run on a case; None for what its problem says, else the default.
-        build_timeout_s: Seconds that its builds may take; None for what its problem says, else the default.
-        forward_only: Judge outputs alone, no gradients.
-        timing: Whether speed is measured on a GPU.
-        precision: How exact results must be: ``strict`` or ``relaxed``.
-        rules: The integrity rules that have another mode than by default, by name.
-        check: The architecture under whose limits the emulator checks every access; empty for no checks.
-        baselines: What a candidate is timed against, by the names of ``harness.records.baselines``.
-        require_confinement: Run nothing that is not confined in full.
-        seed: The secret that all draws follow from, in hex; None for a fresh one.
-        trials: How many trials a case has, where it has fewer than usual; None for all of them.
-        replay: Whether an earlier evaluation is repeated. The candidate then also runs several times on the same
-            inputs.
-        nvcc: The release of the nvcc that compiles for ``check``, empty where there is none; None where that is not
-            known.
+        timeout_s: Timeout in seconds for a candidate's run on a case; None for the problem's
+            timeout, else the default.
+        build_timeout_s: Timeout in seconds for a candidate's builds; None for the problem's
+            timeout, else the default.
+        forward_only: Whether to judge outputs only, without gradients.
+        timing: Whether to measure speed on a GPU.
+        precision: The tolerance for results: ``strict`` or ``relaxed``.
+        rules: The modes of the integrity rules that differ from the default, by name.
+        check: The architecture whose limits the emulator checks; empty for no checks.
+        baselines: The names of the baselines to time against (``harness.records.baselines``).
+        require_confinement: Whether to refuse to run a candidate without full confinement.
+        seed: The secret that determines all draws, in hex; None for a fresh one.
+        trials: The number of trials of each case; None for the usual number.
+        replay: Whether the run repeats an earlier evaluation. The candidate then also runs several
+            times on the same inputs.
+        nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
+            unknown.
     """
 
     timeout_s: float | None = None
@@ -60,29 +63,30 @@ class RunConfig:
 
     @property
     def is_relaxed(self) -> bool:
-        """Whether errors up to the tolerances of torch's own tests are accepted."""
+        """True if the judge accepts errors up to the tolerances of torch's own tests."""
         return self.precision == RELAXED
 
     def seconds(self, timeout_s: float | None = None, build_timeout_s: float | None = None) -> tuple[float, float]:
-        """Returns the seconds that a problem's candidates may run and build.
+        """Returns the timeouts in seconds for running and building a problem's candidates.
 
-        The user's choice counts first, then the problem's, then the default.
+        The user's choice comes first, then the problem's, then the default.
 
         Args:
-            timeout_s: What the problem says of running; None where it says nothing.
-            build_timeout_s: What it says of building.
+            timeout_s: The problem's timeout for running; None if it sets none.
+            build_timeout_s: The problem's timeout for building; None if it sets none.
         """
         run = (self.timeout_s, timeout_s, DEFAULT_TIMEOUT_S)
         build = (self.build_timeout_s, build_timeout_s, DEFAULT_BUILD_TIMEOUT_S)
         return _first(run), _first(build)
 
     def to_policy(self, device: str) -> dict[str, Any]:
-        """Writes the configuration as a record's ``policy``; most keys are there only away from the default.
+        """Returns the configuration as a record's ``policy``, mostly without default values.
 
-        Stores know an evaluation by these keys and values: a change makes every kept verdict useless.
+        Stores identify an evaluation by these keys and values. A change of them invalidates every
+        stored verdict.
 
         Args:
-            device: ``cpu`` or ``cuda:N``; on the CPU no policy speaks of timing.
+            device: ``cpu`` or ``cuda:N``; a policy for the CPU has no ``timing`` key.
         """
         timeout_s, build_timeout_s = self.seconds()
         return {
@@ -101,17 +105,17 @@ class RunConfig:
 
     @staticmethod
     def from_policy(policy: Mapping[str, Any], seed: str | None = None) -> RunConfig:
-        """Reads a record's ``policy``, also one that an earlier version wrote.
+        """Reads a record's ``policy``, including those of earlier versions.
 
         Args:
-            policy: The policy; a key that it lacks has its default.
+            policy: The policy; missing keys have their defaults.
             seed: The record's secret.
 
         Raises:
             ValueError: A rule has a mode that this version does not know.
         """
         baselines, trials = policy.get("baselines"), policy.get("trials")
-        refused = dict.fromkeys(policy.get("refused", ()), Mode.ENFORCE)  # as records had it before there were modes
+        refused = dict.fromkeys(policy.get("refused", ()), Mode.ENFORCE)  # older records have no modes
         return RunConfig(
             timeout_s=_number(policy.get("timeout_s")),
             build_timeout_s=_number(policy.get("build_timeout_s")),
@@ -130,7 +134,7 @@ class RunConfig:
 
     @staticmethod
     def of(record: EvaluationRecord) -> RunConfig:
-        """Reads the configuration under which a record was made.
+        """Reads a record's configuration.
 
         Raises:
             ValueError: A rule has a mode that this version does not know.
@@ -139,17 +143,17 @@ class RunConfig:
 
 
 def of_the_verdict(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the part of a policy that a verdict depends on, whatever its trials and its rivals."""
+    """Returns a policy without its baselines, trials and timing, which do not affect a verdict."""
     return {name: value for name, value in policy.items() if name not in _BESIDE_THE_VERDICT}
 
 
 def _first(values: tuple[float | None, float | None, float]) -> float:
-    """Returns the first number of several."""
+    """Returns the first value that is not None."""
     return next(value for value in values if value is not None)
 
 
 def _number(value: Any) -> float | None:
-    """Reads a number; None where there is none."""
+    """Returns a value as a float; None if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
