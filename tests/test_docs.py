@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -157,33 +156,6 @@ def rooms() -> list[list[str]]:
     rows = re.findall(r"^\| (`[^|]+) \|", page.partition("## Rooms")[2].partition("## The protocol")[0], re.MULTILINE)
     named = [re.findall(r"`([\w/.]+)`", row) for row in rows]
     return [[name.removesuffix(".py").strip("/").replace("/", ".") for name in row] for row in named]
-
-
-def imported(module: Path) -> Iterator[str]:
-    """What a module of the harness imports of it, as dotted names."""
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("harness"):
-            yield from (f"{node.module}.{alias.name}".removeprefix("harness.") for alias in node.names)
-
-
-def test_imports_point_down_as_the_map_says() -> None:
-    floors = {name: number for number, row in enumerate(rooms()) for name in row}
-
-    def floor(module: str) -> int | None:
-        inside = [name for name in floors if f"{module}.".startswith(f"{name}.")]
-        return floors[max(inside, key=len)] if inside else None
-
-    upward = []
-    for path in sorted((REPOSITORY / "harness").rglob("*.py")):
-        name = ".".join(path.relative_to(REPOSITORY / "harness").with_suffix("").parts).removesuffix(".__init__")
-        here = floor(name)
-        for target in imported(path):
-            there = floor(target)
-            is_open = there == floors["judge"] and name.startswith("judge.")  # its own modules, to all of its rooms
-            if here is not None and there is not None and there < here and not is_open:
-                upward.append(f"{name} imports {target}")
-    known = {"commands", "judge", "worker"} <= set(floors)
-    assert (known, upward) == (True, [])
 
 
 def test_the_map_has_every_room() -> None:

@@ -19,9 +19,6 @@ def kind_of(error: BaseException, otherwise: str) -> str:
 
     Returns:
         ``build``, ``unsupported``, ``memory``, ``no_gradient``, or ``otherwise``.
-
-    Returns:
-        ``build``, ``unsupported``, ``memory``, ``no_gradient``, or ``otherwise``.
     """
     build = build_error(error)
     if isinstance(build, Unsupported):

@@ -188,11 +188,14 @@ def test_runs_are_compared_solution_by_solution(harness: Harness, environment: d
     assert "nothing in common to compare among the cases none" in ran.err
 
 
+GROUP_NORM = ("fused", "plain", "streamed", "two_kernels")
+
+
 def test_solutions_are_compared_by_their_newest_records(harness: Harness, own_home: Path) -> None:
     environment = {"HARNESS_HOME": str(own_home)}
     chosen = ("--device", "cpu", "--case", "odd", "--forward-only")
     assert harness("evaluate", "group_norm", *chosen, **environment).code == 0
-    ran = harness("compare", "group_norm/fused", "group_norm/streamed", "group_norm/two_kernels", **environment)
+    ran = harness("compare", *(f"group_norm/{name}" for name in GROUP_NORM), **environment)
     assert ran.code == 0, ran.err
     assert "group_norm odd on CPU emulator" in ran.out
     assert "no winner: speed was not measured" in ran.out

@@ -266,6 +266,8 @@ FILL = """
 import resource, sys
 from pathlib import Path
 from dataclasses import replace
+from harness.errors import StoreError
+from harness.records.store import Store
 from tests.store.test_store import RECORD
 
 with Store(Path(sys.argv[1]), writable=True) as store:
