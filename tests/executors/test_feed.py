@@ -232,6 +232,7 @@ class World:
         return blank_record(work.job.candidate, POLICY, {}, *work.cases[0])
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data(), st.lists(LINES, max_size=6), st.booleans(), st.integers(1, 3), st.integers(0, 3))
 def test_whatever_happens_each_request_is_answered_once(

@@ -19,6 +19,8 @@ from harness.judge.reference.kinks import Kinks, Settled
 from harness.judge.reference.reference import Reference
 from harness.project import problems
 
+pytestmark = pytest.mark.slow
+
 PROBLEM = """
 import torch
 import torch.nn as nn

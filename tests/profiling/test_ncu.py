@@ -22,6 +22,8 @@ from harness.project.solutions import Candidate, read_solution
 from harness.report.profile import print_figures, size_text
 from harness.system.text import kernel_name
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "CC")
 UNITS = {
     "gpu__time_duration.sum": "ns",
