@@ -69,9 +69,9 @@ def parse_stamp(text: str) -> Stamp | None:
         return None
     try:
         parameters = json.loads(head["parameters"])
-    except json.JSONDecodeError:
+        if not all(isinstance(value, bool | int | float | str) for value in parameters.values()):
+            return None
+        intact = stamped(head["template"], parameters, text[head.end() :]) == text
+    except (ValueError, RecursionError):  # no JSON, or a number that is none
         return None
-    if not all(isinstance(value, bool | int | float | str) for value in parameters.values()):
-        return None
-    intact = stamped(head["template"], parameters, text[head.end() :]) == text
     return Stamp(head["template"], parameters, head["digest"], intact)

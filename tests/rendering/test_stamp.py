@@ -59,6 +59,9 @@ def test_any_edit_shows(old: str, new: str) -> None:
         stamped("demo", PARAMETERS, BODY).replace("sha256:", "md5:"),
         stamped("demo", PARAMETERS, BODY).replace('{"factor"', "{factor"),
         stamped("demo", PARAMETERS, BODY).replace("0.5", "[0.5]"),
+        stamped("demo", PARAMETERS, BODY).replace("0.5", "NaN"),
+        stamped("demo", PARAMETERS, BODY).replace("0.5", "1" * 5000),
+        stamped("demo", PARAMETERS, BODY).replace("0.5", "[" * 50_000),
     ],
 )
 def test_other_files_have_no_stamp(text: str) -> None:
