@@ -58,7 +58,8 @@ def reset_inherited() -> None:
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+        is_interrupt = number == signal.SIGINT  # Python has a handler of its own for it
+        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
