@@ -23,7 +23,7 @@ ORDINARY = Usage()
 
 @dataclass(frozen=True)
 class CaseContext:
-    """What stays the same over the trials of a case.
+    """The context that all trials of a case share.
 
     Attributes:
         exchange: The arena.

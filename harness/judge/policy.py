@@ -54,7 +54,7 @@ class Policy(RunConfig):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where builds are kept, and what records say of the machine.
+    """The folders and machine facts that evaluations share.
 
     Attributes:
         cache: Built libraries.

@@ -121,7 +121,7 @@ class CandidateJudge:
 
     @property
     def may_have_harmed_the_device(self) -> bool:
-        """Whether the last evaluation ended in a way that faults leave behind, whatever its status."""
+        """True if the last evaluation ended as device faults end one, whatever its status."""
         return self._was_upset
 
     def close(self) -> None:
@@ -228,7 +228,7 @@ class CandidateJudge:
         return self._scan
 
     def _scanned(self) -> tuple[Finding, ...]:
-        """What stands in the solution's text."""
+        """Returns the findings of the static scan."""
         return self._started_scan().result()
 
     def _judge(self, case: str, constants: dict[str, Any], trials: int, clock: Clock) -> CaseResult:
@@ -430,7 +430,7 @@ class CandidateJudge:
         return untimed | self._evidence(target.context, worker, untimed)
 
     def _evidence(self, context: CaseContext, worker: WorkerHandle, fields: dict[str, Any]) -> dict[str, Any]:
-        """What the candidate does and whose work that is; on a clock of its own. The record's fields that this fills.
+        """Traces the candidate on a clock of its own and returns the record's fields about its work.
 
         Args:
             context: The case's context.
@@ -443,7 +443,7 @@ class CandidateJudge:
         return traced(context, worker, Clock(*self._policy.granted), libraries, latencies)
 
     def _untimed(self, error: Exception) -> dict[str, Any]:
-        """What is said of a candidate that passed and could not be timed.
+        """Returns the note for a candidate that passed and could not be timed.
 
         Raises:
             CandidateStopped: That was its own fault; memory that is short beside rivals is not.
@@ -457,7 +457,7 @@ class CandidateJudge:
 
     @property
     def _notes(self) -> list[str]:
-        """What is to be said of the solution, whatever it comes to."""
+        """Returns the findings about the solution that do not depend on its verdict."""
         if differs(self._candidate, "get_inputs"):
             return ["note: the solution's own get_inputs differs from the problem's and was ignored"]
         return []

@@ -42,7 +42,7 @@ class CaseResult:
 
     @property
     def has_passed(self) -> bool:
-        """Whether the case has passed so far."""
+        """True if the case has passed so far."""
         return self.status is Status.PASSED
 
     def add(self, fields: Mapping[str, Any]) -> None:
