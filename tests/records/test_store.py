@@ -268,7 +268,7 @@ from pathlib import Path
 from dataclasses import replace
 from harness.errors import StoreError
 from harness.records.store import Store
-from tests.store.test_store import RECORD
+from tests.records.test_store import RECORD
 
 with Store(Path(sys.argv[1]), writable=True) as store:
     store.add(RECORD, "")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 #: Honest in what it computes; at its import it does something else too.
 SOLUTION = """
 import os, pathlib, signal, tempfile

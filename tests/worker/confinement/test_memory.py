@@ -14,8 +14,8 @@ from harness.judge.process import memory_watch as memory
 from harness.judge.process import pacing
 from harness.judge.process.memory_watch import MemoryWatch
 from harness.records.record import EvaluationRecord
-from tests.confinement.conftest import PROBLEM
 from tests.judge.in_process import judged
+from tests.worker.confinement.conftest import PROBLEM
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the watch reads /proc")
 BOUND_BYTES = 256 << 20

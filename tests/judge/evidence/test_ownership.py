@@ -12,7 +12,7 @@ import pytest
 from harness.records import rules
 from harness.scanning.rules import RULES
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "read-a-verdict.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "read-a-verdict.md"
 PROBLEM = """
 import torch
 import torch.nn as nn

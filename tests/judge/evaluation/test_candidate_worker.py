@@ -23,7 +23,7 @@ from harness.project.solutions import Candidate, read_solution
 from harness.records.record import Status
 from tests.judge import in_process
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_a_worker_that_cannot_start_is_the_harness_fault_and_says_why(tmp_path: Path) -> None:

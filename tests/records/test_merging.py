@@ -15,7 +15,7 @@ from harness.records.identity import identity
 from harness.records.merging import merge
 from harness.records.record import EvaluationRecord, Status
 from harness.records.store import Kept, Store
-from tests.store.test_store import RECORD, garbage, garbled_pages, newer, of_another_program
+from tests.records.test_store import RECORD, garbage, garbled_pages, newer, of_another_program
 
 Harness = Callable[..., Any]
 #: The same question, answered on another machine: sooner, and by another secret.

@@ -12,7 +12,7 @@ from harness.judge.timing.minimal_work import work_of
 from harness.project.problems import read_problem
 from harness.timing.floor import MinimalWork
 
-PROBLEMS = Path(__file__).resolve().parents[2] / "problems"
+PROBLEMS = Path(__file__).resolve().parents[3] / "problems"
 #: Elements of the tensors of the problems at full size.
 X, WEIGHT = 1024 * 8192, 8192 * 8192
 PRODUCT = 2 * 1024 * 8192 * 8192
