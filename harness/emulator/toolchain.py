@@ -150,7 +150,15 @@ def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> lis
     core = [path for path in sources if not path.name.startswith("torch_")] + sorted(RUNTIME.glob("*.S"))
     for_torch = [path for path in sources if path.name.startswith("torch_")]
     return [
-        [*common, "-Wl,-soname,libcuemu.so", *map(str, core), "-o", str(built / "libcuemu.so"), "-ldl"],
+        [
+            *common,
+            "-Wl,-soname,libcuemu.so",
+            *map(str, core),
+            "-o",
+            str(built / "libcuemu.so"),
+            "-ldl",
+            *compiler.link_flags,
+        ],
         [
             *common,
             *torch.include_flags,
@@ -165,6 +173,7 @@ def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> lis
             "-lc10",
             "-ltorch_cpu",
             "-ldl",
+            *compiler.link_flags,
         ],
     ]
 
@@ -386,6 +395,7 @@ class _Build:
             "-ltorch_cpu",
             "-ltorch",
             "-ltorch_python",
+            *self._compiler.link_flags,
             *linker_flags(self._sources.extra_ldflags),
         ]
         (finished,) = run_together([command], self._scratch)

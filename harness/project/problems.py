@@ -266,7 +266,8 @@ def _parsed(path: Path, source: str) -> tuple[ast.Module, set[str]]:
     """Parses a problem, and returns its syntax tree and the names assigned at module level."""
     shown = one_line(str(path))
     try:
-        tree = ast.parse(source, str(path))
+        tree = ast.fix_missing_locations(ast.parse(source, str(path)))
+        compile(tree, str(path), "exec", dont_inherit=True)  # from Python 3.12 on, text that is too deep may parse
         return tree, _assigned_names(tree)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)

@@ -18,6 +18,7 @@ import pytest
 
 from harness.emulator.toolchain import build_runtime
 from harness.records.store import Store
+from tests.conftest import Ran
 
 Harness = Callable[..., Any]
 PROBLEM = """
@@ -50,6 +51,10 @@ WRONG = HONEST.replace("torch.tanh", "print('\\x1b[31mhello'); return torch.sin"
 class Place:
     """A root with two solutions of one problem, and a home of its own."""
 
+    first: Ran
+    again: Ran
+    listed: Ran
+
     def __init__(self, harness: Harness, folder: Path):
         self._harness = harness
         self.root, self.home = folder / "root", folder / "home"
@@ -72,19 +77,21 @@ def place(harness: Harness, home: Path, tmp_path_factory: pytest.TempPathFactory
     made.home.mkdir()
     build_runtime(home / "emulator")
     (made.home / "emulator").symlink_to(home / "emulator")  # built once for all tests
-    made.first = made("evaluate", "--device", "cpu", "--json", "--seed", "abcdef", "--ahead", "0")  # type: ignore[attr-defined]
+    made.first = made("evaluate", "--device", "cpu", "--json", "--seed", "abcdef", "--ahead", "0")
+    made.again = made("evaluate", "--device", "cpu", "--json")  # before another test judges anything here
+    made.listed = made("list", "records", "--json")
     return made
 
 
 def test_what_was_judged_is_answered_from_the_store(place: Place) -> None:
-    rows = place.first.rows  # type: ignore[attr-defined]
+    rows = place.first.rows
     assert [(row["solution"], row["case"], row["status"], row["stored"]) for row in rows] == [
         ("tiny/honest", "full", "PASSED", False),
         ("tiny/honest", "odd", "PASSED", False),
         ("tiny/wrong", "full", "WRONG_OUTPUT", False),
         ("tiny/wrong", "odd", "WRONG_OUTPUT", False),
     ]
-    again = place("evaluate", "--device", "cpu", "--json")
+    again = place.again
     assert again.code == 1
     order = {(row["solution"], row["case"]): number for number, row in enumerate(rows)}
     told = sorted(again.rows, key=lambda row: order[row["solution"], row["case"]])  # as each is found
@@ -93,7 +100,7 @@ def test_what_was_judged_is_answered_from_the_store(place: Place) -> None:
     table = place("evaluate", "tiny/honest", "--device", "cpu")
     assert table.code == 0
     assert table.out.count("stored") == 3  # two rows and the line that explains it
-    assert place("list", "records", "--json").out.count("\n") == 4
+    assert place.listed.out.count("\n") == 4
 
 
 @pytest.mark.parametrize(
@@ -136,7 +143,7 @@ def test_a_changed_file_is_judged_again_and_the_old_one_is_still_known(place: Pl
 
 
 def test_show_says_everything_and_the_command_that_repeats_it(place: Place) -> None:
-    row = place.first.rows[1]  # type: ignore[attr-defined]
+    row = place.first.rows[1]
     shown = place("show", row["record"][:6])
     assert shown.code == 0, shown.err
     for words in (row["record"], row["run"], "PASSED", row["digest"], "gradient of w [3] float32", "torch"):
@@ -156,7 +163,7 @@ def test_show_says_everything_and_the_command_that_repeats_it(place: Place) -> N
 
 
 def test_what_a_candidate_prints_cannot_drive_the_terminal(place: Place) -> None:
-    row = place.first.rows[2]  # type: ignore[attr-defined]
+    row = place.first.rows[2]
     shown = place("show", row["record"])
     assert "\x1b" not in shown.out
     assert "\\x1b[31mhello" in shown.out
@@ -197,7 +204,7 @@ def test_help_has_an_example(place: Place, name: str) -> None:
 
 
 def test_export_holds_every_record(place: Place) -> None:
-    first = place.first.rows  # type: ignore[attr-defined]
+    first = place.first.rows
     run = first[0]["run"]
     lines = place("export", "--jsonl", "--run", run).rows
     assert lines == [{name: value for name, value in row.items() if name != "stored"} for row in first]
@@ -226,7 +233,7 @@ def test_a_cell_is_no_formula_and_drives_no_terminal(
     harness: Harness, place: Place, tmp_path: Path, text: str, cell: str
 ) -> None:
     with Store(place.home) as store:
-        record = store.get(place.first.rows[0]["record"])  # type: ignore[attr-defined]
+        record = store.get(place.first.rows[0]["record"])
     told = dataclasses.replace(record, message=text, solution=text, forward_ms=-1.5)
     with Store(tmp_path / "other", writable=True) as store:
         store.add(told, "")
@@ -239,7 +246,7 @@ def test_a_cell_is_no_formula_and_drives_no_terminal(
 @pytest.mark.parametrize("arguments", [["--help"], ["list", "records"], ["show", "{record}"], ["export", "--csv"]])
 def test_reading_starts_without_torch(place: Place, tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
-    record = place.first.rows[0]["record"]  # type: ignore[attr-defined]
+    record = place.first.rows[0]["record"]
     words = [sys.executable, "-m", "harness", *(one.format(record=record) for one in arguments)]
     path = f"{tmp_path}:{Path(__file__).resolve().parents[2]}"
     environment = {**os.environ, "PYTHONPATH": path, "HARNESS_HOME": str(place.home)}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from harness.compilation.elf import undefined_symbols
 from harness.compilation.errors import BuildFailed, BuildKilled, Unsupported
 from harness.compilation.torch_headers import LEAN
 from harness.emulator import toolchain
@@ -416,6 +417,15 @@ def test_everything_that_decides_a_build_is_in_its_key(change: dict[str, Any]) -
     assert build_key(replace(PLAIN, **change), "fast") != build_key(PLAIN, "fast")
     assert build_key(PLAIN, "check") != build_key(PLAIN, "fast")
     assert build_key(replace(PLAIN), "fast") == build_key(PLAIN, "fast")
+
+
+def test_torchs_cpp_runtime_is_used_where_the_compiler_would_link_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", "g++ -static-libstdc++")  # as where libstdc++.a is the only one that is found
+    throws = '#include <stdexcept>\nint f() { throw std::runtime_error(""); }'
+    library = build_library(replace(PLAIN, cpp_sources=(throws,)), tmp_path, SourceLocator("s.py", ""))
+    assert {"__cxa_throw", "__gxx_personality_v0"} <= (undefined_symbols(library) or frozenset())
 
 
 def test_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_loud_but_honest_candidate_passes_with_its_log_cut(tmp_path: Path, eva
     path.write_text(HONEST.read_text().replace(old, noise + old, 1))
     row = evaluate_row(path, "group_norm", "--case", "odd")
     assert row["status"] == "PASSED", row["message"]
-    assert row["log"].startswith("loud loud")
+    assert "loud loud" in row["log"]  # a torch for CUDA warns first where there is no driver
     assert "bytes cut" in row["log"]
     assert len(row["log"]) < 50_000
 

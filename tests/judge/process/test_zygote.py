@@ -52,7 +52,8 @@ def test_a_worker_is_the_judges_child_with_nothing_of_the_zygotes(workers: Worke
         assert (int(stat[1]), int(stat[3])) == (os.getpid(), number)  # parent, session
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{number}/status").read_text().splitlines())
         assert status["Threads"].strip() == "1"
-        assert int(status["SigCgt"], 16) == 1 << (signal.SIGINT - 1)  # Python's own
+        handled = {number for number in signal.valid_signals() if int(status["SigCgt"], 16) >> (number - 1) & 1}
+        assert handled == {signal.SIGINT}  # Python's own; the C library's 32 and 33 are not in valid_signals()
         descriptors = {int(path.name) for path in Path(f"/proc/{number}/fd").iterdir()}
         assert descriptors == {0, 1, 2, 3}
         assert zygote.pid != number
