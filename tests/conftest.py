@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it, for judges in the tests' own process
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processors are the tests', which run side by side
 
 import torch
 from hypothesis import HealthCheck, settings

@@ -16,7 +16,7 @@ from harness.executors.session import Session
 from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.inputs.memory_fit import check_room
 from harness.judge.reference.reference_cache import ReferenceCache
-from harness.project.problems import Problem, fault_of
+from harness.project.problems import Problem, faults_told
 from harness.records.record import EvaluationRecord
 from harness.system.text import one_line, printable
 
@@ -71,18 +71,14 @@ class Lane:
             for (case, constants), trials in zip(work.cases, work.trials, strict=True):
                 outcome: EvaluationRecord | ProblemError
                 try:
-                    self._estimate(candidate.problem, case, constants)
-                    with kept_state():  # undoes changes that the problem's code makes to torch
-                        outcome = judge.evaluate(case, constants, trials)
+                    # The problem's code runs in this process. Its exceptions end its own cases, not the program, and
+                    # its changes to torch are undone.
+                    with faults_told(candidate.problem):
+                        self._estimate(candidate.problem, case, constants)
+                        with kept_state():
+                            outcome = judge.evaluate(case, constants, trials)
                 except ProblemError as error:
                     outcome = error
-                except (Exception, SystemExit, GeneratorExit) as error:
-                    # The problem's code runs in this process. Its exceptions end its own cases, not
-                    # the program.
-                    fault = fault_of(candidate.problem, error)
-                    if fault is None:
-                        raise
-                    outcome = fault
                 yield outcome
                 if isinstance(outcome, EvaluationRecord) and judge.may_have_harmed_the_device:
                     check_device(session.device)

@@ -17,9 +17,8 @@ from typing import Any
 from harness.errors import ProblemError, SolutionError, UsageError
 from harness.executors.result_cache import ResultCache
 from harness.executors.session import opened
-from harness.executors.single_run import faults_told
 from harness.project.cases import CUSTOM_CASE, parse_settings
-from harness.project.problems import Problem, read_problem
+from harness.project.problems import Problem, faults_told, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
 from harness.records.identity import IDENTIFYING, new_run_name
 from harness.records.json_values import plain

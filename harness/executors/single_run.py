@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.errors import ProblemError
-from harness.executors.plan import CaseChoice, Planner, fitting
+from harness.executors.plan import CaseChoice, Job, Planner, fitting
 from harness.executors.session import Session, opened
 from harness.judge.process.clocks import Limits
-from harness.project.problems import Problem, fault_of
+from harness.project.problems import Problem
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord
 from harness.system.streams import results_alone
@@ -77,35 +76,18 @@ def chosen_case(problem: Problem, choice: CaseChoice, on_cpu: bool) -> Case:
         if planned.error is not None:
             raise planned.error
         chosen = planned.cases
-    elif on_cpu:
-        from harness.judge.inputs.memory_fit import check_room
-
-        with faults_told(problem):
-            check_room(problem, *chosen[0])
     return Case(*chosen[0])
 
 
 def _record(task: SingleRunTask, session: Session) -> EvaluationRecord:
-    from harness.judge.evaluation.candidate_judge import CandidateJudge
+    from harness.executors.lane import Lane
+    from harness.executors.prebuild import PlannedWork
     from harness.judge.policy import Policy, new_secret
 
-    problem = task.candidate.problem
-    case = chosen_case(problem, task.choice, session.device == "cpu")
+    candidate = task.candidate
+    cases = (chosen_case(candidate.problem, task.choice, session.device == "cpu"),)
     policy = Policy(session.device, new_secret(), task.limits)
-    judge = CandidateJudge(task.candidate, policy, session.surroundings, session.workers, progress=task.progress)
-    with contextlib.closing(judge), faults_told(problem):
-        return judge.evaluate(*case, trials=1)
-
-
-@contextlib.contextmanager
-def faults_told(problem: Problem) -> Iterator[None]:
-    """Turns exceptions of a problem's own code into ``ProblemError``."""
-    try:
-        yield
-    except ProblemError:
-        raise
-    except (Exception, SystemExit, GeneratorExit) as error:
-        fault = fault_of(problem, error)
-        if fault is None:
-            raise
-        raise fault from None
+    (outcome,) = Lane(session).judge(PlannedWork(Job(candidate, cases), policy, cases, trials=(1,)), task.progress)
+    if isinstance(outcome, ProblemError):
+        raise outcome
+    return outcome

@@ -10,12 +10,13 @@ Importing this module does not import torch; running a problem's body does.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,20 @@ def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
     if isinstance(error, HarnessError) or (inside and not isinstance(error, RuntimeError)):
         return None
     return failure(problem, "judging with this problem", error)
+
+
+@contextlib.contextmanager
+def faults_told(problem: Problem) -> Iterator[None]:
+    """Turns an exception of a problem's own code into ``ProblemError`` (see ``fault_of``)."""
+    try:
+        yield
+    except ProblemError:
+        raise
+    except (Exception, SystemExit, GeneratorExit) as error:
+        fault = fault_of(problem, error)
+        if fault is None:
+            raise
+        raise fault from None
 
 
 def function_source(source: str, function: str) -> str | None:

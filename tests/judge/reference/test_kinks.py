@@ -28,7 +28,7 @@ import torch.nn.functional as F
 
 n = {batch}
 run = 0
-CASES = {{"full": {{}}, **{{f"again_{{k}}": {{"run": k}} for k in range(1, 10)}}}}
+CASES = {cases}
 
 
 class Model(nn.Module):
@@ -78,6 +78,7 @@ class ModelNew(nn.Module):
         y = (y + x[:, :half] @ self.linear.weight[:, :half].T) * (1 + 2.5e-6)
         return Clip.apply(y)
 """
+CASES = {"full": {}, **{f"again_{k}": {"run": k} for k in range(1, 10)}}
 RIGHT = "gradient * ((y > -0.5) & (y < 0.5))"
 SQUARE = {"batch": 256, "features": 32, "width": 512}
 SMALL = {"batch": 256, "features": 32, "width": 256}
@@ -102,7 +103,7 @@ class Bench(NamedTuple):
 
 def write_problem(folder: Path, forward: str, sizes: dict[str, int]) -> Path:
     path = folder / "problem.py"
-    path.write_text(PROBLEM.format(forward=forward, **sizes))
+    path.write_text(PROBLEM.format(forward=forward, cases=CASES, **sizes))
     return path
 
 
@@ -183,7 +184,7 @@ def test_settling_repeats_itself(tmp_path: Path) -> None:
 def test_rows_are_replaced_in_all_inputs_that_carry_the_batch(tmp_path: Path) -> None:
     path = tmp_path / "problem.py"
     path.write_text(
-        PROBLEM.format(forward="self.linear(x).relu() + other.sum(1, True) + scale.sum()", **SQUARE)
+        PROBLEM.format(forward="self.linear(x).relu() + other.sum(1, True) + scale.sum()", cases=CASES, **SQUARE)
         .replace("forward(self, x)", "forward(self, x, other, scale)")
         .replace("return [torch.randn(n, 32)]", "x = torch.randn(n, 32); return [x, 3 * x, torch.randn(7)]")
     )
@@ -295,7 +296,9 @@ def test_what_is_not_rounded_is_not_redrawn(
     status: str,
     kinks: dict[str, int],
 ) -> None:
-    text = PROBLEM.format(forward=reference, batch=40, features=6, width=1).replace("torch.randn(n, 6)", inputs)
+    text = PROBLEM.format(forward=reference, cases=CASES, batch=40, features=6, width=1).replace(
+        "torch.randn(n, 6)", inputs
+    )
     problem, solution = tmp_path / "problem.py", tmp_path / "answer.py"
     problem.write_text(text)
     solution.write_text(text.replace("class Model(", "class ModelNew(").replace(reference, candidate))
