@@ -173,5 +173,5 @@ def test_a_disk_that_is_full_loses_nothing_that_was_printed(new_place: Place) ->
     assert [(row["solution"], row["stored"]) for row in again.rows] == [
         ("tiny/a_small", True),
         ("tiny/b_large", False),
-    ]
+    ], f"{out}\n{err}\n{again.out}\n{again.err}"
     assert new_place.left_behind() == []
