@@ -214,7 +214,7 @@ class _PieceReader:
         self._left -= characters
         if self._left < 0:
             raise AnswerError(
-                f"line {at + 1}: there are too many fences (```) that never close; give the final code alone, as a .py "
+                f"line {at + 1}: too many code fences (```) never close; give the final code alone, as a .py "
                 "file or in one fence"
             )
 

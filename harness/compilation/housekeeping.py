@@ -103,7 +103,7 @@ def hold(library: Path) -> int | None:
 def _entries(home: Path, name: str) -> list[Path]:
     folder = home / name
     if home.exists() and not home.is_dir():
-        raise NotADirectoryError(f"{home} is no folder")
+        raise NotADirectoryError(f"{home} is not a folder")
     if folder.is_symlink() or not folder.is_dir():
         return []
     return sorted(folder.iterdir())

@@ -59,13 +59,13 @@ def calibrated(session: Session, home: Path) -> Session:
 
     from harness.timing import ceilings
 
-    print("measuring the GPU's ceilings (kept for later runs)", file=sys.stderr)
+    print("measuring the GPU's peak rates (kept for later runs)", file=sys.stderr)
     try:
         found = ceilings.measure(torch.device(session.device))
         torch.cuda.empty_cache()
         ceilings.save(home, surroundings.environment, found)
     except (DeviceError, OSError) as error:
-        print(f"warning: without a share of the speed of light: {one_line(str(error))}", file=sys.stderr)
+        print(f"warning: speed of light is unknown: {one_line(str(error))}", file=sys.stderr)
         return session
     return replace(session, surroundings=replace(surroundings, ceilings=found))
 

@@ -152,7 +152,7 @@ def _why(record: EvaluationRecord, direction: str) -> str:
     if "uncertified" in mapping(record.samples.get(direction)):
         return "not timed: " + (of_direction[0] if of_direction else "not certified by the judge's clock")
     if record.device == "cpu":
-        return "not timed: the CPU emulator has no speed"
+        return "not timed: the CPU emulator does not measure speed"
     if RunConfig.of(record).forward_only and direction == "forward_backward":
         return "not timed: judged forward only"
     return ": ".join(["not timed", *of_direction[:1], *(about_speed[:1] if not of_direction else [])])

@@ -41,7 +41,7 @@ def scan(text: str) -> tuple[Finding, ...]:
 
 def _hits(text: str) -> Iterator[Hit]:
     if len(text) > MOST_CHARACTERS:
-        yield Hit(None, "not-scanned", f"{len(text):,} characters, and {MOST_CHARACTERS:,} are the most that is read")
+        yield Hit(None, "not-scanned", f"{len(text):,} characters; the scan reads at most {MOST_CHARACTERS:,}")
         return
     if text.count("{") * len(text) > _MOST_LOOKED_AT:
         yield Hit(None, "not-scanned", f"{text.count('{'):,} braces")
@@ -75,7 +75,7 @@ def _source_hits(program: Program, literals: Literals) -> Iterator[Hit]:
             room -= len(located.text)
             texts[located.text] = located
     if literals.is_cut:
-        yield Hit(None, "not-scanned", "sources that are made of too many pieces")
+        yield Hit(None, "not-scanned", "sources that consist of too many pieces")
     names = {value for node in program.of(ast.Constant) if (value := literal(node)) and len(value) < 200}
     yield from cuda.cuda_hits(list(texts.values()), names.__contains__)
 

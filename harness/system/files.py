@@ -38,7 +38,7 @@ def read_source(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not a regular file", str(path))
         if status.st_size > MAX_SOURCE_BYTES:
-            what = f"it has {status.st_size:,} bytes, and {MAX_SOURCE_BYTES:,} are the most that is read"
+            what = f"it has {status.st_size:,} bytes; the limit is {MAX_SOURCE_BYTES:,}"
             raise OSError(errno.EFBIG, what, str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_SOURCE_BYTES)

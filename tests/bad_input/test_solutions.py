@@ -152,7 +152,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str]] = {
     "loop.py": (loop, "symbolic links"),
     "pipe.py": (os.mkfifo, "a pipe, not a regular file"),
     "device.py": (device, "a device, not a regular file"),
-    "huge.py": (huge, "1,073,741,824 bytes, and 16,777,216 are the most"),
+    "huge.py": (huge, "1,073,741,824 bytes; the limit is 16,777,216"),
 }
 
 

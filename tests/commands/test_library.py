@@ -114,10 +114,10 @@ def test_a_stream_that_is_left_or_breaks_leaves_the_evaluator_whole(evaluator: E
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"constants": {"n": object()}}, "constants: a object cannot be passed"),
-        ({"constants": {3: 4}}, "by the names"),
+        ({"constants": {"n": object()}}, "constants: cannot pass a object"),
+        ({"constants": {3: 4}}, "from the names"),
         ({"cases": "small"}, "a list of names"),
-        ({"cases": ["small"], "constants": {"n": 4}}, "exclude each other"),
+        ({"cases": ["small"], "constants": {"n": 4}}, "cannot be used together"),
         ({"candidate": b"answer.py"}, "must be a string or a path, not bytes"),
         ({"problem": 3}, "must be a string or a path, not int"),
     ],

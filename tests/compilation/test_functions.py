@@ -81,7 +81,12 @@ DECLARED = "torch::Tensor twice(torch::Tensor x);\n"
 @pytest.mark.parametrize(
     ("functions", "cpp", "cuda", "words"),
     [
-        (["twice"], "", CUDA, "which cpp_sources does not declare: put the declaration of the one in cuda_sources"),
+        (
+            ["twice"],
+            "",
+            CUDA,
+            "which cpp_sources does not declare: add the declaration of the function in cuda_sources",
+        ),
         (["twice"], "// twice is in the other source\n#include <vector>\n", CUDA, "does not declare"),
         (["twice"], "int q = '\"'; /* twice */ const char* t = \"twice\", c = 't';", CUDA, "does not declare"),
         (["thrice"], DECLARED, CUDA, "'thrice', which cpp_sources does not declare: no source defines it"),

@@ -25,7 +25,7 @@ def with_parameter(body: str, tail: str = VARIANT) -> str:
 
 
 MISTAKES = {
-    "no toml": ("problem = [", ["no TOML"]),
+    "no toml": ("problem = [", ["not TOML"]),
     "no problem": (f"[parameters.width]\n{INT}range = [1, 9]\n{VARIANT}", ["lacks problem"]),
     "no parameters": (f'problem = "p"\n{VARIANT}', ["lacks parameters"]),
     "no variants": (f'problem = "p"\n[parameters.width]\n{INT}range = [1, 9]\n', ["lacks variants"]),
@@ -46,7 +46,7 @@ MISTAKES = {
         with_parameter(f"{INT}range = [1, 9]").replace('"int"', '"integer"'),
         ["'width'", "'integer'", "int, float, bool, str"],
     ),
-    "neither choices nor range": (with_parameter(INT), ["'width'", "neither choices nor range"]),
+    "neither choices nor a range": (with_parameter(INT), ["'width'", "neither choices nor a range"]),
     "choices and range": (
         with_parameter(f"{INT}range = [1, 9]\nchoices = [4]"),
         ["'width'", "choices and a range"],

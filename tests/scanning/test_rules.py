@@ -689,7 +689,7 @@ def test_every_rule_is_tried() -> None:
 def test_a_finding_says_what_is_there_and_what_to_do() -> None:
     (finding,) = scan("\nimport ctypes\n")
     assert (finding.kind, finding.line, finding.level, finding.kernel) == ("foreign-functions", 2, REPORT, None)
-    assert finding.message == "import ctypes: functions of any library can be called past torch"
+    assert finding.message == "import ctypes: functions of any library can be called without torch"
     assert finding.remedy == RULES["foreign-functions"].remedy
 
 

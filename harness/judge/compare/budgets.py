@@ -164,7 +164,7 @@ class Budgets:
         """
         largest = float(error.maximum.max())
         if scale.rms == 0 and blank.cotangent:
-            note = "the reference's gradient is zero for every cotangent: it says little"
+            note = "the reference's gradient is zero for every cotangent, so this comparison tests little"
             return replace(blank, ok=largest <= self.bound_of_zero(gauges.eager), note=note)
         if not is_floating(blank.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")

@@ -183,7 +183,7 @@ def _pattern(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> str:
     if not any(one.wrong for one, _ in seen):
         words.insert(0, f"small errors in {place.count} of them")
     for count, name in ((sum(one.unset for one, _ in seen), "NaN"), (sum(one.infinite for one, _ in seen), "infinite")):
-        hint = ", as where nothing was written" if name == "NaN" else ""
+        hint = ", as if nothing was written there" if name == "NaN" else ""
         if count == place.count > 1:
             words.append(f"all of them {name}{hint}")
         elif 0 < count < place.count:

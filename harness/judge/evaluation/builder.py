@@ -85,6 +85,6 @@ def keep_builds(worker: WorkerHandle, solution: Solution, cache: BuildCache) -> 
         try:
             kept += cache.keep(solution.digest, key, path)
         except OSError as error:
-            logger.warning("the build cache cannot be written, the next run builds again: %s", error)
+            logger.warning("cannot write the build cache, so the next run builds again: %s", error)
     if kept < len(built):
-        logger.warning("%d of %d builds of %s were not kept", len(built) - kept, len(built), one_line(solution.name))
+        logger.warning("did not cache %d of %d builds of %s", len(built) - kept, len(built), one_line(solution.name))

@@ -215,7 +215,10 @@ class CandidateJudge:
         if record.status is not Status.PASSED or finding.level != ERROR:
             return record
         error = self._gpu_build.compilation.error
-        message = f"right on the emulator, but nvcc does not compile this: {error}{_log_words(record.build_log)}"
+        message = (
+            "the results are right on the emulator, but nvcc does not compile this: "
+            f"{error}{_log_words(record.build_log)}"
+        )
         told = "\n".join(filter(None, (message, record.message)))
         return replace(record, status=Status.BUILD_ERROR, message=told)
 
@@ -385,7 +388,7 @@ class CandidateJudge:
     def _spread(self, setup: TrialSetup) -> dict[str, Any]:
         """Measures how far the candidate's results on the first trial's inputs lie apart."""
         if setup.worker.is_closed:
-            return {"failure": "its process has ended"}
+            return {"failure": "the candidate's process has ended"}
         self._stages.enter("repeats")
         self._progress("running again on the same inputs")
         source = setup.source
@@ -411,7 +414,7 @@ class CandidateJudge:
                 wrong = next((result for result in outcome.audits if result.failed), None)
                 if wrong is not None:
                     failed = summary([wrong], self._notes)
-                    words = "in a timed call, one of many without a pause between them"
+                    words = "in a timed call, made without a pause after the one before"
                     return {**failed, "trials": len(results), "message": f"{words}: {failed['message']}"}
                 self._stages.enter("kernels")
                 fields = outcome.fields()
@@ -422,7 +425,7 @@ class CandidateJudge:
                     if isinstance(error, CandidateStopped) and not self._integrity.tolerates(error):
                         raise
                     words = error.words if isinstance(error, BaselineError) else error.message
-                    note = f"note: short calls were not measured in other ways: {words}"
+                    note = f"note: other ways to time short calls failed: {words}"
                     fields["message"] = "\n".join(filter(None, (fields["message"], note)))
                 self._is_upset = timing.is_upset
                 return fields
@@ -452,7 +455,11 @@ class CandidateJudge:
             if not self._integrity.tolerates(error):
                 raise error
             return {"message": f"speed was not measured: {error.message}"}
-        words = error.words if isinstance(error, BaselineError) else f"memory is short beside its rivals: {error}"
+        words = (
+            error.words
+            if isinstance(error, BaselineError)
+            else f"not enough memory for the candidate and its baselines: {error}"
+        )
         return {"message": f"speed was not measured: {words}"}
 
     @property

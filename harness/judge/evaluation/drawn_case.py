@@ -256,8 +256,8 @@ def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: E
     if missing := sorted(changes - names.keys()):
         raise CandidateStopped(
             Status.LOAD_ERROR,
-            f"no buffer of ModelNew can be matched to the reference's {', '.join(missing)}, which forward changes and "
-            "which is compared as well. Register it with register_buffer under the reference's name, or declare "
-            "PARAMETER_MAP = {'name in ModelNew': 'name in Model'}.",
+            f"no buffer of ModelNew matches the reference's {', '.join(missing)}, which forward changes and "
+            "the judge compares. Register it with register_buffer under the reference's name, or declare "
+            f"PARAMETER_MAP = {{'name in ModelNew': 'name in Model'}}.",
         )
     return tuple(name for name in exchange.buffers if name in changes or names.get(name) == name)

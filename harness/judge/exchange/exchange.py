@@ -178,7 +178,7 @@ class Exchange:
                 continue
             target = self._arena.tensor(place.region)
             if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
-                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+                raise ProblemError(f"get_inputs() gave input {position} a different shape or dtype in a later call")
             target.copy_(value.detach())
         return tuple(
             place if place.region is not None else Value(None, encode_plain(value))

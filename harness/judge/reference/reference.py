@@ -196,8 +196,8 @@ class Reference:
             return
         if "random" in graph.drawn_from:
             raise ProblemError(
-                f"{self._problem.path}: the reference's outputs depend on what forward draws from Python's random, "
-                "which a candidate does not share: draw it in get_inputs() and give it to forward"
+                f"{self._problem.path}: the reference's outputs depend on Python's random module, whose "
+                "numbers a candidate cannot get: draw in get_inputs() and pass the values to forward"
             )
         if not self.same_generator:
             raise ProblemError(
@@ -384,8 +384,8 @@ class Reference:
         if strange or not outputs:
             what = f"{strange[0].path} is {strange[0].kind}" if strange else "it returned no tensor"
             raise ProblemError(
-                f"{self._problem.path}: the reference's outputs cannot be judged: {what}; return a tensor, or tuples, "
-                "lists and dicts (with strings for keys) of tensors and plain values"
+                f"{self._problem.path}: the judge cannot compare the reference's outputs: {what}; return a "
+                "tensor, or tuples, lists and dicts (with strings as keys) of tensors and plain values"
             )
         return structure, outputs
 
@@ -404,16 +404,17 @@ class Reference:
             before = draw.model.get_buffer(name)
             if name not in graph.buffers or not same_form(before, graph.buffers[name]):
                 raise ProblemError(
-                    f"{self._problem.path}: the reference's forward gives its buffer {name} another shape or dtype, or "
-                    "takes it away, which cannot be judged"
+                    f"{self._problem.path}: the reference's forward changes the shape or dtype of its buffer "
+                    f"{name}, or removes it, which the judge cannot compare"
                 )
             if name not in self.changes:
                 raise ProblemError(f"{self._problem.path}: the buffer {name} changes in one draw and not in another")
         if structure != self._structure and len(paths_of(structure)) == len(paths_of(self._structure)):
             first, now = next(pair for pair in zip(self._structure, structure, strict=False) if pair[0] != pair[1])
             raise ProblemError(
-                f"{self._problem.path}: what the reference returns beside its tensors changes from draw to draw "
-                f"({first.path}: {first.value}, then {now.value}): return what depends on the inputs as a tensor"
+                f"{self._problem.path}: a value that the reference returns and that is not a tensor changes "
+                f"from draw to draw ({first.path}: {first.value}, then {now.value}): return values that "
+                "depend on the inputs as tensors"
             )
 
 

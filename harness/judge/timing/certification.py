@@ -56,7 +56,7 @@ def certified(
             torch.cuda.empty_cache()
             calls = _calls(target, direction, series)
             if not calls:
-                raise Uncertified("the device's memory does not do for calls in a row")
+                raise Uncertified("the device has too little memory for calls in a row")
             exchange = target.context.exchange
             cotangents = exchange.cotangents if direction.backward[0] is not None else ()
             results = tuple(direction.results.values())
@@ -75,7 +75,7 @@ def certified(
                 raise Refuted(fault, series, audit)
         # This is the judge's own memory, so the verdict stands.
         except (torch.OutOfMemoryError, DeviceMemoryError):
-            raise Uncertified("the device's memory does not do for calls in a row") from None
+            raise Uncertified("the device has too little memory for calls in a row") from None
         at_failure.pop_all()  # All went well, and the sides have given the slots back.
     return proof, audit
 

@@ -270,13 +270,13 @@ def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Seq
             continue
         before, behind = statistics.median(flushes[name]), behind_ms[name]
         if before > BUSY_FACTOR * best + BUSY_MS:
-            found = f"before {name} was timed: what takes the judge {best:.3g} ms there took {before:.3g} ms"
+            found = f"before {name} was timed: a flush that takes the judge {best:.3g} ms took {before:.3g} ms"
         elif behind > BUSY_MS + behind_ms[CANDIDATE]:
-            own = f"{behind_ms[CANDIDATE]:.3g} behind the candidate's own"
-            found = f"behind calls of {name}: it was idle {behind:.3g} ms after they were over, {own}"
+            own = f"{behind_ms[CANDIDATE]:.3g} ms after the candidate's"
+            found = f"after calls of {name}: it became idle {behind:.3g} ms after them, {own}"
         else:
             continue
-        raise Refuted(f"the device was at work {found}", series)
+        raise Refuted(f"other work ran on the device {found}", series)
 
 
 def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:
@@ -353,8 +353,8 @@ def claimed(side: Side, backward: Backward | None, head_start_us: int) -> Claim:
     reply = asked(side, TimeCalls(backward, own, side.is_replayed), Timed)
     window = (time.perf_counter() - started) * 1e3
     if not (reply.milliseconds > 0 and reply.behind_ms >= 0 and reply.milliseconds + reply.behind_ms <= window):
-        claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms until the device was idle"
-        message = f"the worker claims {claim}, but all of it took {window:.3f} ms by the judge's clock"
+        claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms more until the device was idle"
+        message = f"the worker claims {claim}, but the judge's clock measured {window:.3f} ms for both"
         if side.is_candidate:
             raise CandidateStopped(Status.CHEATED, message, rule=CLOCK)
         raise BaselineError(side.name, message)

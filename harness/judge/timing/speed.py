@@ -74,12 +74,14 @@ class TimingResult:
         """Return record fields: samples of all directions, but speed only where it is certified."""
         counted = {name: series for name, series in self.series.items() if name not in self.reasons}
         notes = [
-            f"note: other streams were still at work when a call was over ({name}; {series.hidden_ms:.3g} ms): "
-            "all times are until the whole device was idle"
+            f"note: other streams were still busy when a call returned ({name}; {series.hidden_ms:.3g} ms): "
+            "every time runs until the whole device is idle"
             for name, series in self.series.items()
             if series.hidden_ms
         ]
-        notes += [f"note: speed ({name}) is not certified and not counted: {why}" for name, why in self.reasons.items()]
+        notes += [
+            f"note: speed ({name}) is not certified and does not count: {why}" for name, why in self.reasons.items()
+        ]
         return {
             **{f"{name}_ms": series.candidate.median_ms for name, series in counted.items()},
             "baselines": {name: {**told, **self._times(name, counted)} for name, told in self.told.items()},
@@ -195,7 +197,7 @@ class SpeedTimer:
         strangers = self._target.conditions.strangers()
         if strangers or not self._target.context.exchange.integrity.tolerates(stop):
             return strangers
-        return "the judge's clock is not enforced"
+        return "the rule `clock` is not enforced"
 
     def again(self) -> dict[str, Series]:
         """Take another series of candidate and eager in each direction, after ``run``.

@@ -150,7 +150,7 @@ def filter_calls(trusted: Sequence[int], on_gpu: bool, owns_files: bool = True, 
     """
     known = _MACHINES.get(platform.machine())
     if known is None:
-        raise Missing(f"the numbers of system calls on {platform.machine()} are not known here")
+        raise Missing(f"the harness does not know the numbers of system calls on {platform.machine()}")
     column, mark = known
     numbers = {call: of_machine for call, both in _NUMBERS.items() if (of_machine := both[column]) is not None}
     rules = [rule for rule in _rules(trusted, on_gpu, keeps_lengths) if rule.call in numbers]

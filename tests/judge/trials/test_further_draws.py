@@ -191,7 +191,7 @@ def test_the_formulas() -> None:
         ("'shifted'", "DRAWS must be a list of names of further draws, as in ['shifted', 'scaled'], not str"),
         ("{'x': ['shifted']}", "not dict"),
         ("None", "not NoneType"),
-        ("[1]", "1 is no name"),
+        ("[1]", "1 is not a name"),
         ("['shifed']", "there is no 'shifed'. Did you mean 'shifted'?"),
         ("['uniform']", "there is no 'uniform'. Known: heavy_tailed, scaled, shifted, small_variance."),
     ],

@@ -158,5 +158,5 @@ def test_a_disk_that_gets_full_ends_the_candidate_even_where_the_file_has_no_nam
 def test_a_disk_that_was_full_before_is_no_fault_of_the_candidate(on_a_small_disk: Callable[..., Any]) -> None:
     row, left = on_a_small_disk(solution(""), 110)
     assert row["status"] == "HARNESS_ERROR"
-    assert "make room" in row["message"]
+    assert "free some space" in row["message"]
     assert not any(name.startswith("harness-worker-") for name in left)
