@@ -70,6 +70,7 @@ class Operand(NamedTuple):
 @click.option("--json", "to_json", is_flag=True, help="Print one JSON object instead of the table.")
 @click.option("--markdown", "to_markdown", is_flag=True, help="Print Markdown instead of the table.")
 def command(
+    *,
     operands: tuple[str, ...],
     problem: str | None,
     cases: tuple[str, ...],

@@ -51,6 +51,7 @@ _JUDGING = (
 def command(
     context: click.Context,
     /,
+    *,
     answer: str,
     problem: str,
     name: str | None,
@@ -88,7 +89,10 @@ def command(
     path = Path(output) if output is not None else _own_place(folder, solved, read, name)
     written = _write(path, data, force)
     if as_json:
-        print(json.dumps(_described(folder, path, solved, read, found, data, written)), flush=True)
+        print(
+            json.dumps(_described(folder, path, solved, answer=read, found=found, data=data, written=written)),
+            flush=True,
+        )
     word = "wrote" if written else "unchanged"
     source = f"lines {found.first}-{found.last} of {read.shown}"
     click.echo(f"{word} {one_line(shown(path))}: {source}", err=True)
@@ -200,7 +204,7 @@ def _write(path: Path, data: bytes, force: bool) -> bool:
 
 
 def _described(
-    root: Path, path: Path, problem: Problem, answer: RawAnswer, found: Extract, data: bytes, written: bool
+    root: Path, path: Path, problem: Problem, *, answer: RawAnswer, found: Extract, data: bytes, written: bool
 ) -> dict[str, Any]:
     own = path.parent == root / "solutions" / problem.name
     return {

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 @option("root")
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of the table.")
-def command(what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
+def command(*, what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
     """List problems (the default), templates, solutions, runs or records.
 
     \b

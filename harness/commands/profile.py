@@ -48,6 +48,7 @@ from harness.system.text import one_line, printable
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tables.")
 def command(
+    *,
     solution: str,
     problem: str | None,
     device: str,

@@ -43,6 +43,7 @@ from harness.rendering.parameters import Declaration
     help="Write nothing. If a file is missing, stale or edited, show the difference and exit with 1.",
 )
 def command(
+    *,
     template: str | None,
     assignments: tuple[str, ...],
     variant: str | None,
@@ -74,7 +75,9 @@ def command(
             raise UsageError("name a template, or give --all.")
         if name is not None and output is not None:
             raise UsageError("--name and -o both choose where to write; give one of them.")
-        rendering = _one(folder, find_template(folder, template), _pairs(assignments), variant, name, output)
+        rendering = _one(
+            folder, find_template(folder, template), _pairs(assignments), variant=variant, name=name, output=output
+        )
         if output == "-" and not check:
             click.echo(rendering.text, nl=False)
             return EXIT_PASSED
@@ -102,6 +105,7 @@ def _one(
     root: Path,
     declaration: Declaration,
     assignments: dict[str, str],
+    *,
     variant: str | None,
     name: str | None,
     output: str | None,

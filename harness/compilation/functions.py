@@ -49,7 +49,7 @@ _PLAIN_FLAG = re.compile(
 
 
 def check_functions(
-    name: str, functions: object, cpp_sources: object, cuda_sources: object, flags: object = (), linked: object = ()
+    name: str, functions: object, cpp_sources: object, cuda_sources: object, *, flags: object = (), linked: object = ()
 ) -> None:
     """Refuses what no compiler would build.
 

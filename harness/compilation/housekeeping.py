@@ -115,7 +115,9 @@ def _weighed(name: str, entries: list[Path], kept: tuple[str, ...] = ()) -> Cach
         for path, status in _files(entry):
             libraries += path.suffix == _LIBRARY_SUFFIX
             size += status.st_size
-    return CacheUsage(name, len(entries), libraries, size, kept, _MAX_BYTES.get(name))
+    return CacheUsage(
+        name, entries=len(entries), libraries=libraries, bytes=size, kept=kept, max_bytes=_MAX_BYTES.get(name)
+    )
 
 
 def _files(entry: Path) -> Iterator[tuple[Path, os.stat_result]]:

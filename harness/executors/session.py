@@ -110,7 +110,7 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         from harness.judge.process.workers import Workers
         from harness.judge.timing.rivals import Baseline
 
-        workers = Workers(device, tools.libraries, available_memory() // 2, zygote=zygote)
+        workers = Workers(device, tools.libraries, memory_bytes=available_memory() // 2, zygote=zygote)
         stack.enter_context(contextlib.closing(workers))
         baseline = None
         if is_timed and device != "cpu":
@@ -118,7 +118,9 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
                 "TORCHINDUCTOR_CACHE_DIR": str(home / REFERENCES / "inductor"),
                 "TRITON_CACHE_DIR": str(home / REFERENCES / "triton"),
             }
-            rivals = Workers(device, tools.libraries, None, confined=False, environment=kept, zygote=zygote)
+            rivals = Workers(
+                device, tools.libraries, memory_bytes=None, confined=False, environment=kept, zygote=zygote
+            )
             stack.enter_context(contextlib.closing(rivals))
             baseline = Baseline(rivals)
             stack.callback(baseline.close)

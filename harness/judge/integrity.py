@@ -99,8 +99,15 @@ class Integrity:
         mode = self.changed.get(stop.rule or "", Mode.ENFORCE)
         if mode == Mode.ENFORCE:
             return False
-        finding = Finding(stop.rule or "", None, None, (), f"enforced by default (--rules {stop.rule}={mode})",
-                          stop.message, REPORT)  # fmt: skip
+        finding = Finding(
+            stop.rule or "",
+            kernel=None,
+            line=None,
+            accesses=(),
+            remedy=f"enforced by default (--rules {stop.rule}={mode})",
+            message=stop.message,
+            level=REPORT,
+        )
         if mode == Mode.REPORT and finding not in self.found:
             self.found.append(finding)
         return True

@@ -133,7 +133,7 @@ def _read_choices(table: Mapping[str, object], type_name: str, where: str) -> tu
         raise TemplateError(f"{where}: choices must be a list of at least one value.")
     for choice in choices:
         if not has_type(choice, type_name):
-            raise TemplateError(f"{where}: the choice {choice!r} is not a {type_name}.")
+            raise TemplateError(f"{where}: the choice {choice!r} is not of type {type_name}.")
     return tuple(choices)
 
 

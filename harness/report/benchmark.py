@@ -153,7 +153,16 @@ def _modes(records: Iterable[EvaluationRecord]) -> Iterator[_Mode]:
                 )
                 name = solution_label(record.problem, record.solution)
                 failure = value_text(about.get("failure"))
-                yield _Mode(name, case_label(record), direction, mode, candidate, eager, overhead, failure)
+                yield _Mode(
+                    name,
+                    case=case_label(record),
+                    direction=direction,
+                    mode=mode,
+                    candidate_ms=candidate,
+                    eager_ms=eager,
+                    overhead_ms=overhead,
+                    failure=failure,
+                )
 
 
 def _mode_cells(one: _Mode) -> tuple[str, ...]:

@@ -86,16 +86,16 @@ def row_of(record: EvaluationRecord, names: Sequence[str], direction: str) -> Be
     peak = mapping(record.peak_bytes.get(direction))
     return BenchmarkRow(
         record.problem,
-        solution_label(record.problem, record.solution),
-        case_label(record),
-        str(record.status),
-        "" if "candidate" in latency else _why(record, direction),
-        latency,
-        speedup,
-        number(floor.get("floor_ms")),
-        value_text(floor.get("bound")),
-        None if share is None else Figure(*share),
-        {side: size for side in peak if (size := number(peak[side])) is not None},
+        solution=solution_label(record.problem, record.solution),
+        case=case_label(record),
+        status=str(record.status),
+        why="" if "candidate" in latency else _why(record, direction),
+        latency=latency,
+        speedup=speedup,
+        floor_ms=number(floor.get("floor_ms")),
+        bound=value_text(floor.get("bound")),
+        share=None if share is None else Figure(*share),
+        peak_bytes={side: size for side in peak if (size := number(peak[side])) is not None},
     )
 
 

@@ -100,4 +100,12 @@ def _chosen(hits: Iterable[Hit]) -> list[Hit]:
 def _finding(hit: Hit) -> Finding:
     rule = RULES[hit.rule]
     seen = one_line(shortened(hit.seen, _MOST_SEEN))
-    return Finding(rule.name, None, hit.line, (), rule.remedy, f"{seen}: {rule.what}", REPORT)
+    return Finding(
+        rule.name,
+        kernel=None,
+        line=hit.line,
+        accesses=(),
+        remedy=rule.remedy,
+        message=f"{seen}: {rule.what}",
+        level=REPORT,
+    )

@@ -178,7 +178,7 @@ def test_with_no_memory_left_it_is_still_said(new_place: Place, runtime: Path) -
     (candidate,) = select(new_place.root, ["tiny"], None)
     libraries = build_runtime(runtime)  # other tests may have built another beside it, with a compiler of their own
     paths = {"core": str(libraries.core), "torch": str(libraries.torch)}
-    workers = Workers("cpu", paths, 200 << 20)
+    workers = Workers("cpu", paths, memory_bytes=200 << 20)
     surroundings = Surroundings.of_this_machine(new_place.home, "g++", "cpu")
     judge = CandidateJudge(candidate, Policy("cpu", "ab", Limits(60, 60)), surroundings, workers)
     record = judge.evaluate("odd", {"n": 5})

@@ -90,7 +90,9 @@ def problem(tmp_path: Path) -> Problem:
 def session(home: Path) -> Iterator[Session]:
     """A session on the CPU, with a baseline: times are the system clock's."""
     tools = tools_for("cpu", home)
-    workers, rivals = (Workers("cpu", tools.libraries, None, confined) for confined in (True, False))
+    workers, rivals = (
+        Workers("cpu", tools.libraries, memory_bytes=None, confined=confined) for confined in (True, False)
+    )
     baseline = Baseline(rivals)
     yield Session("cpu", Surroundings.of_this_machine(home, tools.compiler, "cpu"), workers, baseline, workers)
     baseline.close()

@@ -228,7 +228,7 @@ def test_bits_become_words() -> None:
         ([CALM, replace(CALM, sm_mhz=600, utilisation_percent=0)], []),
         ([CALM, replace(CALM, sm_mhz=345, is_idle=True)], []),
         ([replace(CALM, sm_mhz=1790)] * 2, []),
-        ([replace(CALM, sm_mhz=1755)] * 2, ["the SM clock never exceeded 1755 MHz, of 1980"]),
+        ([replace(CALM, sm_mhz=1755)] * 2, ["the SM clock never exceeded 1755 MHz, although the GPU allows 1980"]),
         ([replace(CALM, sm_mhz=1755), CALM], ["the SM clock varied"]),
         ([replace(CALM, sm_mhz=1755, max_sm_mhz=None)], []),
         ([replace(CALM, throttle=("software power cap",))], ["the GPU was throttled by power (software power cap)"]),

@@ -52,8 +52,8 @@ MISTAKES = {
         ["'width'", "choices and a range"],
     ),
     "no choices": (with_parameter(f"{INT}choices = []"), ["'width'", "at least one"]),
-    "choice of another type": (with_parameter(f'{INT}choices = [4, "8"]'), ["'width'", "'8'", "no int"]),
-    "bool among ints": (with_parameter(f"{INT}choices = [4, true]"), ["'width'", "True", "no int"]),
+    "choice of another type": (with_parameter(f'{INT}choices = [4, "8"]'), ["'width'", "'8'", "not of type int"]),
+    "bool among ints": (with_parameter(f"{INT}choices = [4, true]"), ["'width'", "True", "not of type int"]),
     "default outside choices": (with_parameter(f"{INT}choices = [1, 2]"), ["'width'", "default 4", "1, 2"]),
     "default outside range": (
         with_parameter(f"{INT}range = [5, 9]"),

@@ -87,7 +87,7 @@ TEMPLATE_MISTAKES = {
     ),
     "include by expression": (
         {"solution": GOOD + '{% include "common/" ~ mode ~ ".txt" %}'},
-        ["demo/solution.py.j2", "expression"],
+        ["demo/solution.py.j2", "computes its file name"],
     ),
     "failing expression": (
         {"solution": GOOD + "\n{{ threads // (threads - threads) }}\n"},

@@ -97,9 +97,25 @@ def _finding(words: str, kernel: str | None, line: int | None, level: str) -> Fi
     first = words.splitlines()[0] if words.strip() else "unknown reason"
     if level == ERROR:
         remedy = "correct what nvcc refuses; the emulator accepts more than nvcc"
-        return Finding(KIND, kernel, line, (), remedy, f"nvcc does not compile this: {first}", ERROR)
+        return Finding(
+            KIND,
+            kernel=kernel,
+            line=line,
+            accesses=(),
+            remedy=remedy,
+            message=f"nvcc does not compile this: {first}",
+            level=ERROR,
+        )
     remedy = (
         "this does not count against the solution: `doctor` says what this machine lacks, or build it on "
         "another machine"
     )
-    return Finding(KIND, kernel, line, (), remedy, f"nvcc did not compile this here: {first}", REPORT)
+    return Finding(
+        KIND,
+        kernel=kernel,
+        line=line,
+        accesses=(),
+        remedy=remedy,
+        message=f"nvcc did not compile this here: {first}",
+        level=REPORT,
+    )

@@ -203,7 +203,7 @@ def _none_of_its_own(reply: Traced, without: dict[str, tuple[KernelUse, ...]], k
 
 
 def _reported(kind: str, message: str, remedy: str) -> Finding:
-    return Finding(kind, None, None, (), remedy, message, REPORT)
+    return Finding(kind, kernel=None, line=None, accesses=(), remedy=remedy, message=message, level=REPORT)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -70,7 +70,7 @@ def out_of_bounds(place: str) -> CandidateStopped:
     """Return the end of a candidate that wrote beside its tensors."""
     message = f"a kernel wrote outside its tensors, {place}"
     remedy = "check the index of every store against the tensor's size"
-    finding = Finding("out-of-bounds", None, None, (), remedy, message)
+    finding = Finding("out-of-bounds", kernel=None, line=None, accesses=(), remedy=remedy, message=message)
     return CandidateStopped(Status.UNSAFE, f"{message}; {remedy}", findings=(finding,))
 
 
@@ -99,6 +99,7 @@ class Exchange:
         state: Sequence[StateTensor],
         outputs: Sequence[TensorForm],
         leaves: dict[str, torch.Tensor],
+        *,
         input_names: dict[int, str],
         device: torch.device,
         integrity: Integrity | None = None,

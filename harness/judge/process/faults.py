@@ -136,7 +136,11 @@ def findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
             shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
             for text in (report.kind, report.kernel, report.remedy, report.message)
         )
-        result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
+        result.append(
+            Finding(
+                kind or "", kernel=kernel, line=report.line, accesses=kept, remedy=remedy or "", message=message or ""
+            )
+        )
     return tuple(result)
 
 

@@ -271,7 +271,14 @@ def judge(errors: Errors, eager: Errors, floor: LeastBudget, slice_floor: LeastB
         (floor.maximum, of_slices.maximum),
     )
     ok = l2.error <= l2.budget and maximum.error <= maximum.budget
-    return TensorVerdict(ok, _larger(l2.share, maximum.share), l2.error, l2.budget, maximum.error, maximum.budget)
+    return TensorVerdict(
+        ok,
+        share=_larger(l2.share, maximum.share),
+        l2_error=l2.error,
+        l2_budget=l2.budget,
+        max_error=maximum.error,
+        max_budget=maximum.budget,
+    )
 
 
 class _Pair(NamedTuple):

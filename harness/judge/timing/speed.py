@@ -166,11 +166,13 @@ class SpeedTimer:
         del draw
         self._scene = Scene(
             target.problem,
-            target.constants,
-            replace(target.construct, own_args=False, init_args=context.exchange.args),
-            context.exchange.descriptor,
-            replace(command, state=tuple((name, context.exchange.state[name]) for name in self._own), buffers=()),
-            self._directions[-1].backward[1],
+            constants=target.constants,
+            construct=replace(target.construct, own_args=False, init_args=context.exchange.args),
+            descriptor=context.exchange.descriptor,
+            forward=replace(
+                command, state=tuple((name, context.exchange.state[name]) for name in self._own), buffers=()
+            ),
+            backward=self._directions[-1].backward[1],
         )
         rivals = self._baseline.rivals(self._scene, target.baselines)
         self._eager = rivals.sides[EAGER]

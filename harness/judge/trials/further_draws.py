@@ -219,6 +219,7 @@ def further_trials(
     worker: WorkerHandle,
     clock: Clock,
     source: DrawSource,
+    *,
     first_trial: int,
     progress: Callable[[str], None],
 ) -> Further:
@@ -293,7 +294,13 @@ def _finding(name: FurtherDraw, result: TrialResult) -> Finding:
     told = explained(failed[0], replace(result, lower_class={}))
     others = f"; {', '.join(report.name for report in failed[1:])} also" if failed[1:] else ""
     return Finding(
-        ROBUSTNESS, None, None, (), remedy, f"under the further draw {str(name)!r} ({words}): {told}{others}", REPORT
+        ROBUSTNESS,
+        kernel=None,
+        line=None,
+        accesses=(),
+        remedy=remedy,
+        message=f"under the further draw {str(name)!r} ({words}): {told}{others}",
+        level=REPORT,
     )
 
 

@@ -94,6 +94,7 @@ def robustness_checks(
     worker: WorkerHandle,
     clock: Clock,
     source: DrawSource,
+    *,
     seed: int,
     progress: Callable[[str], None],
 ) -> Robustness:
@@ -131,7 +132,9 @@ def robustness_checks(
             is_upset = source.device.type != "cpu" or stop.status not in _HARMLESS
         if ends[name].startswith("failed"):
             message = f"called with {words}: {fault}"
-            findings.append(Finding(ROBUSTNESS, None, None, (), remedy, message, REPORT))
+            findings.append(
+                Finding(ROBUSTNESS, kernel=None, line=None, accesses=(), remedy=remedy, message=message, level=REPORT)
+            )
         if is_upset:
             break
     return Robustness(ends, tuple(findings), is_upset)

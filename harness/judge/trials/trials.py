@@ -257,7 +257,7 @@ class _Repeated:
             f"the result depends on the order of the threads: right in {right} order, wrong in {self._order} order"
         )
         remedy = "synchronise threads that share memory: is a __syncthreads() or __syncwarp() missing?"
-        finding = Finding("race", None, None, (), remedy, message)
+        finding = Finding("race", kernel=None, line=None, accesses=(), remedy=remedy, message=message)
         raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
 
     def _passes(self, order: str) -> bool:

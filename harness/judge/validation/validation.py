@@ -384,7 +384,9 @@ class _Case:
         """
         first = self._draws[0]
         forms = [TensorForm(output.shape, output.dtype) for output in self._graph.outputs]
-        exchange = Exchange(self._args, first.inputs, first.state, forms, {}, input_names(first), self._device)
+        exchange = Exchange(
+            self._args, first.inputs, first.state, forms, {}, input_names=input_names(first), device=self._device
+        )
         with contextlib.closing(exchange):
             exchange.write_inputs(self._draws[1].inputs)
 

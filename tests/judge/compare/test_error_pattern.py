@@ -117,7 +117,11 @@ BUGS: dict[str, tuple[Bug, int | None, str]] = {
         None,
         "indices of dimension 1 are mixed up: 0 holds the value that belongs at 3, 3 holds the value that belongs at 0",
     ),
-    "broadcast": (lambda x: x[:, :1].expand(SHAPE), 1470, "1 holds the value that belongs at 0, 2 holds the value that belongs at 0"),
+    "broadcast": (
+        lambda x: x[:, :1].expand(SHAPE),
+        1470,
+        "1 holds the value that belongs at 0, 2 holds the value that belongs at 0",
+    ),
     "some_of_a_channel": (
         lambda x: x + torch.where((draw(SHAPE, 1) > 0.5) & (torch.arange(8).view(8, 1, 1) == 2), draw(SHAPE, 2), 0),
         None,

@@ -25,7 +25,9 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def workers(zygote: Zygote, home: Path) -> Iterator[Workers]:
-    with contextlib.closing(Workers("cpu", tools_for("cpu", home).libraries, None, zygote=zygote)) as workers:
+    with contextlib.closing(
+        Workers("cpu", tools_for("cpu", home).libraries, memory_bytes=None, zygote=zygote)
+    ) as workers:
         yield workers
 
 

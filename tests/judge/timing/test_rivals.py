@@ -83,7 +83,7 @@ def baseline(home: Path) -> Iterator[Baseline]:
     """The baselines' worker, for all."""
     folder = home / "references"
     kept = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    workers = Workers("cpu", tools_for("cpu", home).libraries, None, confined=False, environment=kept)
+    workers = Workers("cpu", tools_for("cpu", home).libraries, memory_bytes=None, confined=False, environment=kept)
     rival = Baseline(workers)
     yield rival
     rival.close()

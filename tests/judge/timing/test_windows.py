@@ -288,7 +288,7 @@ TRIALS = [
 @pytest.fixture(scope="module")
 def baseline(home: Path) -> Iterator[Baseline]:
     """Eager's worker, for all."""
-    workers = Workers("cpu", tools_for("cpu", home).libraries, None, confined=False)
+    workers = Workers("cpu", tools_for("cpu", home).libraries, memory_bytes=None, confined=False)
     rival = Baseline(workers)
     yield rival
     rival.close()
@@ -481,7 +481,7 @@ def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
 @pytest.mark.parametrize("elements", [300, 1 << 18])
 def test_results_that_change_after_the_bell_are_not_taken(elements: int) -> None:
     x = torch.randn(elements)
-    exchange = Exchange([], [x], [], [TensorForm(x.shape, x.dtype)], {}, {}, torch.device("cpu"))
+    exchange = Exchange([], [x], [], [TensorForm(x.shape, x.dtype)], {}, input_names={}, device=torch.device("cpu"))
     slots = Slots(exchange, exchange.outputs, (), 2, torch.device("cpu"))
     places = slots.result_places(seed=1)
     for number in range(2):
