@@ -1,4 +1,4 @@
-"""The documentation says what is true: its commands run, its tables are complete, its links lead somewhere."""
+"""Tests the documentation: its commands run, its tables are complete, and its links lead somewhere."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _refuse(answer: RawAnswer, part: FinalPart) -> NoReturn:
 
 
 def _no_fence(answer: RawAnswer, part: FinalPart) -> str:
-    """Explains why a text without a fence is no code: it is prose, or it does not parse."""
+    """Explains why a text without a fence is not code: it is prose, or it does not parse."""
     if not mentions_model(part.text):
         return f"the answer has no code fence (```), and {_stop_in_prose(answer)}"
     parsed = parse(part.text)

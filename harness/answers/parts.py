@@ -65,7 +65,7 @@ class CodeBlock:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it could be a solution as it stands."""
+        """True if the block alone could be a solution: its fence closes, it parses, and it defines the model."""
         return self.closed and self.parsed.defines_model
 
 

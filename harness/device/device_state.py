@@ -85,7 +85,7 @@ class Reading:
 
     @property
     def is_busy(self) -> bool:
-        """Whether no value says that the GPU had no work."""
+        """True unless a reading shows an idle GPU."""
         return self.is_idle is not True and self.utilisation_percent != 0
 
 

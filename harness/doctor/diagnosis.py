@@ -45,7 +45,7 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether the device can judge, that is, has everything that it needs."""
+        """True if the device has everything that judging needs."""
         return all(check.ok is not False for check in self.checks)
 
 

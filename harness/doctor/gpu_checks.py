@@ -1,4 +1,4 @@
-"""Checks what judging on a GPU needs: driver, GPUs, ceilings, nvcc and the tools beside it."""
+"""Checks what judging on a GPU needs: driver, GPUs, ceilings, nvcc and its companion tools."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def diagnostics(log: str) -> list[Diagnostic]:
 
 
 def is_own(place: SourceLocation, locator: SourceLocator) -> bool:
-    """Tells whether a place lies in the author's text.
+    """Returns whether a place is in the author's source.
 
     That is the solution file, or a source that the locator did not find in it.
     """

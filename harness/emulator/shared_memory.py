@@ -363,7 +363,7 @@ class Scopes:
         self.has_functions = bool(self.functions)
 
     def in_function(self, position: int) -> bool:
-        """Tells whether a position lies in a function's body."""
+        """Returns whether a position is inside a function's body."""
         return any(opening < position < closing for _, opening, closing in self.functions)
 
     def _scan(self, code: Code) -> None:

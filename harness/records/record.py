@@ -360,7 +360,7 @@ class EvaluationRecord:
 
     @property
     def has_no_own_kernel(self) -> bool:
-        """Whether it passed without any work by a kernel of the solution's own."""
+        """True if it passed and no kernel of the solution's own did any work."""
         return self.status is Status.PASSED and self.own_share == 0
 
     @property

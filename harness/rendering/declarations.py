@@ -118,7 +118,7 @@ def _read_parameter(name: str, entry: object, path: Path) -> Parameter:
 
 
 def _default(value: object) -> Value:
-    """Returns the declared value, or its repr if it is no ``Value``.
+    """Returns the declared value, or its repr if it is not a ``Value``.
 
     ``permits`` of every type then rejects the repr.
     """

@@ -48,7 +48,7 @@ class Agreement(NamedTuple):
 
     @property
     def overlaps(self) -> bool | None:
-        """Whether the 95 % intervals overlap; None if one of them is unknown."""
+        """True if the 95 % intervals overlap; None if one of them is unknown."""
         match (self.before, self.after):
             case (
                 Figure(low=float(low), high=float(high)),

@@ -41,7 +41,7 @@ SPLIT_PRODUCTS = 3
 #: Size of a tensor for bandwidths: this many bytes, or an eighth of the free memory. The
 #: measurement holds two such tensors.
 LARGEST_BYTES, MEMORY_PART = 2 << 30, 8
-#: The size is a multiple of the first and at least so many times the L2 cache, which would
+#: The size is a multiple of the first number and at least the second number times the L2 cache, which would
 #: otherwise serve part of the tensor.
 GRAIN_BYTES, LEAST_CACHES = 1 << 20, 4
 #: Matrix shapes: (rows, WIDTH) by (WIDTH, WIDTH), with few rows as in the problems, and with many.

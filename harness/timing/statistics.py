@@ -163,7 +163,7 @@ def _quantile(values: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def _at_most(count: int, share: float, successes: int) -> float:
-    """Returns the probability of at most so many successes in ``count`` trials.
+    """Returns the probability of at most ``successes`` successes in ``count`` trials.
 
     Args:
         count: Number of trials.

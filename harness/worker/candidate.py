@@ -214,7 +214,7 @@ class Instance:
 
     @property
     def has_outputs(self) -> bool:
-        """Whether there is a forward whose backward has not run yet."""
+        """True if there is a forward whose backward has not run yet."""
         return self._outputs is not None
 
     def call_anew(self) -> None:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one answer a line
-"""Whatever a model wrote: a solution that parses and defines ``ModelNew``, or exit code 2 and a line that says why."""
+"""Tests ``extract`` on malformed answers: it writes a valid solution, or exits with code 2 and a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files with any name that a system allows are judged, and their names can be printed."""
+"""Tests solution files with unusual names: they are judged, and messages can print the names."""
 
 from __future__ import annotations
 

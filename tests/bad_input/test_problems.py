@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one problem a line
-"""Whatever is wrong with a problem: the words say where, the others are judged, stdout stays JSON."""
+"""Tests malformed problems: the message names the place, other problems are judged, stdout stays JSON."""
 
 from __future__ import annotations
 

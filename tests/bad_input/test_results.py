@@ -1,4 +1,4 @@
-"""Files and names that ``compare`` and ``show`` are given and that are no results: words, exit code, no traceback."""
+"""Tests ``compare`` and ``show`` on files and names that are not results: message and exit code, no traceback."""
 
 from __future__ import annotations
 

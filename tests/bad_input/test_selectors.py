@@ -1,4 +1,4 @@
-"""What the command line chooses twice, or wrongly; the plain cases are in tests/commands."""
+"""Tests conflicting and wrong selectors and options; tests/commands has the plain cases."""
 
 from __future__ import annotations
 

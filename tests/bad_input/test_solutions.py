@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one candidate a line
-"""Whatever a solution file holds or does: its status, its words, and nothing left behind; the honest ones pass."""
+"""Tests malformed and hostile solution files: status, message and no leftovers; honest ones pass."""
 
 from __future__ import annotations
 

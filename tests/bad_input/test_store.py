@@ -1,4 +1,4 @@
-"""A store that cannot be used, as each command meets it: exit code, words, its bytes untouched, readers that work."""
+"""Tests each command on a store that it cannot use: exit code, message and an unchanged file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts that show on a GPU whether times can be believed: what they count, plant, pair up and print.
+"""Tests the scripts that verify timing on a GPU: what they count, plant, pair and print.
 
 Nobody times anything here: figures are given, or it does not matter what they are.
 """

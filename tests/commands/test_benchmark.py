@@ -1,4 +1,4 @@
-"""``benchmark`` without a GPU: what it refuses, and how what has passed before is judged again."""
+"""Tests ``benchmark`` without a GPU: what it refuses, and how it judges a solution that passed before."""
 
 from __future__ import annotations
 

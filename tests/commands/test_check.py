@@ -1,4 +1,4 @@
-"""``check`` and ``evaluate --check``: every access of the kernels looked at, beside what they compute."""
+"""Tests ``check`` and ``evaluate --check``: findings about accesses, together with the verdict on results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``compare`` as a user types it: what it takes, who wins, what it refuses."""
+"""Tests ``compare``: its operands, the winner, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge that dies, or that a problem holds up for ever, costs its own cases and no batch, on one lane too."""
+"""Tests that a judge that dies or hangs costs only its own cases, also on one lane."""
 
 from __future__ import annotations
 

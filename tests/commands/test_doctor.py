@@ -1,4 +1,4 @@
-"""``doctor`` as a user types it: what it reports, what it calls missing, and what it leaves behind."""
+"""Tests ``doctor``: what it reports, what it calls missing, and that it leaves nothing behind."""
 
 from __future__ import annotations
 

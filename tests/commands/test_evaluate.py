@@ -1,4 +1,4 @@
-"""``evaluate`` as a user types it: selectors, cases, settings, outputs and exit codes."""
+"""Tests ``evaluate``: selectors, cases, settings, outputs and exit codes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the tables keep one answer a line
-"""``extract`` as a user types it: which code of an answer is its last word, where it goes, and what is never done."""
+"""Tests ``extract``: which code it takes from an answer, where it writes, and what it never does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``from harness import Evaluator``: what a program is told, and what stays its own."""
+"""Tests ``from harness import Evaluator``: results, errors, and no side effects on the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many candidates in one command: from a stream, from a folder, until one fails or the time is up."""
+"""Tests many candidates in one command: from a stream, from a folder, and with early stops."""
 
 from __future__ import annotations
 

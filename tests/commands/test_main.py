@@ -1,4 +1,4 @@
-"""What the program says before any command runs."""
+"""Tests what the program prints before any command runs."""
 
 from __future__ import annotations
 

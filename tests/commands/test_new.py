@@ -1,4 +1,4 @@
-"""``new`` as a user types it: what it writes passes as it is, in any folder, and nothing is ever overwritten."""
+"""Tests ``new``: what it writes passes unchanged, in any folder, and it never overwrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``profile`` as a user types it, on the CPU emulator: launches without times, and nothing of what does not pass."""
+"""Tests ``profile`` on the CPU emulator: launches without times, and no profile without a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that last: what is answered from the store, and what list, show and export make of it."""
+"""Tests stored records: answers from the store, and ``list``, ``show`` and ``export``."""
 
 from __future__ import annotations
 

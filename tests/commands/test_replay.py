@@ -1,4 +1,4 @@
-"""``evaluate --replay``: an evaluation repeated, and whether it came out the same."""
+"""Tests ``evaluate --replay``: it repeats an evaluation and reports whether the result is the same."""
 
 from __future__ import annotations
 

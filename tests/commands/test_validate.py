@@ -1,4 +1,4 @@
-"""``validate`` as a user types it: each way for a problem to be unsound, one case each, and what is said of it."""
+"""Tests ``validate``: one case for each way in which a problem can be unsound, with its message."""
 
 from __future__ import annotations
 

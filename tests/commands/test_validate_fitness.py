@@ -1,4 +1,4 @@
-"""``validate`` on problems that run and repeat themselves, and yet cannot tell a right answer from a wrong one."""
+"""Tests ``validate`` on problems that run but cannot tell a right answer from a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``load_inline(functions=...)``: the same mistakes are refused in the same words by both loaders; nothing else is."""
+"""Tests ``load_inline(functions=...)``: both loaders refuse the same mistakes with the same message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for torch's headers in builds for a GPU: when they are tried, and what is left when they do not do."""
+"""Tests stand-ins for torch's headers in GPU builds: when they apply, and the fallback when they fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a GPU's state while something was timed; NVML itself is a stand-in with values to choose."""
+"""Tests the flags about a GPU's state during timing; a stand-in replaces NVML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds: what compiles, what a failed build says, and what interrupted and simultaneous builds leave."""
+"""Tests builds for the emulator: successful, failed, interrupted and simultaneous ones."""
 
 from __future__ import annotations
 

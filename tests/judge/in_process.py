@@ -1,4 +1,4 @@
-"""Candidates judged in the test's own process, on the CPU: there it can look at what commands hide, and change it."""
+"""Judges candidates in the test's own process on the CPU, so that a test can inspect and change internals."""
 
 from __future__ import annotations
 

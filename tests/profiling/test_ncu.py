@@ -1,4 +1,4 @@
-"""Nsight Compute: what is read out of its CSV, what its refusals mean, and how a solution is run under it."""
+"""Tests Nsight Compute: parsing its CSV, its refusals, and running a solution under it."""
 
 from __future__ import annotations
 

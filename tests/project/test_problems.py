@@ -1,4 +1,4 @@
-"""Problem files: cases that replace constants, KernelBench files, and every way to get one wrong."""
+"""Tests problem files: cases that replace constants, KernelBench files, and malformed files."""
 
 from __future__ import annotations
 

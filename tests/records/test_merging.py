@@ -1,4 +1,4 @@
-"""``store merge``: what several machines have judged, in one store."""
+"""Tests ``store merge``: the records of several machines in one store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store's file: what is kept, what is refused, what is never touched."""
+"""Tests the store's file: what it keeps, what it refuses, and what it never changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However a params.toml is wrong, the message names the place and what is allowed."""
+"""Tests wrong params.toml files: the message names the place and what is allowed."""
 
 from __future__ import annotations
 

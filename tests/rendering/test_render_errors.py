@@ -1,4 +1,4 @@
-"""A template's mistakes are reported with file and line; what renders, renders the same each time."""
+"""Tests messages about a template's mistakes, with file and line, and that rendering is deterministic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run: every figure in its place, every gap explained, and no file that it trips over."""
+"""Tests the report of a run: every figure in its place, and a reason for every gap."""
 
 from __future__ import annotations
 

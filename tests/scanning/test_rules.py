@@ -1,4 +1,4 @@
-"""Each rule of the static scan sees what it is for, on the right lines, and not what looks alike.
+"""Tests each rule of the static scan: it finds its target on the right lines, and nothing similar.
 
 A line of a snippet that ends in ``!! rule`` must get a finding of that rule, every other line none.
 """

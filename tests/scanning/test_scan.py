@@ -1,4 +1,4 @@
-"""The static scan as a whole: honest files, hostile texts, and where its findings appear."""
+"""Tests the static scan as a whole: honest files, hostile texts, and where its findings appear."""
 
 from __future__ import annotations
 

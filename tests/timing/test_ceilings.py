@@ -1,4 +1,4 @@
-"""The ceilings of a GPU: what a class makes of them, how they are kept, and what is not believed of a file."""
+"""Tests a GPU's peak rates: their use by class, their file, and files that are ignored."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def finite_only(errors: Errors) -> Errors:
 
 
 def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
-    """Return eager's largest errors over cotangents and runs; the first run of each is not nudged."""
+    """Return eager's largest errors over cotangents and runs; the first run of each uses unchanged inputs."""
     straight = nudged = NO_ERROR
     for first, *others in eager:
         straight = straight.worst(finite_only(relative(first, scale)))

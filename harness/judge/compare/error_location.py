@@ -175,7 +175,7 @@ class _Region(NamedTuple):
 
 
 def told(place: ErrorLocation) -> str:
-    """Describe where the wrong elements are; empty where no words fit or chance may explain it."""
+    """Describe where the wrong elements are; empty if no pattern fits or chance may explain it."""
     total = math.prod(place.shape)
     limits = [_limit(dimension, touched) for dimension, touched in enumerate(place.touched)]
     given = [limit for limit in limits if limit is not None]

@@ -403,7 +403,7 @@ class CandidateJudge:
         """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
         assert self._baseline is not None
         self._progress("timing")
-        self._scanned()  # nothing else is to run beside what is timed
+        self._scanned()  # so that nothing else runs during timing
         self._workers.settle_next()
         with self._quiet(), SpeedTimer(target, worker, clock, self._baseline, self._stages) as timing:
             try:
@@ -429,11 +429,11 @@ class CandidateJudge:
                     fields["message"] = "\n".join(filter(None, (fields["message"], note)))
                 self._is_upset = timing.is_upset
                 return fields
-        self._stages.enter("kernels")  # once its rivals have given their memory back
+        self._stages.enter("kernels")  # after the baselines have released their memory
         return untimed | self._evidence(target.context, worker, untimed)
 
     def _evidence(self, context: CaseContext, worker: WorkerHandle, fields: dict[str, Any]) -> dict[str, Any]:
-        """Traces the candidate on a clock of its own and returns the record's fields about its work.
+        """Traces the candidate on a separate clock and returns the record's fields about its work.
 
         Args:
             context: The case's context.

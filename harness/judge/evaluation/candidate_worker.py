@@ -91,7 +91,7 @@ class CandidateWorker:
             self._progress("starting a worker")
             try:
                 worker.start()
-            except HarnessError:  # it started beside another candidate, which may have left it no memory
+            except HarnessError:  # it started while another candidate ran, which may have left it no memory
                 worker.close()
                 worker = self._start()
                 worker.start()

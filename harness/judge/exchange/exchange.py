@@ -54,7 +54,7 @@ class SharedArena:
             self.arena = Arena(map_file(self.descriptor, total_bytes))
 
     def settle(self) -> None:
-        """Wait until everything written lies in the arena, before a worker is told to read it."""
+        """Wait until all writes have reached the arena, before a worker reads it."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -67,7 +67,7 @@ class SharedArena:
 
 
 def out_of_bounds(place: str) -> CandidateStopped:
-    """Return the end of a candidate that wrote beside its tensors."""
+    """Return the verdict on a candidate that wrote outside its tensors."""
     message = f"a kernel wrote outside its tensors, {place}"
     remedy = "check the index of every store against the tensor's size"
     finding = Finding("out-of-bounds", kernel=None, line=None, accesses=(), remedy=remedy, message=message)
@@ -162,7 +162,7 @@ class Exchange:
         self._shared.close()
 
     def settle(self) -> None:
-        """Wait until everything written lies in the arena, before the worker is told to read it."""
+        """Wait until all writes have reached the arena, before the worker reads it."""
         self._shared.settle()
 
     def write_inputs(self, inputs: Sequence[Any]) -> tuple[Value, ...]:

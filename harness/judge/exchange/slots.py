@@ -73,7 +73,7 @@ class Slots:
         self._shared.close()
 
     def settle(self) -> None:
-        """Wait until everything written lies in its place."""
+        """Wait until all writes have finished."""
         self._shared.settle()
 
     def write(self, number: int, inputs: Sequence[Any], cotangents: Sequence[torch.Tensor]) -> None:

@@ -18,7 +18,8 @@ from harness.aten.dispatching import DispatchMode
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import generators
 
-#: A difference of so many times that of two runs under one seed is no longer the order of sums.
+#: If two seeds differ by more than this multiple of the difference under one seed, the order of
+#: summation cannot explain it.
 BEYOND_ROUNDING = 8
 #: Operators whose results are only drawn. No gradient goes through them, and the judge may cast
 #: them.
@@ -45,7 +46,7 @@ class States(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What an operator drew: its name, and the numbers (the mask of a dropout)."""
+    """The random numbers that one operator drew, such as the mask of a dropout, and its name."""
 
     operator: str
     numbers: torch.Tensor

@@ -29,7 +29,7 @@ CONSTANT = "ones"
 
 @dataclass(frozen=True)
 class Usage:
-    """How one trial calls the candidate.
+    """The way in which one trial calls the candidate.
 
     Attributes:
         frozen: Names of the reference's leaves that need no gradient.

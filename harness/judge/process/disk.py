@@ -21,7 +21,7 @@ _INTERVAL_S = 1.0
 
 
 class DiskWatch:
-    """Watches a worker's folder and the disk that it lies on.
+    """Watches a worker's folder and its disk.
 
     Sizes are apparent ones. The watch does not see open files without a name, nor files that the
     judge's user cannot read. Those show only in the free space.
@@ -76,7 +76,7 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _sizes(folder: str, parent: int | None = None, depth: int = 0) -> Iterator[int | None]:
-    """Yield the size of everything in a folder, in bytes; None for a folder that lies too deep.
+    """Yield the size of everything in a folder, in bytes; None for a folder that is nested too deeply.
 
     The walk uses descriptors and follows no link. It leaves out files that vanish meanwhile or
     cannot be read.

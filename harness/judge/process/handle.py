@@ -165,7 +165,7 @@ class WorkerHandle:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the worker's process has ended."""
+        """True if the worker's process has ended."""
         return self._process.poll() is not None
 
     def start(self) -> None:
@@ -327,7 +327,7 @@ class WorkerHandle:
         return replace(command, solution=str(own), cached={key: str(path) for key, path in libraries.items()})
 
     def _speakable(self, path: str) -> str:
-        """Return a path that a message can hold: a link if the name is no UTF-8."""
+        """Return a path that a message can hold: a link if the name is not UTF-8."""
         try:
             path.encode()
         except UnicodeEncodeError:

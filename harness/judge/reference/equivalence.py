@@ -19,8 +19,8 @@ from harness.records.record import PrecisionClass
 
 L2_FACTOR = 8.0
 MAX_FACTOR = 16.0
-#: Errors of eager on nudged inputs count at most so many times those on the inputs themselves. A
-#: nudge may turn a branch, or change a number that the model means exactly.
+#: Eager's errors on perturbed inputs count at most this multiple of its errors on the inputs
+#: themselves. A perturbation may flip a branch, or change a number that must stay exact.
 NUDGED_FACTOR = 4.0
 
 

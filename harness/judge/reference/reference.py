@@ -46,9 +46,9 @@ INDEPENDENCE_TOLERANCE = 1e-9
 #: Bytes of a float64 evaluation per input element: value, gradient and saved tensors of inputs and
 #: outputs.
 EXACT_BYTES_PER_ELEMENT = 64
-#: A float64 evaluation may take one part in so many of the free memory.
+#: A float64 evaluation may use this fraction of the free memory: one part in 8.
 EXACT_SHARE = 8
-#: Keeping data for a comparison must leave so many times the memory of a float64 evaluation.
+#: Data kept for a comparison must leave free this multiple of the memory of a float64 evaluation.
 ROOM = 2
 
 
@@ -419,7 +419,7 @@ class Reference:
 
 
 def batch_of(draw: Draw) -> int | None:
-    """Return the length of dimension 0 of the first tensor input; None if there is no batch to cut."""
+    """Return the length of dimension 0 of the first tensor input; None if no input has a batch."""
     for value in draw.inputs:
         if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] > 1:
             return value.shape[0]

@@ -104,7 +104,7 @@ def _calls(target: TimingTarget, direction: Direction, series: Series) -> int:
     started = time.monotonic()
     target.fresh_inputs(target.seed("how long"))
     drawing_s = max(time.monotonic() - started, 1e-6)
-    # Neither of the two is the candidate's word.
+    # The candidate reports neither of the two.
     call_ms = min(series.eager.median_ms, series.candidate.window_ms)
     wanted = min(math.ceil(WINDOW_MS / call_ms), math.ceil(DRAWING_S / drawing_s), MOST_CALLS)
     return int(min(max(1, wanted), slots // 2))

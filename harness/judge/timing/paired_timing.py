@@ -1,4 +1,4 @@
-"""Times a candidate and its rivals in interleaved pairs, each in a worker of its own.
+"""Times a candidate and its baselines in interleaved pairs, each in its own worker.
 
 For each round the judge draws fresh inputs and asks all sides in random order. It flushes the L2
 cache before each. Times come from the workers' CUDA events around one call, so they are claims. The
@@ -38,7 +38,7 @@ MAX_ROUNDS = 50
 SOON_ROUNDS, SOON_PRECISION = 6, 0.0025
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
-#: If all sides take longer than the first number, their launches get a head start of so many
+#: If all sides take longer than the first number, their launches get a head start of that many
 #: microseconds. Python and the driver take 0.2 to 0.4 ms to resume work, which varies more than a
 #: kernel does.
 LONG_MS, HEAD_START_US = 1.0, 1000
@@ -47,11 +47,11 @@ FULL_HEAD_START_US = 2000
 #: Tolerance on the time until the device is idle, beyond that after eager's calls: milliseconds, and
 #: a share of the call.
 WAKING_MS, WAKING_SHARE = 0.05, 0.01
-#: Limits on a busy device. The flush before a rival's call may take this multiple of the best flush,
-#: and this many milliseconds more. The device may be busy after a rival's call for that many
+#: Limits on a busy device. The flush before a baseline's call may take this multiple of the best
+#: flush, and this many milliseconds more. The device may be busy after a baseline's call for that many
 #: milliseconds longer than after the candidate's. Nobody shares the device, unless the candidate
 #: left something running there. The device then serves that for 2 ms at a time, as often as the
-#: rival.
+#: baseline.
 BUSY_FACTOR, BUSY_MS = 4.0, 1.0
 #: A series is long enough when the interval of its median ratio extends by no more than this share
 #: either way.
@@ -114,7 +114,7 @@ class Side:
 
     @property
     def is_candidate(self) -> bool:
-        """Whether its failures are the candidate's."""
+        """True if this side is the candidate, so that its failures count against the candidate."""
         return self.name == CANDIDATE
 
     def take_up(self) -> None:

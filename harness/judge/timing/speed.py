@@ -41,7 +41,7 @@ from harness.timing.statistics import Latency
 from harness.wire.commands import DropSlots, Weigh
 from harness.wire.replies import Outputs, Released, Traced, Weighed
 
-#: Calls shorter than this are also measured without launching and waiting, in so many rounds.
+#: Calls shorter than this are also measured without launching and waiting, and in how many rounds.
 SHORT_MS, QUICK_ROUNDS = LONG_MS, 10
 
 
@@ -244,7 +244,7 @@ class SpeedTimer:
         return [] if audit is None else [audit]
 
     def _certified(self, direction: Direction, series: Series) -> tuple[Certificate, TrialResult]:
-        """Certify a series beside eager, by ``certification.certified``."""
+        """Certify a series with ``certification.certified``, with eager as the comparison."""
         assert self._eager is not None
         self._eager.take_up()
         # Slots that other rivals hold are memory that the windows need.

@@ -80,7 +80,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How near a result must be to eager's.
+    """The largest distance from eager's result that a call may have.
 
     Attributes:
         share: The least share of elements that must be within ``NEARNESS``. Integers and truth

@@ -37,7 +37,7 @@ LEAST_CALLS, MOST_CALLS = 4, 64
 FEW_ELEMENTS = 1 << 14
 CALLS_SHARE = 1 / 80
 #: Calls on other values before the judge reads a result, where tensors have few elements. They
-#: overwrite results kept in a ring of so many buffers.
+#: overwrite results that a candidate keeps in a ring of up to this many buffers.
 ASIDE_CALLS = 4
 #: A trial calls forward and backward three times each; the two take about the same time.
 CALLS_OF_A_TRIAL = 6
@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def is_small(self) -> bool:
-        """Whether tensors have so few elements that calls cost next to nothing."""
+        """True if the tensors have so few elements that calls cost next to nothing."""
         tensors = [value for value in self.first.inputs if isinstance(value, torch.Tensor)]
         elements = sum(one.numel() for one in (*tensors, *self.first.model.parameters()))
         return elements + sum(math.prod(region.shape) for region in self.context.exchange.outputs) <= FEW_ELEMENTS

@@ -1,4 +1,4 @@
-"""What is told of a failing tensor: its worst element, how many are wrong, and a pattern only where there is one."""
+"""Tests the description of a failing tensor: its worst element, how many are wrong, and any pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge's hold on its worker, where the harness itself is at fault."""
+"""Tests the judge's control of its worker when the harness itself is at fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate leaves in its process, and whose operators it runs: enforced, reported, or refused on demand."""
+"""Tests findings about a candidate's process and operators: enforced, reported or refused on demand."""
 
 from __future__ import annotations
 

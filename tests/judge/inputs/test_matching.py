@@ -1,4 +1,4 @@
-"""Which of the candidate's tensors stands for which of the reference's."""
+"""Tests the matching of the candidate's parameters to the reference's."""
 
 from __future__ import annotations
 

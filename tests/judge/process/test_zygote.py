@@ -1,4 +1,4 @@
-"""Workers are forked of a process that has imported torch, and are in every respect processes of their own."""
+"""Tests that workers are forked from a process that has imported torch, and are isolated from it."""
 
 from __future__ import annotations
 

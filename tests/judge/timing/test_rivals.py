@@ -1,4 +1,4 @@
-"""Several baselines in one series: what is compiled, kept, told, and what a baseline that fails costs the others.
+"""Tests several baselines in one series: compilation, caching, notes, and failures of one baseline.
 
 Speed is measured on a GPU; the way there is the same on the CPU, where calls are timed by the system's clock. What
 refutes a claim is the subject of ``test_timed_calls.py``.

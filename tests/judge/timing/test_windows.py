@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps what a candidate does in one line
-"""Many calls in a row by the judge's clock: what a candidate gains by lying, by skipping, and by leaving work behind.
+"""Tests windows of many calls by the judge's clock, and candidates that lie, skip work or leave work behind.
 
 Speed itself is measured on a GPU. The windows, and what is looked at in them, are the same anywhere: here candidates
 run on the CPU, and the events that would have timed them are given.

@@ -1,4 +1,4 @@
-"""Further draws: what only fails there is told as evidence, and an honest kernel hears nothing of them."""
+"""Tests further draws: a failure only there becomes a finding, and an honest kernel has none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the tables keep one pair a line
-"""What crosses between a problem and its candidates beside plain tensors: nested results, state, modes, layouts."""
+"""Tests values other than plain tensors: nested results, state, modes and layouts."""
 
 from __future__ import annotations
 

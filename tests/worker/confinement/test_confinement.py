@@ -1,4 +1,4 @@
-"""A worker seen from inside: what a candidate can reach, and what an honest one still can do."""
+"""Tests a worker from inside: what a candidate can reach, and what an honest one may still do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A candidate that fills the disk is stopped, and whatever it leaves is gone afterwards."""
+"""Tests that a candidate that fills the disk is stopped, and that its files are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate's processes hold together is bounded; what they share, and what an honest one needs, is not."""
+"""Tests the limit on the memory of a candidate's processes, without counting shared memory twice."""
 
 from __future__ import annotations
 
