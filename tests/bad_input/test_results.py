@@ -54,7 +54,7 @@ FILES: dict[str, tuple[str | bytes, str]] = {
     "truncated": (f"{GOOD}\n{GOOD[:400]}", "truncated.jsonl:2: not JSON"),
     "deep": ("[" * 100_000 + "]" * 100_000, "not JSON"),
     "lacking": (json.dumps({"version": 1, "problem": "p"}), "record has no 'solution'"),
-    "number": (changed(solution=3), "record.solution is int, where str belongs"),
+    "number": (changed(solution=3), "record.solution is int, but must be str"),
     "status": (changed(status="FINE"), "'FINE' is not a valid Status"),
     "reports": (changed(outputs={"a": 1}), "record.outputs is dict"),
     "report": (changed(outputs=[{"name": "y"}]), "has no 'shape'"),

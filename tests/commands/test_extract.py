@@ -234,7 +234,7 @@ def test_render_and_list_leave_it_alone(harness: Harness, root: Path) -> None:
     assert [row["solution"] for row in listed] == ["my_op/a", "my_op/my_op"]
     taken = harness("extract", "a.txt", "--problem", "my_op", "--name", "my_op", "--force", cwd=root)
     assert taken.code == 2
-    assert "template 'my_op' renders solution 'my_op'" in taken.err
+    assert "'my_op' is a solution that template 'my_op' renders" in taken.err
 
 
 def mistaken(old: str, new: str) -> str:

@@ -46,7 +46,7 @@ def test_a_candidate_is_judged_and_a_wrong_question_raises(evaluator: Evaluator,
     assert answer.entry.tag == {"step": 3}
     with pytest.raises(UsageError, match="no case 'smal'"):
         evaluator.evaluate(HONEST, problem, cases=["smal"])
-    with pytest.raises(UsageError, match="which problem"):
+    with pytest.raises(UsageError, match="name the problem"):
         evaluator.evaluate(HONEST)
     assert not evaluator.evaluate(WRONG, problem, cases=["small"]).has_passed
 

@@ -150,9 +150,9 @@ def test_another_problem_repeats_nothing(place: Place, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--replay", "0000"], "no record '0000'"),
-        (["--replay", "{record}", "--seed", "ab"], "leave --seed out"),
-        (["--replay", "{record}", "--forward-only"], "leave --forward-only out"),
-        (["--replay", "{record}", "group_norm"], "leave a selector out"),
+        (["--replay", "{record}", "--seed", "ab"], "leave out --seed"),
+        (["--replay", "{record}", "--forward-only"], "leave out --forward-only"),
+        (["--replay", "{record}", "group_norm"], "leave out a selector"),
     ],
 )
 def test_what_is_judged_and_how_is_the_record_s(place: Place, arguments: list[str], words: str) -> None:

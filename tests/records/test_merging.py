@@ -133,7 +133,11 @@ def test_a_merge_that_ends_half_way_leaves_nothing(tmp_path: Path, monkeypatch: 
 
 def test_what_is_no_store_is_told(harness: Harness, tmp_path: Path) -> None:
     here = home_of(tmp_path / "here", RECORD)
-    for other, words in ((tmp_path / "none", "no store"), (here, "merged into"), (here / "store.db", "merged into")):
+    for other, words in (
+        (tmp_path / "none", "no store"),
+        (here, "the store to merge into"),
+        (here / "store.db", "the store to merge into"),
+    ):
         ran = harness("store", "merge", other, HARNESS_HOME=str(here))
         assert (ran.code, ran.out) == (2, "")
         assert words in ran.err

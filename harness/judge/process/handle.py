@@ -433,7 +433,7 @@ class WorkerHandle:
             name = known.get(-code, str(-code))
             hint = " (perhaps the system ran out of memory)" if name == "SIGKILL" else ""
             return CandidateStopped(Status.CRASHED, f"signal {name} ended the process{hint}")
-        return CandidateStopped(Status.CRASHED, f"the process exited with code {code} while the candidate ran")
+        return CandidateStopped(Status.CRASHED, f"the process ended with exit code {code} while the candidate ran")
 
     def _drain(self) -> None:
         """Read what the worker printed; bounded, so that endless output cannot outrun the clock."""

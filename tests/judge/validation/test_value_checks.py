@@ -138,7 +138,7 @@ STRUCTURES = [
     Pair("a_lazy_one_inside", NESTED, NESTED.replace("x.cos()", "x.cos().as_subclass(Lazy)"), "WRONG_OUTPUT", "Lazy", helpers="class Lazy(torch.Tensor): pass"),
     Pair("no_code_of_a_class_runs", "return x.sin(), 3", "return Late((None, 3))", "WRONG_OUTPUT", "forward has output[0]: None", helpers="class Late(tuple):\n    def __iter__(self): return iter((torch.zeros(6, 5), 3))"),
     Pair("in_itself", NESTED, "y = [x]; y.append(y); return y", "RUNTIME_ERROR", "nested deeper than 16"),
-    Pair("a_wide_one", NESTED, "return [None] * 1_000_000", "RUNTIME_ERROR", "over 4096 parts"),
+    Pair("a_wide_one", NESTED, "return [None] * 1_000_000", "RUNTIME_ERROR", "more than 4096 parts"),
     Pair("odd_keys", "return {'a b': x.sin(), '': x.cos()}", "return {'a b': x.sin(), '': x.cos() + 1}", "WRONG_OUTPUT", "output['']"),
     Pair("named_by_torch", "return torch.max(x, 1)", "y = torch.max(x, 1); return [y.values, y.indices]"),
     Pair("keys_that_are_numbers", "return {1: x.sin()}", "return {1: x.sin()}", "refused", "keys that are not strings"),

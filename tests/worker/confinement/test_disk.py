@@ -75,7 +75,7 @@ def solution(does: str, **holes: Any) -> str:
 
 @pytest.mark.parametrize(
     ("does", "count", "words"),
-    [(LARGE_FILES, 3, "beyond 4.0 GiB"), (MANY_FILES, 100_001, "beyond 100000 files")],
+    [(LARGE_FILES, 3, "more than 4.0 GiB"), (MANY_FILES, 100_001, "more than 100000 files")],
     ids=["bytes", "files"],
 )
 def test_a_folder_that_grows_without_end_ends_the_candidate(
