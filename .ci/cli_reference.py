@@ -19,9 +19,9 @@ HEAD = """\
 
 Look up any command or option. `python .ci/cli_reference.py > docs/cli.md` writes it.
 
-A flag counts before its environment variable, the variable before `[tool.harness]` in
-`pyproject.toml`, and that table before the default. `python -m harness config --show` prints the
-settings that count, and why.
+A flag overrides its environment variable, which overrides `[tool.harness]` in `pyproject.toml`,
+which overrides the default. `python -m harness config --show` prints the settings in effect, and
+where each comes from.
 
 ## Exit codes
 
@@ -31,12 +31,11 @@ settings that count, and why.
 | 1 | a candidate did not pass, a replay differed, a bound (`--fail-below`, `--fail-on`) was missed, \
 a rendered file is stale (`render --check`), `store merge` found conflicts, \
 or `--fail-fast` or `--max-hours` left candidates out |
-| 2 | wrong usage, a problem that cannot be judged by, or a file that cannot be read |
+| 2 | wrong usage, a problem that does not run, or a file that cannot be read |
 | 3 | the harness or the machine failed |
 | 130 | Ctrl-C, or the reader of the output has gone; SIGTERM ends with 143, SIGHUP with 129 |
 
-Where several apply, the order is 130, 2, 3, 1. A bad candidate or problem does not keep the others
-from finishing.
+If several apply, the order is 130, 2, 3, 1. A bad candidate or problem does not stop the others.
 """
 #: An option that this many commands have, described in the same words, is described once for all of them.
 SHARED_BY = 2

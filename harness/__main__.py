@@ -24,22 +24,22 @@ from harness.system import interrupts
 from harness.system.text import one_line, printable
 
 COMMANDS = {
-    "benchmark": "Time solutions against eager and compiled PyTorch, and write the table.",
+    "benchmark": "Time solutions against eager and compiled PyTorch.",
     "cache": "Show or empty the build cache.",
     "check": "Check every access of solutions' kernels on the CPU emulator.",
     "compare": "Compare solutions, records or runs by speed.",
-    "config": "Show the settings that count here, and where each comes from.",
+    "config": "Show the settings in effect, and where each comes from.",
     "doctor": "Check what this machine has for judging, and say how to get what is missing.",
     "evaluate": "Build, run and judge solutions against their problems.",
     "export": "Write the store's records as JSON lines or CSV.",
-    "extract": "Take the final code of a model's raw answer in as a solution.",
-    "list": "List problems, templates, solutions, runs or records.",
+    "extract": "Turn a language model's raw ANSWER into a solution file.",
+    "list": "List problems (the default), templates, solutions, runs or records.",
     "new": "Start a problem or a template from a skeleton that passes.",
-    "profile": "Show which kernels a solution launches, and for how long.",
+    "profile": "Show which kernels SOLUTION launches, and for how long.",
     "render": "Render templates into solution files.",
-    "show": "Show everything about one record, with the command that repeats it.",
+    "show": "Show everything about RECORD, with the command that repeats it.",
     "store": "Merge the records of several machines.",
-    "validate": "Check a problem: does every case run and repeat itself, and would wrong answers fail?",
+    "validate": "Check that a problem runs and can tell right answers from wrong ones.",
 }
 
 
@@ -102,7 +102,7 @@ class LazyGroup(click.Group):
 def main(context: click.Context) -> None:
     """Judge generated CUDA kernels: correct in outputs and gradients, and how much faster.
 
-    Settings come from flags, else from environment variables, else from [tool.harness] in pyproject.toml.
+    A flag overrides an environment variable, which overrides [tool.harness] in pyproject.toml.
     """
     values = default_map(read_table(Path.cwd()))
     context.default_map = dict.fromkeys(COMMANDS, values)

@@ -297,7 +297,7 @@ class Evaluator:
 
     def _check_owner(self) -> None:
         if self._owner != os.getpid():
-            raise HarnessError("this evaluator belongs to the process that made it: open one in each process")
+            raise HarnessError("this evaluator belongs to the process that opened it: open one in each process")
 
     def _awaited(self, numbers: set[int]) -> list[Answer]:
         """Waits for answers, returns those that are ready and removes their numbers from the set.
@@ -349,9 +349,9 @@ class Evaluator:
             said = self._link.recv()
         except (EOFError, OSError):
             code = self._process.wait()
-            raise HarnessError(f"the judge's process has ended ({code}); what it finished is in the store") from None
+            raise HarnessError(f"the judge's process has ended ({code}); the store has the finished results") from None
         except Exception as error:
-            raise HarnessError(f"what the judge's process says cannot be read: {error}") from error
+            raise HarnessError(f"cannot read the message of the judge's process: {error}") from error
         if isinstance(said, Failure):
             raise said.error
         return said
@@ -374,16 +374,16 @@ def _request(number: int, entry: Entry) -> Request:
         UsageError: The entry is invalid.
     """
     if not isinstance(entry, Entry):
-        raise UsageError(f"{type(entry).__name__} is no Entry: give harness.Entry(candidate, problem)")
+        raise UsageError(f"{type(entry).__name__} is not an Entry: give harness.Entry(candidate, problem)")
     source, path = _source_or_path(entry.candidate)
     problem = None if entry.problem is None else _found_here(_text("problem", entry.problem))
     cases = () if isinstance(entry.cases, str | bytes) or not isinstance(entry.cases, Iterable) else tuple(entry.cases)
     if not all(isinstance(case, str) for case in cases) or (entry.cases and not cases):
         raise UsageError(f"cases must be a list of names, not {entry.cases!r}")
     if not isinstance(entry.constants, Mapping) or not all(isinstance(name, str) for name in entry.constants):
-        raise UsageError("constants must be values by the names of the problem's constants")
+        raise UsageError("constants must be a dict from the names of the problem's constants to values")
     if cases and entry.constants:
-        raise UsageError("cases and constants exclude each other: constants make a case of their own")
+        raise UsageError("cases and constants cannot be used together: constants make a new case")
     try:
         # Keeps plain values only, because the judge lacks the program's classes.
         constants = decode_plain(encode_plain(dict(entry.constants)))
@@ -438,7 +438,7 @@ def _check_settings(seconds: Iterable[float | None], lanes: int, seed: str | Non
     if not isinstance(lanes, int) or lanes < 1:
         raise UsageError(f"lanes must be a whole number of 1 or more, not {lanes!r}")
     if seed is not None and not (isinstance(seed, str) and re.fullmatch("[0-9a-fA-F]+", seed)):
-        raise UsageError(f"seed must be a hexadecimal number as records have it, not {seed!r}")
+        raise UsageError(f"seed must be the hexadecimal seed of a record, not {seed!r}")
 
 
 def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:

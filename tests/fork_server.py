@@ -1,4 +1,4 @@
-"""A process that has imported torch, and from which command lines are forked: importing it takes most of a short one.
+"""Runs a process that has imported torch and forks command lines, because the import dominates short ones.
 
 A forked command line differs from ``python -m harness`` in nothing but that modules are loaded already: those that
 workers have anyway, and other people's. So the process that workers are forked of can be forked here, too, instead of

@@ -70,12 +70,12 @@ def _bare(part: FinalPart, last: int) -> Extract:
 def _notes(part: FinalPart, complete: list[CodeBlock], chosen: CodeBlock) -> tuple[str, ...]:
     notes = []
     if len(complete) > 1:
-        which = "the last" if chosen is complete[-1] else f"the last that binds what its {MODEL} is derived from"
+        which = "the last" if chosen is complete[-1] else f"the last one that defines what its {MODEL} inherits from"
         others = _places([piece for piece in complete if piece is not chosen])
-        notes.append(f"{len(complete)} pieces of code define {MODEL}: {which} is taken; left out: {others}")
+        notes.append(f"{len(complete)} blocks of code define {MODEL}: took {which}; left out: {others}")
     rest = [piece for piece in part.pieces if not piece.is_complete and piece.text.strip()]
     if rest:
-        notes.append(f"code without {MODEL} is left out: {_places(rest)}")
+        notes.append(f"left out code without {MODEL}: {_places(rest)}")
     return tuple(notes)
 
 
@@ -86,8 +86,9 @@ def _refuse_what_follows(answer: RawAnswer, part: FinalPart, chosen: CodeBlock) 
         if cut_off or (mentions_model(piece.text) and not (piece.closed and piece.parsed.parses)):
             why = _stop(answer, piece) if cut_off else _fault(answer, piece)
             raise AnswerError(
-                f"{answer.shown}: the complete code of lines {chosen.first}-{chosen.last} is followed by code that is "
-                f"not complete, so that it may be a draft: {why}; if it is the answer, remove what follows it"
+                f"{answer.shown}: incomplete code follows the complete code of lines "
+                f"{chosen.first}-{chosen.last}, so that may be a draft: {why}; if it is the final code, "
+                "remove what follows it"
             )
 
 
@@ -96,35 +97,38 @@ def _refuse(answer: RawAnswer, part: FinalPart) -> NoReturn:
     unfinished = [piece for piece in part.pieces if mentions_model(piece.text)]
     if part.reasoning_begins is not None:
         why = (
-            f"the text stops at line {len(answer.lines)}, within the reasoning that begins at line "
+            f"the text stops at line {len(answer.lines)}, inside the reasoning that begins at line "
             f"{part.reasoning_begins}: {_tail(answer)}; only code after the reasoning counts"
         )
     elif last is not None and _is_cut_off(answer, last):
         why = _stop(answer, last)
         if last.parsed.defines_model:
-            why += "; what there is of it is complete: if nothing was cut off, add a line of ``` at the end"
+            why += "; the code so far is complete: if nothing was cut off, add a line ``` at the end"
         else:
-            why += "; let the model write longer, or give an answer that is whole"
+            why += "; allow the model more output, or give a complete answer"
     elif unfinished:
-        why = f"{_fault(answer, unfinished[-1])}; mend that, or ask the model again"
+        why = f"{_fault(answer, unfinished[-1])}; correct it, or ask the model again"
     elif part.pieces:
         why = f"{_places(part.pieces)}: none defines {MODEL} by a class or an assignment; {_stop_in_prose(answer)}"
     elif part.reasoning_ends is not None and not part.text.strip():
-        why = f"nothing follows the reasoning, which ends at line {part.reasoning_ends}; only code after it counts"
+        why = (
+            f"nothing follows the reasoning, which ends at line {part.reasoning_ends}; only code after the "
+            "reasoning counts"
+        )
     else:
         why = _no_fence(answer, part)
-    raise AnswerError(f"{answer.shown}: there is no complete code: {why}")
+    raise AnswerError(f"{answer.shown}: no complete code: {why}")
 
 
 def _no_fence(answer: RawAnswer, part: FinalPart) -> str:
-    """Explains why a text without a fence is no code: it is prose, or it does not parse."""
+    """Explains why a text without a fence is not code: it is prose, or it does not parse."""
     if not mentions_model(part.text):
-        return f"nothing stands in a fence (```), and {_stop_in_prose(answer)}"
+        return f"the answer has no code fence (```), and {_stop_in_prose(answer)}"
     parsed = parse(part.text)
     at = part.first + parsed.line - 1
     return (
-        f"nothing stands in a fence (```), and as nothing but code it does not parse: line {at}: "
-        f"{parsed.fault}: {_shown(answer.lines[at - 1])}; mend that line, or give an answer that is whole"
+        f"the answer has no code fence (```), and does not parse as plain code: line {at}: {parsed.fault}: "
+        f"{_shown(answer.lines[at - 1])}; correct that line, or give a complete answer"
     )
 
 
@@ -137,26 +141,26 @@ def _fault(answer: RawAnswer, piece: CodeBlock) -> str:
     if not piece.parsed.parses:
         return _syntax_error(answer, piece)
     if not piece.closed:
-        return f"the fence that opens at line {piece.opening} does not close before line {piece.last + 1}"
+        return f"the fence that opens at line {piece.opening} is not closed before line {piece.last + 1}"
     return f"the code of lines {piece.first}-{piece.last} names {MODEL}, but not at module level"
 
 
 def _stop_in_prose(answer: RawAnswer) -> str:
-    return f"the text stops at line {len(answer.lines)}, in prose: {_tail(answer)}; give an answer that is whole"
+    return f"the text stops at line {len(answer.lines)}, in prose: {_tail(answer)}; give a complete answer"
 
 
 def _stop(answer: RawAnswer, piece: CodeBlock) -> str:
     return (
-        f"the text stops at line {len(answer.lines)}, within the code whose fence opens at line {piece.opening} and "
-        f"never closes: {_tail(answer)}"
+        f"the text stops at line {len(answer.lines)}, inside a code block whose fence opens at line "
+        f"{piece.opening} and never closes: {_tail(answer)}"
     )
 
 
 def _syntax_error(answer: RawAnswer, piece: CodeBlock) -> str:
     at = min(piece.opening + piece.parsed.line, len(answer.lines))
     return (
-        f"the code of lines {piece.first}-{piece.last} does not parse: line {at} of the answer: "
-        f"{piece.parsed.fault}: {_shown(answer.lines[at - 1])}"
+        f"the code of lines {piece.first}-{piece.last} does not parse: line {at}: {piece.parsed.fault}: "
+        f"{_shown(answer.lines[at - 1])}"
     )
 
 

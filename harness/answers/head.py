@@ -25,7 +25,7 @@ def with_head(answer: RawAnswer, extract: Extract, problem: str) -> str:
     named = f"./{answer.name}" if answer.name.startswith("-") and answer.name != STANDARD_INPUT else answer.name
     command = shlex.join(["python", "-m", "harness", "extract", named, "--problem", problem])
     return (
-        "# Extracted from a language model's answer; below this head its code stands as it was.\n"
+        "# Extracted from a language model's answer. The code below this header is unchanged.\n"
         f"# digest of the answer: sha256:{answer.digest}\n"
         f"# file: {file}, lines {extract.first}-{extract.last}\n"
         f"# command: {command}\n"

@@ -65,7 +65,7 @@ class CodeBlock:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it could be a solution as it stands."""
+        """True if the block alone could be a solution: its fence closes, it parses, and it defines the model."""
         return self.closed and self.parsed.defines_model
 
 
@@ -214,7 +214,7 @@ class _PieceReader:
         self._left -= characters
         if self._left < 0:
             raise AnswerError(
-                f"line {at + 1}: there are too many fences (```) that never close; give the final code alone, as a .py "
+                f"line {at + 1}: too many code fences (```) never close; give the final code alone, as a .py "
                 "file or in one fence"
             )
 

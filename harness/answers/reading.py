@@ -57,20 +57,18 @@ def read_answer(source: str) -> RawAnswer:
     data = _standard_input() if source == STANDARD_INPUT else _file(source, shown)
     text = _text(data, shown).replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
-        raise AnswerError(
-            f"{shown} is empty: there is no answer in it; give the file that holds the model's whole text"
-        )
+        raise AnswerError(f"{shown} is empty; give the file that holds the model's whole answer")
     lines = _without_end_tokens(text).split("\n")
     return RawAnswer(shown, one_line(Path(source).name), tuple(lines), hashlib.sha256(data).hexdigest())
 
 
 def _standard_input() -> bytes:
     if sys.stdin is None:
-        raise AnswerError("there is no standard input: give the file that holds the answer")
+        raise AnswerError("standard input is closed; give the file that holds the answer")
     data = sys.stdin.buffer.read(MAX_SOURCE_BYTES + 1)
     if len(data) > MAX_SOURCE_BYTES:
         raise AnswerError(
-            f"standard input has more than {MAX_SOURCE_BYTES:,} bytes, the most that is read: give one answer at a time"
+            f"standard input has more than {MAX_SOURCE_BYTES:,} bytes, which is the limit; give one answer at a time"
         )
     return data
 
@@ -90,14 +88,14 @@ def _text(data: bytes, shown: str) -> str:
             raise AnswerError(f"{shown} is {encoding}, not UTF-8; convert it: iconv -f {encoding} -t UTF-8")
     nul = data.find(b"\0")
     if nul >= 0:
-        raise AnswerError(f"{shown} is no text: byte {nul} is zero; give the model's answer as UTF-8 text")
+        raise AnswerError(f"{shown} is not text: byte {nul} is zero; give the model's answer as UTF-8 text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise AnswerError(
-            f"{shown} is no UTF-8 text: byte 0x{data[error.start]:02x} in line {line}; save it as UTF-8, "
-            "or convert it: iconv -f ITS_ENCODING -t UTF-8"
+            f"{shown} is not UTF-8 text: byte 0x{data[error.start]:02x} in line {line}; save it as UTF-8, or "
+            "convert it: iconv -f ITS_ENCODING -t UTF-8"
         ) from None
 
 

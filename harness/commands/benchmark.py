@@ -42,11 +42,11 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 
 @click.command("benchmark")
 @click.argument("selectors", nargs=-1)
-@click.option("--problem", help="The problem (name or file) that files among the selectors solve.")
+@click.option("--problem", help="The problem (name or file) for selectors that are files.")
 @option("device")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: full, else the first]")
 @click.option(
-    "--set", "settings", multiple=True, metavar="K=V", help="Replace a constant of the problem. Makes one new case."
+    "--set", "settings", multiple=True, metavar="K=V", help="Replace a constant of the problem. Makes a new case."
 )
 @click.option(
     "--baseline",
@@ -91,7 +91,7 @@ def command(
       python -m harness benchmark group_norm --baseline compile --against run-5ed42ce1
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if cases and settings:
-        raise UsageError("--case and --set exclude each other: --set makes a case of its own")
+        raise UsageError("--case and --set cannot be used together: --set makes a new case")
     constants = parse_settings(settings)
     names = baselines.chosen(rivals or BASELINES)
     config = RunConfig(timeout_s=timeout, build_timeout_s=build_timeout, baselines=names)
@@ -112,7 +112,7 @@ def command(
         report.results = stack.enter_context(results_alone())
         lanes = stack.enter_context(lanes_on([device], Wanted(folder, calibrates=True)))
         if lanes.device == "cpu":
-            raise UsageError("speed is not measured on the CPU emulator: `benchmark` needs a GPU (see `doctor`)")
+            raise UsageError("the CPU emulator does not measure speed: `benchmark` needs a GPU (see `doctor`)")
         planner = Planner(CaseChoice(cases, constants, is_main=True), on_cpu=False)
         jobs = [planner.job(one) for one in candidates]
         policy = Policy.settled(config, lanes.device)
@@ -175,7 +175,7 @@ class _Report:
                 print(text, file=self.results)
             return
         self.output.write_text(text, encoding="utf-8")
-        print(f"written to {one_line(str(self.output))}; the records are {self.run}", file=sys.stderr)
+        print(f"wrote {one_line(str(self.output))}; the records are {self.run}", file=sys.stderr)
         if not self.as_json:
             print_scores(benchmark.scores(self.records), self.results)
 
@@ -188,9 +188,7 @@ def _check_writable(output: Path) -> None:
     """
     folder = output.parent
     if output.is_dir() or not folder.is_dir() or not os.access(output if is_there(output) else folder, os.W_OK):
-        raise UsageError(
-            f"--output {one_line(str(output))}: it cannot be written; name a file in a folder that is there"
-        )
+        raise UsageError(f"--output {one_line(str(output))}: cannot be written; name a file in an existing folder")
 
 
 def _earlier(name: str, home: Path) -> list[EvaluationRecord]:

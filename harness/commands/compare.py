@@ -42,7 +42,7 @@ class ShareType(click.ParamType[float]):
         except ValueError:
             share = math.nan
         if not 0 <= share < 1:
-            self.fail(f"{text!r} is no share: write 5% or 0.05", param, ctx)
+            self.fail(f"{text!r} is not a share: write 5% or 0.05", param, ctx)
         return share
 
 
@@ -59,15 +59,18 @@ class Operand(NamedTuple):
 
 @click.command("compare")
 @click.argument("operands", nargs=-1, required=True)
-@click.option("--problem", help="The problem (name or file) that files among the operands solve.")
+@click.option("--problem", help="The problem (name or file) for operands that are files.")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all cases in common]")
 @click.option("--force", is_flag=True, help="Also compare across devices, cases or versions of a problem.")
-@click.option("--fail-on", type=SHARE, help="Exit with 1 if one is slower than the first by more than this: 5%.")
+@click.option(
+    "--fail-on", type=SHARE, help="Exit with 1 if one is slower than the first by more than this, such as 5%."
+)
 @option("root")
 @option("home")
 @click.option("--json", "to_json", is_flag=True, help="Print one JSON object instead of the table.")
 @click.option("--markdown", "to_markdown", is_flag=True, help="Print Markdown instead of the table.")
 def command(
+    *,
     operands: tuple[str, ...],
     problem: str | None,
     cases: tuple[str, ...],
@@ -78,7 +81,7 @@ def command(
     to_json: bool,
     to_markdown: bool,
 ) -> int:
-    """Compare solutions, records or runs that have been judged.
+    """Compare solutions, records or runs by speed.
 
     The table is sorted by speed and names the winner, if there is one. OPERANDS are one of these:
 
@@ -99,7 +102,7 @@ def command(
       python -m harness compare yesterday.jsonl today.jsonl --fail-on 5%
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if to_json and to_markdown:
-        raise UsageError("--json and --markdown exclude each other")
+        raise UsageError("--json and --markdown cannot be used together")
     with Store(harness_home(home)) as store:
         found = [
             one
@@ -130,9 +133,9 @@ def _all_runs(found: Sequence[Operand]) -> bool:
     runs = [operand for operand in found if operand.is_run]
     if runs and len(runs) < len(found):
         other = next(operand for operand in found if not operand.is_run)
-        raise UsageError(f"{runs[0].name} is a whole run and {other.name} is not: compare runs with runs")
+        raise UsageError(f"{runs[0].name} is a run and {other.name} is not: compare runs with runs")
     if len(found) < 2:
-        raise UsageError(f"{found[0].name} alone: name at least two solutions, records or runs to compare")
+        raise UsageError(f"only {found[0].name} was named: name at least two solutions, records or runs to compare")
     return bool(runs)
 
 
@@ -172,7 +175,7 @@ def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[Compare
         of_cases = "".join(f" --case {case}" for case in sorted(cases))
         problem = "" if "/" in name and not name.endswith(".py") else f" --problem {candidate.problem.name}"
         first = f"`python -m harness evaluate {name}{problem}{of_cases}`"
-        raise UsageError(f"the store has no record of {name} as it is now; first {first}")
+        raise UsageError(f"the store has no record of the current version of {name}; first {first}")
     return [ComparedRecord(name, record) for record in newest.values()]
 
 
@@ -212,7 +215,7 @@ def _in_common(
     for name, one in zip(names, keyed, strict=True):
         rest = [" ".join(key) for key in one if key not in common]
         if rest:
-            print(f"{name}: left out, for the others have no record of it: {', '.join(rest)}", file=sys.stderr)
+            print(f"{name}: left out cases that the others have no record of: {', '.join(rest)}", file=sys.stderr)
     groups = [(key[0], [one[key] for one in keyed]) for key in common]
     return [group(_title(entries, first), entries, force) for first, entries in groups]
 

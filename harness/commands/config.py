@@ -25,7 +25,9 @@ class Shown(NamedTuple):
 @click.option("--show", is_flag=True, help="Print every setting with its value and the source of the value.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(show: bool, as_json: bool) -> int:
-    """Show the settings in effect in the current folder.
+    """Show the settings in effect, and where each comes from.
+
+    The command reads the configuration of the current folder.
 
     A flag overrides an environment variable. A variable overrides [tool.harness] in the nearest
     pyproject.toml, in the current folder or above. That table overrides the default. For example,
@@ -43,7 +45,7 @@ def command(show: bool, as_json: bool) -> int:
       HARNESS_DEVICE=cpu python -m harness config --show --json
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if not show:
-        raise UsageError("say what to do with the configuration: `python -m harness config --show`")
+        raise UsageError("give --show to print the settings: `python -m harness config --show`")
     table = read_table(Path.cwd())
     found = {name: _shown(setting, table) for name, setting in SETTINGS.items()}
     if as_json:

@@ -63,7 +63,7 @@ def table(diagnosis: Diagnosis) -> str:
     width = max(len(check.name) for check in diagnosis.checks)
     lines = [f"{_word(check):7}  {check.name:{width}}  {_details(check)}" for check in diagnosis.checks]
     missing = [check.name for check in diagnosis.checks if check.ok is False]
-    lines.append(f"{diagnosis.device}: " + (f"does not work, for want of {', '.join(missing)}" if missing else "works"))
+    lines.append(f"{diagnosis.device}: " + (f"does not work: missing {', '.join(missing)}" if missing else "works"))
     return "\n".join(lines)
 
 

@@ -45,11 +45,12 @@ from harness.system.scratch import scratch_folder
 from harness.system.streams import results_alone
 from harness.system.text import printable
 
-CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, and judge their outputs there.
+CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
 
-    Names races, accesses out of bounds, uninitialised or misaligned, divergence, deadlocks, wrong masks, launches
-    beyond the limits of --arch and indices that overflow, each with its line and threads. SELECTORS are those of
-    `evaluate`; this is `evaluate --check`.
+    The command also judges outputs there. It finds races, accesses out of bounds, uninitialised reads,
+    misaligned accesses, divergence, deadlocks, wrong masks, launches beyond the limits of --arch and
+    indices that overflow. Each finding has its line and threads. SELECTORS are those of `evaluate`;
+    `check` is `evaluate --check`.
 
     \b
     Examples:
@@ -60,7 +61,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 
 @click.command("evaluate")
 @click.argument("selectors", nargs=-1)
-@click.option("--problem", help="Problem (name or file) that files named as selectors are to solve.")
+@click.option("--problem", help="The problem (name or file) for selectors that are files.")
 @option("device")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all that fit the device]")
 @click.option(
@@ -68,7 +69,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     "settings",
     multiple=True,
     metavar="K=V",
-    help="Replace a constant of the problem; makes one case of its own.",
+    help="Replace a constant of the problem. Makes a new case.",
 )
 @option("timeout")
 @option("build-timeout")
@@ -78,20 +79,20 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     "rivals",
     multiple=True,
     metavar="NAME",
-    help=f"Time against this one, too: {', '.join(baselines.BASELINES)}; repeatable. [default: eager]",
+    help=f"Also time against this baseline: {', '.join(baselines.BASELINES)}; repeatable. [default: eager]",
 )
 @click.option(
     "--ahead",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Build so many candidates before it is their turn. [default: two for each builder, as cores and memory allow; "
-    "none from standard input, where a generator may wait for each result]",
+    help="Build this many candidates ahead of time. [default: two per builder, as cores and memory allow; none "
+    "from standard input, where a generator may wait for each result]",
 )
 @click.option(
     "--lanes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Judge so many candidates side by side on the CPU; GPUs have one lane each. [default: 1; on a cluster one for "
+    help="Judge this many candidates at once on the CPU; a GPU has one lane. [default: 1; on a cluster one per "
     "two processors]",
 )
 @click.option(
@@ -104,26 +105,26 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 @click.option(
     "--address",
     metavar="HOST:PORT",
-    help="The Ray cluster. [default: RAY_ADDRESS, else one that is started on this machine for the command]",
+    help="The address of the Ray cluster. [default: RAY_ADDRESS, else a local cluster started for this command]",
 )
-@click.option("--fail-fast", is_flag=True, help="Stop at the first that does not pass.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first candidate that does not pass.")
 @click.option(
     "--max-hours",
     type=POSITIVE,
     metavar="H",
-    help="Begin nothing more after so many hours; the same command goes on from there.",
+    help="Start no new candidate after this many hours; the same command continues from there.",
 )
-@click.option("--fresh", is_flag=True, help="Judge again what the store has an answer for.")
+@click.option("--fresh", is_flag=True, help="Judge again even if the store has the answer.")
 @option("root")
 @option("home")
-@click.option("--forward-only", is_flag=True, help="Judge outputs alone, no gradients.")
-@click.option("--no-timing", is_flag=True, help="Judge results alone, and measure no speed on a GPU.")
+@click.option("--forward-only", is_flag=True, help="Judge outputs only, no gradients.")
+@click.option("--no-timing", is_flag=True, help="Judge results only: measure no speed on a GPU.")
 @click.option(
     "--precision",
     type=click.Choice([STRICT, RELAXED]),
     default=STRICT,
     show_default=True,
-    help="How exact results must be: as the problem's precision class demands, or to 1e-4 (half precision: 1e-2).",
+    help="How exact results must be: as the problem's precision class requires, or to 1e-4 (half precision: 1e-2).",
 )
 @option("rules")
 @click.option("--refuse", "refusals", multiple=True, metavar="RULE", help="The same as --rules RULE=enforce.")
@@ -136,16 +137,23 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
 @click.option(
     "--arch",
     type=click.Choice(list(ARCHITECTURES)),
-    help=f"Whose limits --check holds launches to, and what it compiles for. [default: {architectures.DEFAULT}]",
+    help=(
+        "The architecture whose launch limits --check enforces, and for which it compiles. [default: "
+        f"{architectures.DEFAULT}]"
+    ),
 )
-@click.option("--require-confinement", is_flag=True, help="Run nothing that is not confined in full; see `doctor`.")
+@click.option(
+    "--require-confinement", is_flag=True, help="Run a candidate only if every confinement layer holds; see `doctor`."
+)
 @click.option(
     "--replay",
     metavar="RECORD",
-    help="Repeat this record's evaluation (its name, as `show` takes it) and say whether it came out the same.",
+    help="Repeat the evaluation of this record (a name that `show` takes) and report whether the result is the same.",
 )
-@click.option("--seed", help="Secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per candidate and case on stdout, no table.")
+@click.option("--seed", help="The secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per candidate and case instead of the table."
+)
 def command(
     *,
     selectors: tuple[str, ...],
@@ -181,9 +189,10 @@ def command(
 ) -> int:
     """Build, run and judge solutions against their problems.
 
-    SELECTORS are problems, problem/variant, or paths of solution files or folders; none means every solution there is.
-    - alone reads candidates from standard input, a JSON object a line, and judges each as it comes: "source" or "path",
-    "problem" where --problem does not say it for all, "tag" to know the result by.
+    SELECTORS are problems, problem/variant, or paths of solution files or folders. Without any,
+    `evaluate` judges every solution. The selector - reads candidates from standard input, one JSON
+    object per line, and judges each as it arrives. Its keys are "source" or "path"; "problem", unless
+    --problem names it for all lines; and "tag", a name of your choice that the result repeats.
 
     \b
     Examples:
@@ -197,7 +206,8 @@ def command(
       python -m harness evaluate group_norm --rules library-operators=enforce,flags=off
       generate | python -m harness evaluate - --problem group_norm --json
 
-    Every finished evaluation is in the store before it is shown; the same one asked again is answered from there.
+    `evaluate` stores every evaluation before it prints it. If you ask for the same one again, the
+    store answers.
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if require_own_kernel:
         refusals = (*refusals, NO_OWN_KERNEL)
@@ -210,20 +220,20 @@ def command(
             ReplayRequest(record=replay, problem=problem, device=device, root=root, home=home, as_json=as_json)
         )
     if cases and settings:
-        raise UsageError("--case and --set exclude each other: --set makes a case of its own")
+        raise UsageError("--case and --set cannot be used together: --set makes a new case")
     if seed is not None and (not seed or set(seed) - set("0123456789abcdef")):
-        raise UsageError(f"--seed {seed!r}: give the hex digits of a record's seed")
+        raise UsageError(f"--seed {seed!r}: give the hexadecimal seed of a record")
     if arch and not check:
-        raise UsageError("--arch goes with --check: it says whose limits launches are held to")
+        raise UsageError("--arch needs --check: it sets the architecture whose launch limits apply")
     if check and device not in ("auto", "cpu"):
-        raise UsageError(f"--check runs on the CPU emulator, not on --device {device}; judge there without --check")
+        raise UsageError(f"--check runs on the CPU emulator, not on --device {device}; leave out --device, or --check")
     if no_timing:
         for name, option_name in (("fail_below", "--fail-below"), ("rivals", "--baseline")):
             if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise UsageError(f"{option_name} and --no-timing exclude each other: it is about speed")
+                raise UsageError(f"{option_name} and --no-timing cannot be used together: {option_name} needs timing")
         fail_below = None  # ignores a value from the settings file
     if address is not None and executor != "ray":
-        raise UsageError("--address goes with --executor ray: it is a Ray cluster's")
+        raise UsageError("--address needs --executor ray: it is the address of a Ray cluster")
     constants = parse_settings(settings)
     config = RunConfig(
         timeout_s=timeout if _is_set("timeout") else None,
@@ -243,7 +253,10 @@ def command(
         if not candidates:
             return EXIT_USAGE
     elif len(selectors) > 1:
-        raise UsageError("-, standard input, goes with no other selector: name those files on lines, by their path")
+        raise UsageError(
+            "- (standard input) cannot be combined with other selectors: put those files on lines of the input, "
+            "by their paths"
+        )
     order = Order(
         candidates=candidates,
         root=root,
@@ -340,9 +353,9 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         results = stack.enter_context(results_alone())  # keeps a cluster's last messages off stdout
         lanes = _opened(order, wanted_device, is_new, stack)
         if lanes.device == "cpu" and order.fail_below is not None:
-            raise UsageError("--fail-below: speed is not measured on the CPU emulator; leave it out, or use a GPU")
+            raise UsageError("--fail-below: the CPU emulator does not measure speed; leave it out, or use a GPU")
         if lanes.device == "cpu" and order.names_baselines:
-            raise UsageError("--baseline: speed is not measured on the CPU emulator; leave it out, or use a GPU")
+            raise UsageError("--baseline: the CPU emulator does not measure speed; leave it out, or use a GPU")
         policy = Policy.settled(order.config, lanes.device)
         ledger = ResultCache(store, new_run_name(), order.fresh, order.config.seed)
         table = VerdictTable(results)
@@ -355,7 +368,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         jobs: list[Job] = []
         if order.candidates is None:
             if sys.stdin is None:
-                raise UsageError("-: there is no standard input")
+                raise UsageError("-: standard input is closed")
             lines = stack.enter_context(_lines(sys.stdin.fileno(), order, planner))
             run = functools.partial(run, lines, ahead=order.ahead or 0, source=lines, done=lines.forget)
         else:
@@ -385,7 +398,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
                     with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
                         table.add(outcome.record, outcome.stored)
             if done != total.now and (why := found.why_stop()):
-                tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
+                tqdm.write(f"{why}; run the same command again to continue", file=sys.stderr)
                 break
     for words in found.slow:
         print(words, file=sys.stderr)

@@ -33,14 +33,16 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 
 @click.command("export")
-@click.option("--jsonl", "form", flag_value="jsonl", help="Write complete records, one JSON object a line.")
-@click.option("--csv", "form", flag_value="csv", help="Write the figures of each record, one row a record.")
+@click.option("--jsonl", "form", flag_value="jsonl", help="Write complete records, one JSON object per line.")
+@click.option("--csv", "form", flag_value="csv", help="Write the figures of each record, one row per record.")
 @click.option("--problem", help="Only this problem's records.")
-@click.option("--run", help="Only the records of this run, by the name that `list runs` shows.")
+@click.option("--run", help="Only the records of this run (a name from `list runs`).")
 @click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
 @option("home")
 def command(form: str | None, problem: str | None, run: str | None, output: str | None, home: str | None) -> int:
-    """Write the records of the store, oldest first.
+    """Write the store's records as JSON lines or CSV.
+
+    The oldest record comes first.
 
     \b
     Examples:
@@ -48,7 +50,7 @@ def command(form: str | None, problem: str | None, run: str | None, output: str 
       python -m harness export --csv --problem group_norm > group_norm.csv
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if form is None:
-        raise UsageError("say in what form: --jsonl or --csv")
+        raise UsageError("choose a format: --jsonl or --csv")
     with Store(harness_home(home)) as store:
         if run is not None and next(store.of_run(run), None) is None:
             raise UsageError(f"no run {run!r} in {store.path}; `python -m harness list runs` names them")

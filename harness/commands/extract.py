@@ -51,6 +51,7 @@ _JUDGING = (
 def command(
     context: click.Context,
     /,
+    *,
     answer: str,
     problem: str,
     name: str | None,
@@ -88,7 +89,10 @@ def command(
     path = Path(output) if output is not None else _own_place(folder, solved, read, name)
     written = _write(path, data, force)
     if as_json:
-        print(json.dumps(_described(folder, path, solved, read, found, data, written)), flush=True)
+        print(
+            json.dumps(_described(folder, path, solved, answer=read, found=found, data=data, written=written)),
+            flush=True,
+        )
     word = "wrote" if written else "unchanged"
     source = f"lines {found.first}-{found.last} of {read.shown}"
     click.echo(f"{word} {one_line(shown(path))}: {source}", err=True)
@@ -123,14 +127,16 @@ def _check_options(context: click.Context, name: str | None, output: str | None,
         UsageError: Two options contradict each other.
     """
     if name is not None and output is not None:
-        raise UsageError("--name and -o both say where to write; give one of them.")
+        raise UsageError("--name and -o both choose where to write; give one of them.")
     if output == STANDARD_INPUT and (judged or as_json):
-        raise UsageError("-o - writes the code to stdout: leave out --evaluate and --json, or write a file.")
+        raise UsageError(
+            "-o - writes the code to standard output: leave out --evaluate and --json, or write to a file."
+        )
     for parameter in evaluate.command.params:
         assert parameter.name is not None
         typed = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
         if parameter.name in _JUDGING and typed and not judged:
-            raise UsageError(f"{parameter.opts[0]} says how to evaluate: give --evaluate too, or leave it out.")
+            raise UsageError(f"{parameter.opts[0]} needs --evaluate: give both, or leave it out.")
 
 
 def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None) -> Path:
@@ -141,7 +147,7 @@ def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None
             name is invalid or one that a template renders.
     """
     if problem.path.resolve().parent != (root / "problems").resolve():
-        raise UsageError(f"problem {problem.name} lies outside {root / 'problems'}: say where to write, with -o FILE")
+        raise UsageError(f"problem {problem.name} is outside {root / 'problems'}: choose where to write with -o FILE")
     refuse_installed(root)
     chosen = _name_of(answer) if name is None else new_name(name, "solution")
     for template in template_names(root):
@@ -151,7 +157,8 @@ def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None
             continue
         if declaration.problem == problem.name and chosen in declaration.variants:
             raise UsageError(
-                f"template {template!r} renders solution {chosen!r}, and would replace this one; choose another --name"
+                f"{chosen!r} is a solution that template {template!r} renders, and rendering would overwrite "
+                "this one; choose another --name"
             )
     return root / "solutions" / problem.name / f"{chosen}.py"
 
@@ -168,7 +175,7 @@ def _name_of(answer: RawAnswer) -> str:
     kept = "".join(one for one in plain if not unicodedata.combining(one))
     name = re.sub(r"[^a-z0-9]+", "_", kept).strip("_")[:_LONGEST_NAME]
     if not name:
-        raise UsageError(f"{answer.shown} gives no name for a solution: say it with --name, or where to with -o FILE")
+        raise UsageError(f"cannot derive a solution's name from {answer.shown}: give --name, or -o FILE")
     return new_name(name, "solution")
 
 
@@ -182,13 +189,12 @@ def _write(path: Path, data: bytes, force: bool) -> bool:
     try:
         if is_there(path):
             if not stat.S_ISREG(path.lstat().st_mode):
-                raise UsageError(f"{where} is there already and no regular file; choose another --name or -o FILE")
+                raise UsageError(f"{where} exists and is not a regular file; choose another --name or -o FILE")
             if read_source(path) == data:
                 return False
             if not force:
                 raise UsageError(
-                    f"{where} is there already with other content; choose another --name or -o FILE, or replace it "
-                    "with --force"
+                    f"{where} exists with other content; choose another --name or -o FILE, or replace it with --force"
                 )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
@@ -198,7 +204,7 @@ def _write(path: Path, data: bytes, force: bool) -> bool:
 
 
 def _described(
-    root: Path, path: Path, problem: Problem, answer: RawAnswer, found: Extract, data: bytes, written: bool
+    root: Path, path: Path, problem: Problem, *, answer: RawAnswer, found: Extract, data: bytes, written: bool
 ) -> dict[str, Any]:
     own = path.parent == root / "solutions" / problem.name
     return {

@@ -155,12 +155,12 @@ class Lines:
         _check(given)
         path, source = given.get("path"), given.get("source")
         if (path is None) == (source is None):
-            raise UsageError("it must have a 'source' or a 'path', one of the two")
+            raise UsageError("give either 'source' or 'path'")
         problem = self._problem_of(given.get("problem"))
         if source is None:
             return select(self._root, [str(path)], None if problem is None else str(problem.path))
         if problem is None:
-            raise UsageError("it must say which 'problem' its source solves, or --problem must for all lines")
+            raise UsageError("name the 'problem' that its source solves, or give --problem for all lines")
         file = self._folder / f"line_{self._number}.py"
         file.write_text(source, encoding="utf-8", errors="surrogatepass")
         return [Candidate(problem, read_solution(file, one_line(tag) or f"line {self._number}"))]
@@ -180,13 +180,13 @@ def _object(line: bytes) -> dict[str, Any]:
         UsageError: The line is too long, or is not a JSON object.
     """
     if len(line) > MAX_LINE_BYTES + 1:
-        raise UsageError(f"it has more than {MAX_LINE_BYTES:,} bytes; give the file's path instead of its source")
+        raise UsageError(f"the line has more than {MAX_LINE_BYTES:,} bytes; give the file's path instead of its source")
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"it is no JSON: {one_line(str(error))}") from None
+        raise UsageError(f"not JSON: {one_line(str(error))}") from None
     if not isinstance(given, dict):
-        raise UsageError(f"it must be a JSON object with some of {', '.join(KEYS)}, not {type(given).__name__}")
+        raise UsageError(f"a line must be a JSON object with some of {', '.join(KEYS)}, not {type(given).__name__}")
     return given
 
 
@@ -204,8 +204,8 @@ def _check(given: dict[str, Any]) -> None:
     """
     for key, value in given.items():
         if key not in KEYS:
-            raise UsageError(f"{one_line(key)!r} means nothing; it may have {', '.join(KEYS)}.{suggestion(key, KEYS)}")
+            raise UsageError(f"unknown key {one_line(key)!r}; the keys are {', '.join(KEYS)}.{suggestion(key, KEYS)}")
         if not isinstance(value, str):
             raise UsageError(f"{key!r} must be a string, not {type(value).__name__}")
     if len(given.get("tag", "")) > MAX_TAG_CHARACTERS:
-        raise UsageError(f"'tag' has {len(given['tag']):,} characters; {MAX_TAG_CHARACTERS} are the most")
+        raise UsageError(f"'tag' has {len(given['tag']):,} characters; the limit is {MAX_TAG_CHARACTERS}")

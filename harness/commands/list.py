@@ -31,12 +31,12 @@ Row = dict[str, Any]
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="List at most this many records, the newest ones.",
+    help="List at most this many of the newest records.",
 )
 @option("root")
 @option("home")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of the table.")
-def command(what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of the table.")
+def command(*, what: str, problem: str | None, limit: int, root: str | None, home: str | None, as_json: bool) -> int:
     """List problems (the default), templates, solutions, runs or records.
 
     \b

@@ -70,8 +70,8 @@ def template_command(context: click.Context, name: str, problem: str, root: str 
     hidden = hidden_constants(solved)
     if hidden:
         print(
-            f"note: Model of {shown(solved.path)} reads {', '.join(hidden)}, which its cases replace; a solution does "
-            "not learn of that: give it to the constructor through get_init_inputs()"
+            f"note: Model of {shown(solved.path)} reads {', '.join(hidden)}, which its cases replace. A "
+            "solution cannot see these values: pass them to the constructor through get_init_inputs()"
         )
     _tell_next(context, root, [f"render {name}", f"evaluate {solved.name}/{name}"])
     return EXIT_PASSED

@@ -48,6 +48,7 @@ from harness.system.text import one_line, printable
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tables.")
 def command(
+    *,
     solution: str,
     problem: str | None,
     device: str,
@@ -60,7 +61,9 @@ def command(
     home: str | None,
     as_json: bool,
 ) -> int:
-    """Show which kernels one call of SOLUTION launches, forward and backward, and for how long.
+    """Show which kernels SOLUTION launches, and for how long.
+
+    The figures are for one call, forward and backward.
 
     SOLUTION is problem/variant or the path of a solution file. `profile` first judges it in one
     trial, confined as under `evaluate`. A solution that does not pass has no profile. `profile`
@@ -77,7 +80,7 @@ def command(
       python -m harness profile group_norm/fused --device cuda:0 --ncu
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if case is not None and settings:
-        raise UsageError("--case and --set exclude each other: --set makes a case of its own")
+        raise UsageError("--case and --set cannot be used together: --set makes a new case")
     constants = parse_settings(settings)
     candidates = select(project_root(root), (solution,), problem)
     if len(candidates) != 1:
@@ -97,7 +100,7 @@ def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
     passed = record.status is Status.PASSED
     if passed and not record.kernels:
         raise DeviceError(
-            f"torch's profiler saw no kernel on {record.device}: CUPTI is missing, or another profiler is in use"
+            f"torch's profiler recorded no kernel on {record.device}: CUPTI is missing, or another profiler is using it"
         )
     if as_json:
         print(json.dumps(plain(profile_object(record)), allow_nan=False))
@@ -115,7 +118,9 @@ def _count(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
     from harness.profiling.ncu import Target, find_ncu, measured
     from harness.report.profile import figures_object, print_figures
 
-    refusal = "--ncu reads a GPU's counters, and the CPU emulator has none; leave it out, or choose a GPU with --device"
+    refusal = (
+        "--ncu needs a GPU, and the CPU emulator has no hardware counters; leave it out, or choose a GPU with --device"
+    )
     if devices.guess(wanted_device) == "cpu":
         raise UsageError(refusal)
     ncu = find_ncu()

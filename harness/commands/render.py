@@ -43,6 +43,7 @@ from harness.rendering.parameters import Declaration
     help="Write nothing. If a file is missing, stale or edited, show the difference and exit with 1.",
 )
 def command(
+    *,
     template: str | None,
     assignments: tuple[str, ...],
     variant: str | None,
@@ -52,7 +53,9 @@ def command(
     everything: bool,
     check: bool,
 ) -> int:
-    """Render TEMPLATE into solutions/<problem>/<variant>.py, or all templates with --all.
+    """Render templates into solution files.
+
+    `render TEMPLATE` writes solutions/<problem>/<variant>.py; `render --all` renders all templates.
 
     \b
     Examples:
@@ -63,14 +66,18 @@ def command(
     folder = project_root(root)
     if everything or (check and template is None):
         if template is not None or assignments or variant or name or output:
-            raise UsageError("--all renders every variant as declared: give no template, -p, --variant, --name or -o.")
+            raise UsageError(
+                "--all renders every variant as declared: leave out the template, -p, --variant, --name and -o."
+            )
         renderings: Iterable[Rendering] = list(render_all(folder))
     else:
         if template is None:
             raise UsageError("name a template, or give --all.")
         if name is not None and output is not None:
-            raise UsageError("--name and -o both say where to write; give one of them.")
-        rendering = _one(folder, find_template(folder, template), _pairs(assignments), variant, name, output)
+            raise UsageError("--name and -o both choose where to write; give one of them.")
+        rendering = _one(
+            folder, find_template(folder, template), _pairs(assignments), variant=variant, name=name, output=output
+        )
         if output == "-" and not check:
             click.echo(rendering.text, nl=False)
             return EXIT_PASSED
@@ -87,7 +94,7 @@ def _pairs(assignments: tuple[str, ...]) -> dict[str, str]:
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key:
-            raise UsageError(f"-p {assignment!r} is no KEY=VALUE.")
+            raise UsageError(f"-p {assignment!r} is not KEY=VALUE.")
         if key in pairs:
             raise UsageError(f"-p sets {key!r} twice: {pairs[key]!r} and {value!r}.")
         pairs[key] = value
@@ -98,6 +105,7 @@ def _one(
     root: Path,
     declaration: Declaration,
     assignments: dict[str, str],
+    *,
     variant: str | None,
     name: str | None,
     output: str | None,
@@ -109,9 +117,11 @@ def _one(
     if not assignments and name is None and output is None:
         return render_variant(root, declaration, variant)
     if name is None and output is None:
-        raise UsageError("-p makes another solution than the variants declare: say where to, with --name or -o.")
+        raise UsageError("-p makes a solution that no variant declares: choose where to write with --name or -o.")
     if name in declaration.variants and assignments:
-        raise UsageError(f"--name {name} is a declared variant of template {declaration.template!r}; choose another.")
+        raise UsageError(
+            f"--name {name} is a declared variant of template {declaration.template!r}; choose another name."
+        )
     base = declaration.variant(variant) if variant is not None else declaration.default_variant()
     text = render_text(root, declaration, {**base.settings, **declaration.parse(assignments)})
     path = Path(output) if output is not None else solution_path(root, declaration, name or base.name)

@@ -50,7 +50,9 @@ def replay(wish: ReplayRequest) -> int:
     if click.get_current_context().get_parameter_source("device") is not ParameterSource.COMMANDLINE:
         device = original.device
     if RunConfig.of(original).check and device != "cpu":
-        raise UsageError(f"record {original.record} checked kernels on the emulator: leave --device {device} out")
+        raise UsageError(
+            f"record {original.record} comes from `check`, which runs on the emulator: leave out --device {device}"
+        )
     problem = executor.problem_of(original, project_root(wish.root), wish.problem)
     task = executor.ReplayTask(original, problem, device, home, _told)
     with Store(home, writable=True) as store:
@@ -85,4 +87,4 @@ def _refuse_others() -> None:
         given = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
         if given and option.name not in _OWN and context.params.get(option.name):
             name = option.opts[0] if option.opts[0].startswith("-") else "a selector"
-            raise UsageError(f"--replay: leave {name} out; what is judged, and how, is the record's")
+            raise UsageError(f"--replay: leave out {name}; the record determines what is judged, and how")

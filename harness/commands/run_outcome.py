@@ -73,7 +73,7 @@ class RunOutcome:
         hours = self._max_hours
         words = ""
         if self._fails_fast and (set(self.statuses) - {Status.PASSED} or self.has_bad_problem):
-            words = "stopped at the first that did not pass (--fail-fast)"
+            words = "stopped at the first candidate that did not pass (--fail-fast)"
         elif hours is not None and time.monotonic() - self._started > hours * 3600:
             words = f"stopped after {hours:g} hours (--max-hours)"
         self._is_stopped = bool(words)

@@ -17,7 +17,7 @@ from harness.report.single import is_changed, sections
 
 @click.command("show")
 @click.argument("record")
-@click.option("--source", is_flag=True, help="Print only the solution's text as it was judged.")
+@click.option("--source", is_flag=True, help="Print only the text of the solution that was judged.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object.")
 @option("home")
 def command(record: str, source: bool, as_json: bool, home: str | None) -> int:
@@ -31,7 +31,7 @@ def command(record: str, source: bool, as_json: bool, home: str | None) -> int:
       python -m harness show 95f4 --source > judged.py
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if source and as_json:
-        raise UsageError("--source and --json exclude each other")
+        raise UsageError("--source and --json cannot be used together")
     with Store(harness_home(home)) as store:
         found = store.get(record)
         text = store.source(found.digest) if source else None

@@ -33,7 +33,7 @@ def command() -> None:
 
 @command.command("merge")
 @click.argument("others", nargs=-1, required=True, metavar="OTHER...")
-@click.option("--all", "takes_all", is_flag=True, help="Also take records with the same verdict as one in the store.")
+@click.option("--all", "takes_all", is_flag=True, help="Also take records whose key and verdict the store already has.")
 @option("home")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def merge_command(others: tuple[str, ...], takes_all: bool, home: str | None, as_json: bool) -> int:
@@ -75,10 +75,10 @@ def _file(other: str, target: Path) -> Path:
     file = path / FILE_NAME if path.is_dir() else path
     if not file.is_file():
         raise UsageError(
-            f"{one_line(other)}: there is no store; name a HARNESS_HOME that has {FILE_NAME}, or that file"
+            f"{one_line(other)}: no store there; name a store file, or a HARNESS_HOME that contains {FILE_NAME}"
         )
     if target.is_file() and file.samefile(target):
-        raise UsageError(f"{one_line(other)} is the store that records are merged into; name others, or another --home")
+        raise UsageError(f"{one_line(other)} is the store to merge into; name other stores, or another --home")
     return file
 
 
@@ -105,13 +105,13 @@ def _side(record: EvaluationRecord) -> dict[str, str | None]:
 def _print(path: Path, others: Sequence[str], taken: Sequence[Taken]) -> None:
     for other, one in zip(others, taken, strict=True):
         words = [f"{one.added} records added"]
-        words += [f"{one.known} were here already"] if one.known else []
-        words += [f"{one.answered} left out, whose key has a record of the same verdict here"] if one.answered else []
+        words += [f"{one.known} already here"] if one.known else []
+        words += [f"{one.answered} left out: a record here has the same key and verdict"] if one.answered else []
         print(one_line(f"{other}: {', '.join(words)}"))
         for conflict in one.conflicts:
             print(one_line(f"  conflict: {_words(conflict)}; both are kept, and the newer one answers"))
         for name in one.clashes:
-            print(one_line(f"  conflict: record {name} is another one here; it was left out"))
+            print(one_line(f"  conflict: another record here has the name {name}; left that one out"))
     print(f"merged into {one_line(str(path))}")
 
 

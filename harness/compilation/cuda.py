@@ -64,6 +64,7 @@ class CudaLoader:
         cached: Mapping[str, Path],
         out_dir: Path,
         on_build: Callable[[str, str], None],
+        *,
         capability: tuple[int, int],
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ):
@@ -84,7 +85,7 @@ class CudaLoader:
         arguments = inspect.signature(self._torch_load_inline).bind(*positional, **options).arguments
         functions, cpp, cuda = map(arguments.get, _BINDING)
         flags = tuple(map(arguments.get, ("extra_cflags", "extra_cuda_cflags", "extra_include_paths")))
-        check_functions(arguments["name"], functions, cpp, cuda, flags, arguments.get("extra_ldflags"))
+        check_functions(arguments["name"], functions, cpp, cuda, flags=flags, linked=arguments.get("extra_ldflags"))
         return self._load(self._key(arguments), self._torch_load_inline, arguments)
 
     def load(self, *positional: Any, **options: Any) -> Any:

@@ -49,7 +49,7 @@ def failed_build(message: str, log: str, key: str = "") -> BuildFailed:
     if killed is None:
         return BuildFailed(message, log, key)
     program = next(filter(None, killed.groups()), "the compiler")
-    return BuildKilled(f"{program} was killed (SIGKILL) amid a build, as the system does where memory is short", log)
+    return BuildKilled(f"{program} was killed (SIGKILL) during a build, probably because memory ran out", log)
 
 
 class Unsupported(BuildError):

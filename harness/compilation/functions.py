@@ -49,7 +49,7 @@ _PLAIN_FLAG = re.compile(
 
 
 def check_functions(
-    name: str, functions: object, cpp_sources: object, cuda_sources: object, flags: object = (), linked: object = ()
+    name: str, functions: object, cpp_sources: object, cuda_sources: object, *, flags: object = (), linked: object = ()
 ) -> None:
     """Refuses what no compiler would build.
 
@@ -100,11 +100,12 @@ def _check_signatures(name: str, functions: object, cpp_sources: object, cuda_so
         what = " and ".join(["is a signature"] * (signature is not None) + ["names a kernel"] * kernel)
         if kernel:
             remedy = (
-                "Python cannot launch a kernel: write a C++ function in cuda_sources that takes torch::Tensor and "
-                f"launches {bare}<<<grid, block>>>(...), declare that function in cpp_sources, and give its name here"
+                "Python cannot launch a kernel. Write a C++ function in cuda_sources that takes "
+                f"torch::Tensor and launches {bare}<<<grid, block>>>(...), declare it in cpp_sources, and "
+                "give its name here"
             )
         else:
-            remedy = f"Put the signature into cpp_sources, with a semicolon, and give the name {bare!r} here"
+            remedy = f"Move the signature to cpp_sources, with a semicolon, and give the name {bare!r} here"
         raise BuildFailed(
             f"load_inline({name!r}): functions must hold names of C++ functions that cpp_sources declares; {shown!r} "
             f"{what}. {remedy}."
@@ -126,7 +127,7 @@ def undeclared_functions(functions: object, cpp_sources: object, cuda_sources: o
             continue
         heads = [head for head in _heads(function, cuda) if "__global__" not in head]
         shown = f": {heads[0]};" if heads and len(heads[0]) <= 2 * _SHOWN_CHARACTERS else ""
-        where = f"put the declaration of the one in cuda_sources there{shown}" if heads else "no source defines it"
+        where = f"add the declaration of the function in cuda_sources{shown}" if heads else "no source defines it"
         lines.append(f"functions names {function!r}, which cpp_sources does not declare: {where}")
     return "\n".join(lines)
 

@@ -103,7 +103,7 @@ def hold(library: Path) -> int | None:
 def _entries(home: Path, name: str) -> list[Path]:
     folder = home / name
     if home.exists() and not home.is_dir():
-        raise NotADirectoryError(f"{home} is no folder")
+        raise NotADirectoryError(f"{home} is not a folder")
     if folder.is_symlink() or not folder.is_dir():
         return []
     return sorted(folder.iterdir())
@@ -115,7 +115,9 @@ def _weighed(name: str, entries: list[Path], kept: tuple[str, ...] = ()) -> Cach
         for path, status in _files(entry):
             libraries += path.suffix == _LIBRARY_SUFFIX
             size += status.st_size
-    return CacheUsage(name, len(entries), libraries, size, kept, _MAX_BYTES.get(name))
+    return CacheUsage(
+        name, entries=len(entries), libraries=libraries, bytes=size, kept=kept, max_bytes=_MAX_BYTES.get(name)
+    )
 
 
 def _files(entry: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -14,8 +14,9 @@ from harness.errors import ToolchainError
 
 USUAL_PLACE = Path("/usr/local/cuda")
 INSTALL_NVCC = (
-    "install the CUDA toolkit (and set CUDA_HOME if it is not in /usr/local/cuda), or nvcc from PyPI: "
-    "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl (CUDA 13; for another one, take its toolkit)"
+    "install the CUDA toolkit (and set CUDA_HOME if it is not in /usr/local/cuda), or nvcc from PyPI: pip "
+    "install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl (CUDA 13; for another version, install "
+    "its toolkit)"
 )
 
 
@@ -40,7 +41,7 @@ def cuda_home() -> Path | None:
 
 def missing_nvcc() -> str:
     """Returns the message for a user who has no nvcc."""
-    return f"no nvcc was found, which compiles CUDA source for the GPU; {INSTALL_NVCC}"
+    return f"nvcc, which compiles CUDA source for the GPU, was not found; {INSTALL_NVCC}"
 
 
 @functools.cache

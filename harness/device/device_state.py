@@ -85,7 +85,7 @@ class Reading:
 
     @property
     def is_busy(self) -> bool:
-        """Whether no value says that the GPU had no work."""
+        """True unless a reading shows an idle GPU."""
         return self.is_idle is not True and self.utilisation_percent != 0
 
 
@@ -309,9 +309,13 @@ def _throttle_flags(during: Sequence[Reading]) -> list[str]:
     limit = next((reading.power_limit_w for reading in during if reading.power_limit_w is not None), None)
     at = "" if limit is None else f" of {limit:.0f} W"
     remedies = (
-        (_POWER, "power", f"compare only with times under the same power limit{at}, or raise it (nvidia-smi -pl)"),
-        (_HEAT, "heat", "let the GPU cool down, see to its cooling, and measure again"),
-        (_EITHER, "its hardware, for heat or power", "see to cooling and power supply, and measure again"),
+        (
+            _POWER,
+            "power",
+            f"compare only with times measured under the same power limit{at}, or raise the limit (nvidia-smi -pl)",
+        ),
+        (_HEAT, "heat", "let the GPU cool down, improve its cooling, and measure again"),
+        (_EITHER, "its hardware, because of heat or power", "check cooling and power supply, and measure again"),
     )
     flags = []
     for kinds, cause, remedy in remedies:
@@ -330,21 +334,21 @@ def _clock_flags(during: Sequence[Reading]) -> list[str]:
     flags = []
     if high - low > CLOCK_SPREAD * high:
         flags.append(
-            f"the SM clock varied between {low} and {high} MHz while the GPU was busy: measure again, with a locked "
-            "clock where you may (nvidia-smi -lgc)"
+            f"the SM clock varied between {low} and {high} MHz while the GPU was busy: lock the clock if you "
+            "may (nvidia-smi -lgc), and measure again"
         )
     most = max((reading.max_sm_mhz for reading in busy if reading.max_sm_mhz is not None), default=None)
     if most is not None and high < LOW_CLOCK * most:
         flags.append(
-            f"the SM clock never exceeded {high} MHz, of {most} that it could have: see what holds it down "
-            "(nvidia-smi -q -d CLOCK,PERFORMANCE), and undo a lock (nvidia-smi -rgc)"
+            f"the SM clock never exceeded {high} MHz, although the GPU allows {most}: find the cause "
+            "(nvidia-smi -q -d CLOCK,PERFORMANCE), and remove a clock lock (nvidia-smi -rgc)"
         )
     return flags
 
 
 def _neighbour_flags(around: Sequence[Reading]) -> list[str]:
     who = _strangers_of(around)
-    return [f"{who}: end what else computes there, or choose another GPU with --device"] if who else []
+    return [f"{who}: end other programs on that GPU, or choose another GPU with --device"] if who else []
 
 
 def _strangers_of(readings: Sequence[Reading]) -> str:
@@ -352,9 +356,9 @@ def _strangers_of(readings: Sequence[Reading]) -> str:
     others = sorted({pid for reading in readings for pid in reading.other_pids or ()})
     if not others:
         count = max((reading.strangers for reading in readings), default=0)
-        return f"{count} more processes than ours, as the host counts them, were on the GPU too" if count else ""
+        return f"{count} other processes used the GPU, by the host's count" if count else ""
     some = ", ".join(map(str, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
-    return f"process {some} was on the GPU too" if len(others) == 1 else f"processes {some} were on the GPU too"
+    return f"process {some} also used the GPU" if len(others) == 1 else f"processes {some} also used the GPU"
 
 
 def _margin_flags(around: Sequence[Reading]) -> list[str]:
@@ -362,8 +366,8 @@ def _margin_flags(around: Sequence[Reading]) -> list[str]:
     if not margins or min(margins) >= MARGIN_C:
         return []
     return [
-        f"the GPU came within {max(0, min(margins))} C of the temperature at which it slows down: let it cool down, "
-        "see to its cooling, and measure again"
+        f"the GPU came within {max(0, min(margins))} C of the temperature at which it slows down: let it "
+        "cool down, improve its cooling, and measure again"
     ]
 
 
@@ -377,20 +381,20 @@ def _connected(index: int) -> tuple[Any, Any]:
         nvml = importlib.import_module("pynvml")
     except ImportError:
         raise DeviceError(
-            "the state of the GPU is not watched: the package nvidia-ml-py is missing; "
-            'install what a GPU needs with pip install -e ".[gpu]"'
+            "the state of the GPU is not recorded: the package nvidia-ml-py is missing; install the packages "
+            'for a GPU with pip install -e ".[gpu]"'
         ) from None
     import torch
 
     if not torch.cuda.is_available() or index >= torch.cuda.device_count():
-        raise DeviceError(f"the state of cuda:{index} is not watched: torch finds no such GPU")
+        raise DeviceError(f"the state of cuda:{index} is not recorded: torch finds no such GPU")
     # CUDA_VISIBLE_DEVICES renumbers GPUs for torch only, so NVML needs the UUID.
     name = nvml_uuid(str(torch.cuda.get_device_properties(index).uuid))
     try:
         nvml.nvmlInit()
         return nvml, nvml.nvmlDeviceGetHandleByUUID(name)
     except nvml.NVMLError as error:
-        raise DeviceError(f"the state of cuda:{index} is not watched: NVML says of {name}: {error}") from None
+        raise DeviceError(f"the state of cuda:{index} is not recorded: NVML reports for {name}: {error}") from None
 
 
 def nvml_uuid(uuid: str) -> str:

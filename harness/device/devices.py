@@ -49,7 +49,7 @@ def choose(wanted: str) -> torch.device:
             "use --device cpu, or install a CUDA build of torch and a driver"
         )
     if index >= torch.cuda.device_count():
-        raise DeviceError(f"--device {wanted}: there are {torch.cuda.device_count()} GPUs, counted from 0")
+        raise DeviceError(f"--device {wanted}: this machine has {torch.cuda.device_count()} GPUs, numbered from 0")
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device
@@ -82,7 +82,7 @@ def several(wanted: str, lanes: int) -> list[str]:
         return found
     if found != ["cpu"] and guess(found[0]) != "cpu":
         raise UsageError(
-            "--lanes: a GPU has one lane, since candidates that run side by side slow each other; leave it out"
+            "--lanes: a GPU has one lane, because candidates that run at once would slow each other down; leave it out"
         )
     return ["cpu"] * lanes
 
@@ -111,7 +111,7 @@ def check_device(name: str) -> None:
         total = int(torch.ones(1 << 20, dtype=torch.int32, device=device).sum())
         torch.cuda.synchronize(device)
     except RuntimeError as error:
-        raise DeviceError(f"{device} does not work any more after a candidate failed on it: {error}") from None
+        raise DeviceError(f"{device} no longer works after a candidate failed on it: {error}") from None
     if total != 1 << 20:
         raise DeviceError(f"{device} computes wrong sums after a candidate failed on it; restart or replace it")
 

@@ -35,8 +35,8 @@ def calibrate(wanted: str, home: Path) -> Ceilings:
     device = devices.choose(wanted)
     if device.type != "cuda":
         raise UsageError(
-            f"doctor --calibrate measures what a GPU reaches, and --device {wanted} means the CPU emulator here, "
-            "which is never timed; name a GPU with --device cuda:N"
+            f"doctor --calibrate measures a GPU's peak rates, but --device {wanted} selects the CPU emulator "
+            "here, which is never timed; name a GPU with --device cuda:N"
         )
     measured = ceilings.measure(device)
     ceilings.save(home, describe_gpu(), measured)

@@ -45,7 +45,7 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether the device can judge, that is, has everything that it needs."""
+        """True if the device has everything that judging needs."""
         return all(check.ok is not False for check in self.checks)
 
 
@@ -151,7 +151,7 @@ def _lacking(checks: Sequence[MachineCheck], *names: str) -> list[str]:
 
 def _not_run(name: str, lacking: Sequence[str], needed_for: NeededFor) -> MachineCheck:
     return MachineCheck(
-        name, False, f"not run: it takes {', '.join(lacking)}", "see there, then run this again", needed_for
+        name, False, f"not run: needs {', '.join(lacking)}", "fix that first, then run this again", needed_for
     )
 
 
@@ -173,6 +173,8 @@ def self_test(
         settings = {"probe": probe, "device": device, "libraries": dict(libraries), "folder": str(folder)}
         failure = run_probe(settings | {"parent": os.getpid()}, folder, limit_s)
     if failure:
-        return MachineCheck(name, False, failure, f"{remedy}; if that does not help, report this", needed_for)
-    did = "memory was shared and read back" if probe == "exchange" else "a kernel was built and ran right"
+        return MachineCheck(name, False, failure, f"{remedy}; if that does not help, report a bug", needed_for)
+    did = (
+        "shared memory was written and read back" if probe == "exchange" else "built a kernel and got the right result"
+    )
     return MachineCheck(name, True, did, "", needed_for)

@@ -1,4 +1,4 @@
-"""Checks what judging on a GPU needs: driver, GPUs, ceilings, nvcc and the tools beside it."""
+"""Checks what judging on a GPU needs: driver, GPUs, ceilings, nvcc and its companion tools."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ def check_gpus(device: str, refusal: str) -> list[MachineCheck]:
     checks = [_check_gpu(index, device) for index in indices]
     if refusal or not checks:
         remedy = "nvidia-smi must list a GPU; " + (
-            "set --device to one of those below"
+            "set --device to one of the devices below"
             if checks
-            else "in a container start it with `--gpus all`"
+            else "start the container with `--gpus all`"
             if torch.version.cuda
             else _torch_for((_driver_cuda() or (13, 0))[0])
         )
@@ -154,7 +154,9 @@ def check_nvcc(torch_cuda: str | None) -> MachineCheck:
     try:
         version = nvcc_version()
     except ToolchainError as error:
-        remedy = f"{line_of(str(error))}; without a GPU, `evaluate --check` then says whether solutions build for one"
+        remedy = (
+            f"{line_of(str(error))}; without a GPU, `evaluate --check` can then test whether solutions build for one"
+        )
         return MachineCheck("nvcc", False, "not found or does not run", remedy, "cuda")
     found = f"{version.strip()}, {cuda_home()}/bin/nvcc"
     release = re.search(r"release (\d+)", version)
@@ -192,12 +194,12 @@ def _nvcc_failure() -> str:
         except (OSError, subprocess.SubprocessError) as error:
             return line_of(str(error))
     telling = [line for line in finished.stdout.splitlines() if "error" in line or "fatal" in line]
-    return "" if finished.returncode == 0 else line_of((telling or [finished.stdout])[0]) or "it printed nothing"
+    return "" if finished.returncode == 0 else line_of((telling or [finished.stdout])[0]) or "no output"
 
 
 def check_nvml() -> MachineCheck:
     """Checks the optional package that reads clocks, power and temperature of a GPU."""
-    name, remedy = "nvidia-ml-py", "`pip install nvidia-ml-py`; records then have clocks, power and throttling"
+    name, remedy = "nvidia-ml-py", "`pip install nvidia-ml-py`; records then contain clocks, power and throttling"
     try:
         importlib.import_module("pynvml")
         return MachineCheck(name, True, importlib.metadata.version(name), "", "cuda")
@@ -212,4 +214,10 @@ def check_ncu() -> MachineCheck:
     try:
         return MachineCheck("ncu", True, str(find_ncu()), "", "cuda")
     except ToolchainError as error:
-        return MachineCheck("ncu", None, "not found", f"for `profile --ncu` alone: {line_of(str(error))}", "cuda")
+        return MachineCheck(
+            "ncu",
+            None,
+            "not found",
+            f"only for `profile --ncu`: {line_of(str(error))}",
+            "cuda",
+        )

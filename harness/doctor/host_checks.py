@@ -62,13 +62,13 @@ def check_confinement() -> MachineCheck:
     try:
         layers = dict(json.loads(said or ""))
     except ValueError:
-        return MachineCheck("confinement", None, "cannot be tried", "see docs/security.md", "both")
+        return MachineCheck("confinement", None, "the test did not run", "see docs/security.md", "both")
     missing = {layer: why for layer, why in layers.items() if why}
     held = ", ".join(layer for layer, why in layers.items() if not why) or "no layer"
     if not missing:
         return MachineCheck("confinement", True, held, "", "both")
     without = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
-    remedy = "candidates run without these layers; see docs/security.md, or run in a container"
+    remedy = "candidates run without these layers; see docs/security.md, or use a container"
     return MachineCheck("confinement", None, f"{held}; missing {without}", remedy, "both")
 
 
@@ -101,7 +101,13 @@ def check_ninja() -> MachineCheck:
     path = shutil.which("ninja", path=places)
     version = program_output([path, "--version"]) if path else None
     if version is None:
-        return MachineCheck("ninja", False, "not found", "`pip install ninja`; torch builds with it", "cuda")
+        return MachineCheck(
+            "ninja",
+            False,
+            "not found",
+            "`pip install ninja`; torch needs it for builds",
+            "cuda",
+        )
     return MachineCheck("ninja", True, f"{version.strip()}, {path}", "", "cuda")
 
 
@@ -138,12 +144,12 @@ def check_disk(home: Path) -> MachineCheck:
         home: ``HARNESS_HOME``; the check does not create it.
     """
     nearest = next(folder for folder in (home, *home.parents) if folder.exists())
-    remedy = "`export HARNESS_HOME=FOLDER`, a folder that you can write, on a disk with room"
+    remedy = "`export HARNESS_HOME=FOLDER`, a folder that you can write to, on a disk with space"
     try:
         free = shutil.disk_usage(nearest).free
         with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
-        return MachineCheck("HARNESS_HOME", False, f"{home} cannot be written: {error.strerror}", remedy, "both")
+        return MachineCheck("HARNESS_HOME", False, f"cannot write to {home}: {error.strerror}", remedy, "both")
     good = free >= _LEAST_DISK_BYTES
     return MachineCheck("HARNESS_HOME", good, f"{home}, writable, {gib(free)} free", "" if good else remedy, "both")

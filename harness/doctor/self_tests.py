@@ -119,7 +119,7 @@ def probe_kernel(device: str, libraries: Mapping[str, str], folder: Path) -> Non
         raise DeviceError("; ".join([f"the launch returned CUDA error {status}", *reports]))
     expected = given.cpu().reshape(_BLOCKS, _THREADS).flip(1).flatten() * 3 + 1
     if not torch.equal(received.cpu(), expected):
-        raise DeviceError("the kernel ran and its result is wrong")
+        raise DeviceError("the kernel ran, but its result is wrong")
 
 
 def probe_exchange(index: int) -> None:
@@ -142,7 +142,7 @@ def probe_exchange(index: int) -> None:
     shared.close()
     owned.close()
     if not arrived:
-        raise DeviceError("what one mapping of shared memory holds does not show in the other")
+        raise DeviceError("data written through one mapping of shared memory does not appear in the other")
 
 
 def main(arguments: Sequence[str]) -> int:

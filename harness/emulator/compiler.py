@@ -158,11 +158,11 @@ def _checked(command: tuple[str, ...]) -> Compiler:
     text = about.stdout.decode(errors="replace").strip()
     version = text.splitlines()[0] if text else "unknown version"
     if about.returncode != 0 or not text:
-        raise ToolchainError(f"{shown!r} did not answer --version, so it is no C++ compiler. {INSTALL_HINT}")
+        raise ToolchainError(f"{shown!r} did not answer --version, so it is not a C++ compiler. {INSTALL_HINT}")
     if probe.returncode != 0:
         raise ToolchainError(
-            f"The C++ compiler {shown!r} ({version}) does not handle C++20; g++ 11 or clang++ 14 is the oldest that "
-            f"does. {INSTALL_HINT}"
+            f"The C++ compiler {shown!r} ({version}) does not support C++20; use g++ 11 or clang++ 14, or "
+            f"later. {INSTALL_HINT}"
         )
     runtime = subprocess.run(
         [*command, f"-print-file-name={_CPP_RUNTIME}"], capture_output=True, env=environment, check=False
@@ -213,7 +213,7 @@ def torch_paths() -> TorchPaths:
     version_file = root / "version.py"
     if not (root / "include").is_dir() or not version_file.is_file():
         raise ToolchainError(
-            f"The PyTorch in {root} came without its C++ headers. Install the official wheel with `pip install torch`."
+            f"The PyTorch in {root} has no C++ headers. Install the official wheel with `pip install torch`."
         )
     match = re.search(r"__version__ = '([^']+)'", version_file.read_text(encoding="utf-8"))
     return TorchPaths(match.group(1) if match else "unknown", root)

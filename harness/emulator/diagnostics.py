@@ -176,7 +176,7 @@ _MISSING_HEADER = re.compile(
     r"|(?:cu(?:blas|dnn|rand|sparse|solver|fft|da|tensor|pti)\w*|nvrtc\w*|nvToolsExt|nccl|mma|\w*texture\w*|sm_\d+\w*)"
     r"\.(?:h|hpp|cuh)): No such file"
 )
-_HEADER_REMEDY = "write out in the kernel what you use of it, or call torch's operator in Python"
+_HEADER_REMEDY = "write the part that you need in the kernel, or call torch's operator in Python"
 _LINKER = re.compile(r"(undefined reference to|multiple definition of|cannot find -l\S+|ld(?:\.\w+)?: )")
 
 
@@ -212,7 +212,7 @@ def diagnostics(log: str) -> list[Diagnostic]:
 
 
 def is_own(place: SourceLocation, locator: SourceLocator) -> bool:
-    """Tells whether a place lies in the author's text.
+    """Returns whether a place is in the author's source.
 
     That is the solution file, or a source that the locator did not find in it.
     """
@@ -259,7 +259,7 @@ def _marker(message: str) -> tuple[str, str]:
     marked = message.split(_MARKER, 1)[1].strip()
     construct, _, remedy = marked.partition(": ")
     trailing = " \"'\N{RIGHT SINGLE QUOTATION MARK}]"
-    return construct.strip(trailing), remedy.strip(trailing) or "use another way"
+    return construct.strip(trailing), remedy.strip(trailing) or "write it in another way"
 
 
 def _message(log: str, errors: list[Diagnostic], author_place_of: list[SourceLocation], locator: SourceLocator) -> str:

@@ -86,7 +86,7 @@ def compile_for_gpu(
     home = cuda_home()
     units = [(sources, unit) for sources in given for unit in nvcc_units(sources, locator)]
     if home is None or not units:
-        return Compiled((), "", "", None, None, "", 0.0)
+        return Compiled((), fault="", error="", line=None, kernel=None, log="", seconds=0.0)
     names = ", ".join(dict.fromkeys(sources.name for sources, _ in units))
     started = time.monotonic()
     on_build("begin", names)
@@ -96,7 +96,15 @@ def compile_for_gpu(
             build = _GpuBuild(home, arch, locator, scratch)
             return build.outcome(jobs, build.run(jobs), started)
     except OSError as error:
-        return Compiled((), MACHINE, f"nvcc could not be run: {error}", None, None, "", time.monotonic() - started)
+        return Compiled(
+            (),
+            fault=MACHINE,
+            error=f"nvcc could not be run: {error}",
+            line=None,
+            kernel=None,
+            log="",
+            seconds=time.monotonic() - started,
+        )
     finally:
         on_build("end", names)
 
@@ -152,7 +160,9 @@ class _GpuBuild:
             kernels += compiled_kernels(result.output, constants)
         seconds = time.monotonic() - started
         if not failed:
-            return Compiled(tuple(kernels[:MAX_KERNELS]), "", "", None, None, "", seconds)
+            return Compiled(
+                tuple(kernels[:MAX_KERNELS]), fault="", error="", line=None, kernel=None, log="", seconds=seconds
+            )
         # A mistake in a source counts more than something that this machine lacks.
         errors, log = min(failed, key=lambda one: one[0][0].fault == MACHINE)
         first = errors[0]
@@ -160,7 +170,15 @@ class _GpuBuild:
         line = first.place.line if first.place is not None and is_own_line else None
         words = in_words(errors, self._locator)
         told = tuple(kernels[:MAX_KERNELS])
-        return Compiled(told, first.fault, words, line, first.kernel, log[:MAX_LOG_CHARACTERS], seconds)
+        return Compiled(
+            told,
+            fault=first.fault,
+            error=words,
+            line=line,
+            kernel=first.kernel,
+            log=log[:MAX_LOG_CHARACTERS],
+            seconds=seconds,
+        )
 
     def _command(self, job: _Job, real: bool) -> list[str]:
         source = job.folder / job.unit.file_name

@@ -48,6 +48,7 @@ class InlineLoader:
         cached: Mapping[str, Path],
         out_dir: Path,
         on_build: Callable[[str, str], None],
+        *,
         mode: Mode = "fast",
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ):
@@ -96,7 +97,7 @@ class InlineLoader:
         if sycl_sources or with_sycl:
             raise BuildFailed(f"load_inline({name!r}): SYCL sources are not CUDA; give cuda_sources instead.")
         flags = (extra_cflags, extra_cuda_cflags, extra_include_paths)
-        check_functions(name, functions, cpp_sources, cuda_sources, flags, extra_ldflags)
+        check_functions(name, functions, cpp_sources, cuda_sources, flags=flags, linked=extra_ldflags)
         sources = InlineSources(
             name=_checked_name(name, is_python_module),
             cpp_sources=_texts(name, "cpp_sources", cpp_sources),

@@ -43,7 +43,7 @@ class Token:
 
     @property
     def is_code(self) -> bool:
-        """Whether the compiler would see the token outside preprocessor lines."""
+        """True unless the token is white space, a comment or a preprocessor line."""
         return self.kind not in (Kind.SPACE, Kind.COMMENT, Kind.DIRECTIVE)
 
 

@@ -133,7 +133,7 @@ def _placed(
         header = missing["header"] or missing["quoted"]
         return replace(error, message=f"this machine has no header {header}", fault=MACHINE)
     if _LIBRARY.search(message):
-        return replace(error, message=f"{message} (headers of CUDA's libraries are not there)", fault=MACHINE)
+        return replace(error, message=f"{message} (CUDA's library headers are missing)", fault=MACHINE)
     return error
 
 

@@ -37,7 +37,7 @@ class FinishedProcess:
 
     @property
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended the process itself, and not only one of its children."""
+        """True if SIGKILL ended the process itself, not only one of its children."""
         return self.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 

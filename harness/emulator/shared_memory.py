@@ -113,7 +113,7 @@ def _read(code: Code, position: int) -> _Declaration | None:
         else:
             type_parts.append(index)
         index += 1
-    return _split(code, start, stop, type_parts, is_extern, tuple(alignments))
+    return _split(code, start, stop, type_parts, is_extern=is_extern, alignments=tuple(alignments))
 
 
 def _declaration_start(code: Code, position: int) -> int:
@@ -159,7 +159,7 @@ def _alignment(code: Code, position: int, closing: int) -> list[str]:
 
 
 def _split(
-    code: Code, start: int, stop: int, parts: list[int], is_extern: bool, alignments: tuple[str, ...]
+    code: Code, start: int, stop: int, parts: list[int], *, is_extern: bool, alignments: tuple[str, ...]
 ) -> _Declaration | None:
     """Splits the part after the qualifiers into the type and the declared variables."""
     if not parts:
@@ -180,7 +180,14 @@ def _split(
             return None
         declarators.append(declarator)
     type_text = _joined(code, parts[:type_end])
-    return _Declaration(start, stop, type_text, is_extern, alignments, tuple(declarators))
+    return _Declaration(
+        start,
+        stop=stop,
+        type_text=type_text,
+        is_extern=is_extern,
+        alignments=alignments,
+        declarators=tuple(declarators),
+    )
 
 
 def _first_declarator_end(code: Code, parts: list[int]) -> int:
@@ -356,7 +363,7 @@ class Scopes:
         self.has_functions = bool(self.functions)
 
     def in_function(self, position: int) -> bool:
-        """Tells whether a position lies in a function's body."""
+        """Returns whether a position is inside a function's body."""
         return any(opening < position < closing for _, opening, closing in self.functions)
 
     def _scan(self, code: Code) -> None:

@@ -26,7 +26,7 @@ class SourceFile:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether nvcc would compile the file."""
+        """True if nvcc would compile the file."""
         return self.path.suffix in (".cu", ".cuh")
 
 

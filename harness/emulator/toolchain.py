@@ -280,7 +280,7 @@ def build_library(
     target = out_dir / f"{key or build_key(sources, mode)}.so"
     compiled = units(sources, locate)
     if not compiled:
-        raise BuildFailed(f"load_inline({sources.name!r}) was given no source: cpp_sources and cuda_sources are empty.")
+        raise BuildFailed(f"load_inline({sources.name!r}): no source given: cpp_sources and cuda_sources are empty.")
     try:
         with scratch_folder(BUILDING_PREFIX, out_dir) as scratch:
             build = _Build(sources, locate, scratch, mode)

@@ -72,7 +72,7 @@ class ClusterLane:
         self._environment: dict[str, str] = {}
         self._orders: queue.SimpleQueue[Payload | list[Any] | None] = queue.SimpleQueue()
         self._heard, self._telling = Pipe(duplex=False)
-        self._death = "its actor was ended"
+        self._death = "its Ray actor was killed"
         self._thread = threading.Thread(target=self._relay, name=name, daemon=True)
         self._thread.start()
 
@@ -137,7 +137,7 @@ class ClusterLane:
                         self._telling.send(said)
                 self._ray.get(self._actor.end.remote(), timeout=END_LIMIT_S)
             except (errors.GetTimeoutError, TimeoutError):
-                self._death = "nothing was heard of it for too long"
+                self._death = "it did not report for too long"
             except errors.RayError as error:
                 self._death = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
@@ -257,7 +257,7 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
         HarnessError: A lane does not start, or a node runs another version of the harness.
     """
     if wanted not in ("auto", "cpu", "cuda", "all"):
-        raise UsageError(f"--device {wanted}: a cluster's GPUs have no numbers; say cuda for all of them, or cpu")
+        raise UsageError(f"--device {wanted}: GPUs of a cluster have no numbers; use cuda for all of them, or cpu")
     with contextlib.ExitStack() as stack, unwinding():
         if wanted == "cpu" and _is_own(cluster.address):
             stack.enter_context(_runtime_on_its_way(home))
@@ -265,7 +265,7 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
         resources = ray.cluster_resources()
         gpus, processors = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
         if wanted in ("cuda", "all") and not gpus:
-            raise DeviceError(f"--device {wanted}: the cluster has no GPU; say cpu")
+            raise DeviceError(f"--device {wanted}: the cluster has no GPU; use cpu")
         is_cpu = wanted == "cpu" or not gpus
         count = (cluster.lanes or max(1, processors // 2)) if is_cpu else gpus
         place = ActorSetup("cpu" if is_cpu else "cuda:0", home, is_timed)
@@ -348,7 +348,7 @@ def _joined(address: str | None) -> Iterator[Any]:
     try:
         ray.init(**({"address": address} | own), log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UsageError(f"--executor ray: no cluster can be joined: {error}") from None
+        raise UsageError(f"--executor ray: cannot join a cluster: {error}") from None
     for number, handler in handlers.items():
         signal.signal(number, handler)  # Ray's own handler would end the program without cleanup
     try:
@@ -368,6 +368,7 @@ def _check_versions(environments: Iterable[dict[str, str]]) -> None:
     for one in environments:
         if one["harness_code"] != own:
             raise HarnessError(
-                "a node of the cluster runs another version of the harness, whose verdicts are not comparable: install "
-                f"the same on all ({own[:12]} here, {one['harness_code'][:12]} there)"
+                "a node of the cluster has another version of the harness, so its verdicts are not "
+                f"comparable: install the same version on all nodes ({own[:12]} here, "
+                f"{one['harness_code'][:12]} there)"
             )

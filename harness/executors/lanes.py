@@ -273,14 +273,14 @@ class Lanes:
             lane.receive()
         except (LaneDied, HarnessError) as death:
             lane.close()
-            _tell(f"{lane.device} is out: {death}")
+            _tell(f"{lane.device} is out of service: {death}")
             self._check_left(death)
         else:
             self.free.append(lane)
 
     def _check_left(self, death: Exception) -> None:
         if not self.free and not self.busy and not self.opening:
-            raise DeviceError(f"no lane is left; the last was lost: {death}")
+            raise DeviceError(f"no lane is left; the last one failed: {death}")
 
     def _heard(
         self, lane: LaneHandle, feed: Scheduler, progress: Callable[[str], None], builders: Builders | None
@@ -354,12 +354,12 @@ class Lanes:
         work.deaths += 1
         lost_with = self._lost_with.setdefault(lane.device, set())
         lost_with.add(id(work))
-        _tell(f"{lane.device}: a lane was lost: {death}")
+        _tell(f"{lane.device}: lost a lane: {death}")
         # A lost lane does not harm a CPU, so the driver always replaces its lanes.
         if not isinstance(death, DeviceError) and (lane.device == "cpu" or len(lost_with) < MOST_LOST):
             self.opening.append(self.start(lane.device))
         else:
-            _tell(f"{lane.device} is out; its candidates go to others")
+            _tell(f"{lane.device} is out of service; other lanes take over its candidates")
         if work.deaths < MOST_DEATHS:
             feed.give_back(work)
         elif work.is_planned:
@@ -367,7 +367,9 @@ class Lanes:
             feed.finish(work)
         else:
             name = work.job.candidate.problem.name
-            error = ProblemError(f"{name}: the judge's process ended {MOST_DEATHS} times while it sized cases: {death}")
+            error = ProblemError(
+                f"{name}: the judge's process ended {MOST_DEATHS} times while it measured the sizes of cases: {death}"
+            )
             yield from feed.planned(work, Planned((), error=error), len(self.free))
         self._check_left(death)
 
@@ -408,7 +410,7 @@ def _given_up(work: PlannedWork, death: Exception, environment: dict[str, str]) 
     from harness.executors.scheduler import Judged
     from harness.judge.evaluation.blank_records import blank_record
 
-    message = f"the judge's process ended {MOST_DEATHS} times while it judged this: {death}"
+    message = f"the judge's process ended {MOST_DEATHS} times while it judged this candidate: {death}"
     for case, constants in work.cases:
         blank = blank_record(work.job.candidate, work.policy, environment, case, constants)
         yield Judged(work, replace(blank, status=Status.HARNESS_ERROR, message=message))

@@ -79,7 +79,7 @@ class OwnTime:
     def _error(self) -> ProblemError:
         assert self._work is not None
         problem, limit = self._work.job.candidate.problem, SHARE * self._work.policy.granted.run_s
-        doing = f"judging case {self._cases[0]!r}" if self._cases else "sizing its cases"
+        doing = f"judging case {self._cases[0]!r}" if self._cases else "measuring the sizes of its cases"
         return ProblemError(
             f"{problem.path}: {doing} took longer than {limit:g} s beside the candidate's own time ({SHARE} times "
             "--timeout): its inputs or its reference take too long; choose a smaller case, or raise --timeout"

@@ -50,11 +50,11 @@ def packed(work: PlannedWork, cache: BuildCache) -> Payload:
     try:
         texts = read_source(solution.path), read_source(problem.path)
     except OSError as error:
-        raise HarnessError(f"cannot read {error.filename} any more: {error.strerror}") from None
+        raise HarnessError(f"cannot read {error.filename} again: {error.strerror}") from None
     found = hashlib.sha256(texts[0]).hexdigest(), hashlib.sha256(texts[1].removeprefix(BOM_UTF8)).hexdigest()
     for path, was, now in zip((solution.path, problem.path), (solution.digest, problem.digest), found, strict=True):
         if was != now:
-            raise HarnessError(f"{path} has changed since it was read; run the command again")
+            raise HarnessError(f"{path} changed after it was read; run the command again")
     libraries = {key: path.read_bytes() for key, path in cache.libraries(solution.digest).items()}
     return Payload(work, *texts, libraries)
 

@@ -141,12 +141,12 @@ def fitting(problem: Problem, is_main: bool) -> Planned:
             if reason is None:
                 kept.append((float("inf") if size is None else size.elements, name))
             else:
-                words = f"{problem.name}: case {name!r} is left out on the CPU: {reason}; force it with --case {name}"
+                words = f"{problem.name}: left out case {name!r} on the CPU: {reason}; force it with --case {name}"
                 notes.append(words)
     except ProblemError as error:
         return Planned((), error=error)
     except (Exception, SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
-        return Planned((), error=failure(problem, "sizing its cases", error))
+        return Planned((), error=failure(problem, "measuring the sizes of its cases", error))
     if not kept:
         words = f"no case of {problem.name} fits the CPU; choose one with --case or --set"
         return Planned((), tuple(notes), UsageError(words))

@@ -98,13 +98,13 @@ def problem_of(record: EvaluationRecord, root: Path, named: str | None) -> Probl
         changed = changed or problem
     if changed is None:
         raise UsageError(
-            f"record {record.record}: its problem {one_line(record.problem_path)} is gone, or no problem any more; "
-            f"name the file with --problem (sha256 {record.problem_digest})"
+            f"record {record.record}: its problem {one_line(record.problem_path)} is missing, or is not a "
+            f"problem any more; name the file with --problem (sha256 {record.problem_digest})"
         )
     raise UsageError(
         f"record {record.record}: its problem has changed: {one_line(str(changed.path))} has sha256 "
-        f"{changed.digest[:12]}, and the record was made with {record.problem_digest[:12]}. What is judged by another "
-        "problem repeats nothing: put the file back as it was, or name a copy of that with --problem"
+        f"{changed.digest[:12]}, but the record was made with {record.problem_digest[:12]}. Restore the "
+        "file, or name a copy of the original with --problem"
     )
 
 
@@ -161,7 +161,7 @@ def compared(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, A
     differences = _differences(original, again)
     found: dict[str, Any] = {"environment": environment, "differences": differences}
     if _verdict(original) != _verdict(again):
-        return {"outcome": ReplayOutcome.DIFFERENT.value, "why": "the verdict is another", **found}
+        return {"outcome": ReplayOutcome.DIFFERENT.value, "why": "the verdict differs", **found}
     if not differences:
         return {"outcome": ReplayOutcome.IDENTICAL.value, "why": "", **found}
     outcome, why = _explained(original, again, environment, [one["field"] for one in differences])
@@ -174,8 +174,8 @@ def _explained(
     """Returns the outcome, and its reason, for two records with one verdict and other figures."""
     if environment:
         return ReplayOutcome.SAME_VERDICT, (
-            f"{', '.join(environment)}: another environment, where results are compared within their budgets, not bit "
-            "for bit"
+            f"the environment differs ({', '.join(environment)}), so results are compared within their "
+            "budgets, not bit for bit"
         )
     other = {name for name in original.digests if original.digests[name] != again.digests.get(name)}
     if "findings" in fields:
@@ -184,17 +184,17 @@ def _explained(
         return ReplayOutcome.DIFFERENT, "results cannot be compared bit for bit"
     if not other:
         return ReplayOutcome.SAME_VERDICT, (
-            "the candidate was given and returned the same bits; figures differ, since the reference does not evaluate "
-            "to the same bits every time"
+            "the candidate received and returned the same bits; the figures differ because the reference is "
+            "not deterministic"
         )
     if _GIVEN in other:
         if original.kinks:
             return ReplayOutcome.SAME_VERDICT, (
-                "the inputs are others: which samples are drawn anew follows from eager's rounding, which was another"
+                "the inputs differ: eager's rounding decides which samples are drawn again, and it has changed"
             )
         return (
             ReplayOutcome.DIFFERENT,
-            "the inputs are others, under the same seeds: the problem does not draw by them alone",
+            "the inputs differ under the same seeds: the problem draws from something other than the seed",
         )
     unsteady = set(again.replay.get("spread", {}).get("tensors", {}))
     outputs = {name for name in unsteady if not name.startswith(_GRADIENT)}
@@ -202,10 +202,10 @@ def _explained(
     steady = {name for name in other - unsteady if not (outputs and name.startswith(_GRADIENT))}
     if steady:
         return ReplayOutcome.DIFFERENT, (
-            f"{', '.join(sorted(steady))}: other bits than then, though runs on the same inputs agree: the result "
-            "depends on something else than its inputs"
+            f"{', '.join(sorted(steady))}: the bits differ from the record's, but runs on the same inputs "
+            "agree: the result depends on something other than its inputs"
         )
-    return ReplayOutcome.SAME_VERDICT, "the candidate is not deterministic: see how far its results lie apart"
+    return ReplayOutcome.SAME_VERDICT, "the candidate is not deterministic: see how far its results differ"
 
 
 def _verdict(record: EvaluationRecord) -> tuple[Any, ...]:
@@ -284,8 +284,8 @@ def _candidate(record: EvaluationRecord, problem: Problem, store: Store) -> Iter
     data = source_bytes(store.source(record.digest) or "", record.digest)
     if data is None:
         raise UsageError(
-            f"record {record.record}: its solution's file is gone or another now, and the store does not have its text "
-            "byte for byte"
+            f"record {record.record}: its solution's file is missing or has changed, and the store does not "
+            "have its exact text"
         )
     with scratch_folder("harness-replay-") as folder:
         file = folder / (path.name or "solution.py")

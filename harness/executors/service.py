@@ -70,7 +70,7 @@ class Requests:
             try:
                 job = self._job(request)
             except (HarnessError, OSError) as error:
-                told = error if isinstance(error, HarnessError) else HarnessError(f"cannot take the request: {error}")
+                told = error if isinstance(error, HarnessError) else HarnessError(f"cannot read the request: {error}")
                 self._link.send(Response(request.number, (), told))
                 yield None
                 continue
@@ -101,7 +101,7 @@ class Requests:
                 raise UsageError(f"{request.path!r} names {len(found)} solutions; ask for one at a time")
             (candidate,) = found
         elif problem is None:
-            raise UsageError("say which problem this source solves")
+            raise UsageError("name the problem that this source solves")
         else:
             file = self._folder / f"candidate_{request.number}.py"
             file.write_text(request.source, encoding="utf-8", errors="surrogatepass")

@@ -59,13 +59,13 @@ def calibrated(session: Session, home: Path) -> Session:
 
     from harness.timing import ceilings
 
-    print("measuring the GPU's ceilings (kept for later runs)", file=sys.stderr)
+    print("measuring the GPU's peak rates (kept for later runs)", file=sys.stderr)
     try:
         found = ceilings.measure(torch.device(session.device))
         torch.cuda.empty_cache()
         ceilings.save(home, surroundings.environment, found)
     except (DeviceError, OSError) as error:
-        print(f"warning: without a share of the speed of light: {one_line(str(error))}", file=sys.stderr)
+        print(f"warning: speed of light is unknown: {one_line(str(error))}", file=sys.stderr)
         return session
     return replace(session, surroundings=replace(surroundings, ceilings=found))
 
@@ -110,7 +110,7 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         from harness.judge.process.workers import Workers
         from harness.judge.timing.rivals import Baseline
 
-        workers = Workers(device, tools.libraries, available_memory() // 2, zygote=zygote)
+        workers = Workers(device, tools.libraries, memory_bytes=available_memory() // 2, zygote=zygote)
         stack.enter_context(contextlib.closing(workers))
         baseline = None
         if is_timed and device != "cpu":
@@ -118,7 +118,9 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
                 "TORCHINDUCTOR_CACHE_DIR": str(home / REFERENCES / "inductor"),
                 "TRITON_CACHE_DIR": str(home / REFERENCES / "triton"),
             }
-            rivals = Workers(device, tools.libraries, None, confined=False, environment=kept, zygote=zygote)
+            rivals = Workers(
+                device, tools.libraries, memory_bytes=None, confined=False, environment=kept, zygote=zygote
+            )
             stack.enter_context(contextlib.closing(rivals))
             baseline = Baseline(rivals)
             stack.callback(baseline.close)

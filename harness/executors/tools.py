@@ -52,8 +52,8 @@ def tools_for(device: str, home: Path) -> Tools:
     for package, module in _GPU_PACKAGES.items():
         if not _is_installed(module):
             raise ToolchainError(
-                f"{device}: the package {package} is missing, which passes tensors between processes on a GPU; "
-                'install what a GPU needs with pip install -e ".[gpu]", or use --device cpu'
+                f"{device}: the package {package}, which passes tensors between processes on a GPU, is "
+                'missing; install the packages for a GPU with pip install -e ".[gpu]", or use --device cpu'
             )
     from harness.compilation.nvcc import nvcc_version
 

@@ -74,9 +74,18 @@ def forward_command(
     positions = {name: position for position, name in exchange.input_names.items()}
     frozen = tuple(input_key(positions[name]) if name in positions else context.names[name] for name in usage.frozen)
     return Forward(
-        inputs, tuple(state), exchange.outputs, buffers, differentiate, thread_order, seed, frozen,
-        usage.aside, usage.calls, usage.aside_calls,
-    )  # fmt: skip
+        inputs,
+        state=tuple(state),
+        outputs=exchange.outputs,
+        buffers=buffers,
+        differentiate=differentiate,
+        thread_order=thread_order,
+        order_seed=seed,
+        frozen=frozen,
+        aside=usage.aside,
+        calls=usage.calls,
+        aside_calls=usage.aside_calls,
+    )
 
 
 def backward_command(context: CaseContext, expanded: bool = False) -> Backward:

@@ -28,7 +28,7 @@ def every_rule() -> dict[str, IntegrityRule]:
     """Return all rules by name: those of running candidates, then those of the static scan."""
     running = [IntegrityRule(name, MEANINGS[name], Mode.ENFORCE) for name in ENFORCED]
     running += [IntegrityRule(name, MEANINGS[name], Mode.REPORT) for name in REPORTED]
-    scanned = [IntegrityRule(rule.name, f"in the text: {rule.what}", Mode.REPORT) for rule in RULES.values()]
+    scanned = [IntegrityRule(rule.name, f"in the source: {rule.what}", Mode.REPORT) for rule in RULES.values()]
     return {rule.name: rule for rule in (*running, *scanned)}
 
 
@@ -50,7 +50,8 @@ def switched(texts: Iterable[str], refusals: Iterable[str] = ()) -> dict[str, Mo
             name, separator, mode = (part.strip() for part in one.partition("="))
             if not separator:
                 raise UsageError(
-                    f"--rules {one!r}: write NAME=off, NAME=report or NAME=enforce; --rules alone lists the names"
+                    f"--rules {one!r}: write NAME=off, NAME=report or NAME=enforce; --rules without a value "
+                    "lists the names"
                 )
             given.append((f"--rules {one!r}", name, mode))
     for where, name, mode in given:
@@ -59,11 +60,11 @@ def switched(texts: Iterable[str], refusals: Iterable[str] = ()) -> dict[str, Mo
         if mode not in list(Mode):
             raise UsageError(f"{where}: there is no mode {mode!r}.{suggestion(mode, [one.value for one in Mode])}")
         if wanted.setdefault(name, Mode(mode)) != mode:
-            raise UsageError(f"{where}: {name} is to be {wanted[name]}, too; say one of them")
+            raise UsageError(f"{where}: {name} is already set to {wanted[name]}; give one mode")
         if name == PROTOCOL and mode != Mode.ENFORCE:
             raise UsageError(
-                f"{where}: {PROTOCOL} is always enforced: a judge that cannot trust the messages that it gets has no "
-                "verdict"
+                f"{where}: {PROTOCOL} is always enforced, because the judge must be able to trust the "
+                "messages of the worker"
             )
     return {name: wanted[name] for name, rule in known.items() if wanted.get(name, rule.default) != rule.default}
 
@@ -98,8 +99,15 @@ class Integrity:
         mode = self.changed.get(stop.rule or "", Mode.ENFORCE)
         if mode == Mode.ENFORCE:
             return False
-        finding = Finding(stop.rule or "", None, None, (), f"enforced by default (--rules {stop.rule}={mode})",
-                          stop.message, REPORT)  # fmt: skip
+        finding = Finding(
+            stop.rule or "",
+            kernel=None,
+            line=None,
+            accesses=(),
+            remedy=f"enforced by default (--rules {stop.rule}={mode})",
+            message=stop.message,
+            level=REPORT,
+        )
         if mode == Mode.REPORT and finding not in self.found:
             self.found.append(finding)
         return True

@@ -1,4 +1,4 @@
-"""How a batch of evaluations is judged, and where: what all of them have in common."""
+"""The settings that all evaluations of a batch share."""
 
 from __future__ import annotations
 

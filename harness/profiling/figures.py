@@ -16,9 +16,9 @@ REGISTERS = "launch__registers_per_thread"
 L2_HITS = "lts__t_sector_hit_rate.pct"
 #: Reasons why a warp waits, by their names in Nsight Compute's "warp state", with their meaning.
 STALLS = {
-    "long_scoreboard": "data of the global or local memory",
+    "long_scoreboard": "data from global or local memory",
     "barrier": "__syncthreads() or another barrier",
-    "lg_throttle": "room in the queue of memory instructions",
+    "lg_throttle": "space in the queue of memory instructions",
     "math_pipe_throttle": "a busy arithmetic unit",
     "wait": "an instruction's fixed latency",
 }

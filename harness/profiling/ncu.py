@@ -36,9 +36,10 @@ SLOWER = 10
 #: Maximum number of characters of a program's output to report.
 MAX_SAID = 2000
 _MISSING = (
-    "--ncu: Nsight Compute (ncu) is neither on PATH nor in /usr/local/cuda/bin or /opt/nvidia/nsight-compute; it is "
-    "part of the CUDA toolkit, and is had alone from https://developer.nvidia.com/tools-overview/nsight-compute/"
-    "get-started or with `conda install -c nvidia nsight-compute`"
+    "--ncu: Nsight Compute (ncu) is neither on PATH nor in /usr/local/cuda/bin or "
+    "/opt/nvidia/nsight-compute. It is part of the CUDA toolkit; to install it alone, see "
+    "https://developer.nvidia.com/tools-overview/nsight-compute/get-started or run `conda install -c nvidia "
+    "nsight-compute`"
 )
 _NOT_PERMITTED = (
     "the driver lets only administrators read the GPU's counters (ERR_NVGPUCTRPERM): run as root, in a container with "
@@ -154,7 +155,8 @@ def refused(code: int | None, said: str, found: bool) -> HarnessError | None:
         return DeviceError(_NOT_PERMITTED)
     if code is None:
         return TargetFailed(
-            f"still profiling after {SLOWER} times --timeout: give it longer, or a smaller case with --case or --set"
+            f"profiling took longer than {SLOWER} times --timeout: raise --timeout, or choose a smaller case "
+            "with --case or --set"
         )
     if code != 0:
         errors = [line for line in said.splitlines() if line.startswith("==ERROR==")]
@@ -162,8 +164,8 @@ def refused(code: int | None, said: str, found: bool) -> HarnessError | None:
         return ToolchainError(f"ncu {_ended(code)}: {shortened(one_line(words), MAX_SAID)}")
     if not found:
         return ToolchainError(
-            "ncu saw no kernel: the solution launches none on the GPU, or another version of ncu is needed for this "
-            "driver (`ncu --version`)"
+            "ncu recorded no kernel: the solution launches none on the GPU, or this driver needs another "
+            "version of ncu (`ncu --version`)"
         )
     return None
 
@@ -217,7 +219,7 @@ def _failed(ran: _Ran) -> HarnessError:
         return TargetFailed("the solution did not build and run within --build-timeout and --timeout")
     if ran.code == EXIT_USAGE:
         return ProblemError(_tail(ran.said))
-    return TargetFailed(f"the solution does not run by itself ({_ended(ran.code)}):\n{_tail(ran.said)}")
+    return TargetFailed(f"the solution does not run outside the judge ({_ended(ran.code)}):\n{_tail(ran.said)}")
 
 
 def _ended(code: int) -> str:

@@ -53,7 +53,7 @@ def run(solution: str, problem: Problem, constants: dict[str, Any], device: torc
         torch.cuda.set_device(device)
         built = {path.stem: path for path in folder.glob("*.so")}
         capability = torch.cuda.get_device_capability(device)
-        loader = CudaLoader(Path(solution), built, folder, lambda event, name: None, capability)
+        loader = CudaLoader(Path(solution), built, folder, lambda event, name: None, capability=capability)
         cpp_extension.load_inline, cpp_extension.load = loader.load_inline, loader.load
     own = import_solution(solution)
     arguments = function_source(source_text(read_source(Path(solution))), "get_init_inputs")

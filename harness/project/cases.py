@@ -33,7 +33,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise UsageError(
-            f"--set {text!r}: {value!r} is no Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
+            f"--set {text!r}: {value!r} is not a Python literal; write 4, 0.5, (2, 3), True or '\"text\"'"
         ) from None
 
 
@@ -63,7 +63,7 @@ def checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
         raise ProblemError(form)
     for name, settings in cases.items():
         if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == CUSTOM_CASE:
-            raise ProblemError(f"{form}; {name!r} is no usable name (letters, digits, _; not {CUSTOM_CASE!r})")
+            raise ProblemError(f"{form}; {name!r} is not a valid name (letters, digits, _; not {CUSTOM_CASE!r})")
         if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
             raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
         for key in settings:
@@ -72,8 +72,8 @@ def checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
                 raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
             if not _is_setting(settings[key]):
                 raise ProblemError(
-                    f"{problem.path}: case {name!r} sets {key!r} to what no setting can be; numbers, strings, dtypes, "
-                    "and lists, tuples, sets and dicts of them can"
+                    f"{problem.path}: case {name!r} sets {key!r} to a value of an unsupported type; use "
+                    "numbers, strings, dtypes, and lists, tuples, sets and dicts of these"
                 )
     return dict(cases)
 

@@ -57,8 +57,8 @@ def refuse_installed(root: Path) -> None:
     """
     if root.resolve().is_relative_to(package.FOLDER):
         raise UsageError(
-            f"{root} came with the harness and lies within its installation, where nothing is written; say where to "
-            "with --root FOLDER, work in a folder of your own that has problems/, or render to a file with -o FILE"
+            f"{root} is part of the harness's installation, where nothing is written; name another folder "
+            "with --root, run in a folder of your own that has problems/, or render to a file with -o FILE"
         )
 
 

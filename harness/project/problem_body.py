@@ -27,7 +27,7 @@ def main() -> None:
         except ProblemError as error:
             text = pickle.dumps(str(error))
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
-            text = pickle.dumps(f"{problem.path}: what it declares holds something that no setting can be: {error}")
+            text = pickle.dumps(f"{problem.path}: a declaration has a value of an unsupported type: {error}")
         answers.write(text)
 
 

@@ -107,12 +107,15 @@ def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
     if not out:
-        words = f"the problem's body ended its process ({process.returncode}): it must not end the program that judges"
+        words = (
+            f"the problem's body ended its process ({process.returncode}): a problem must not end the program "
+            "that judges"
+        )
         raise ProblemError(f"{one_line(str(problem.path))}: {words}")
     try:
         answer = pickle.loads(out)
     except (pickle.UnpicklingError, ImportError, AttributeError, EOFError, IndexError, TypeError, ValueError) as error:
-        words = f"what it declares holds something that no setting can be: {words_of(error)}"
+        words = f"a declaration has a value of an unsupported type: {words_of(error)}"
         raise ProblemError(f"{one_line(str(problem.path))}: {words}") from None
     if isinstance(answer, str):
         raise ProblemError(answer)
@@ -132,7 +135,7 @@ def checked_draws(problem: Problem, draws: Any) -> tuple[FurtherDraw, ...]:
     known = [str(name) for name in FurtherDraw]
     for name in draws:
         if not isinstance(name, str):
-            raise ProblemError(f"{form}; {name!r} is no name")
+            raise ProblemError(f"{form}; {name!r} is not a name")
         if name not in known:
             raise ProblemError(f"{form}; there is no {name!r}.{suggestion(name, known)}")
     return tuple(FurtherDraw(name) for name in dict.fromkeys(draws))

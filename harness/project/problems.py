@@ -119,7 +119,7 @@ def read_problem(path: Path) -> Problem:
     except OSError as error:
         raise ProblemError(f"cannot read problem {one_line(str(path))}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ProblemError(f"cannot read problem {one_line(str(path))}: it is no UTF-8 text ({error})") from None
+        raise ProblemError(f"cannot read problem {one_line(str(path))}: it is not UTF-8 text ({error})") from None
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     tree, assigned = _parsed(path, source)
     defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)} | assigned
@@ -202,7 +202,7 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
     model = module.Model if training else _evaluating(module.Model)
     randomness = getattr(module, "RANDOMNESS", None)
     if randomness not in (None, SAME_GENERATOR):
-        raise ProblemError(f"{problem.path}: RANDOMNESS is {randomness!r}; the only one there is is {SAME_GENERATOR!r}")
+        raise ProblemError(f"{problem.path}: RANDOMNESS is {randomness!r}; the only valid value is {SAME_GENERATOR!r}")
     return ProblemModule(model, module.get_inputs, module.get_init_inputs, randomness == SAME_GENERATOR)
 
 

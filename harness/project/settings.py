@@ -32,7 +32,7 @@ class Positive(click.FloatRange):
         """Converts the value, or raises an error that says what is wrong with it."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{number} is no finite number.", param, ctx)
+            self.fail(f"{number} is not a finite number.", param, ctx)
         return number
 
 
@@ -73,8 +73,8 @@ SETTINGS = {
             "root",
             click.STRING,
             None,
-            "Folder with problems, templates and solutions. [default: the current folder where it has problems/, "
-            "else what came with the harness]",
+            "Folder with problems, templates and solutions. [default: the current folder if it has "
+            "problems/, else those that came with the harness]",
             is_path=True,
         ),
         Setting(
@@ -94,21 +94,21 @@ SETTINGS = {
             "timeout",
             POSITIVE,
             60.0,
-            "Seconds a candidate may run on one case; ten times as many with --check.",
+            "Seconds that a candidate may run on one case; ten times as many with --check.",
         ),
-        Setting("build-timeout", POSITIVE, 300.0, "Seconds a candidate's builds may take."),
+        Setting("build-timeout", POSITIVE, 300.0, "Seconds that a candidate's builds may take."),
         Setting(
             "fail-below",
             POSITIVE,
             None,
-            "Exit with 1 where a measured speedup over eager is below this. [default: no bound]",
+            "Exit with 1 if a measured speedup over eager is below this. [default: no bound]",
         ),
         Setting(
             "rules",
             click.STRING,
             None,
-            "What comes of a broken integrity rule: NAME=off, NAME=report or NAME=enforce, several with commas between "
-            "them; repeatable. Without a value: list the rules.",
+            "What happens when a candidate breaks an integrity rule: NAME=off, NAME=report or NAME=enforce, "
+            "separated by commas; repeatable. Without a value: list the rules.",
             flag="list",
         ),
     )

@@ -168,15 +168,15 @@ def _select_one(root: Path, selector: str, given: Problem | None) -> list[_Wante
     if os.path.isdir(selector):  # noqa: PTH112 - False for any odd name
         files = sorted(one for one in path.glob("*.py") if one.stem != "__init__")
         if not files:
-            raise UsageError(f"no solution (*.py) lies in the folder {one_line(selector)}")
+            raise UsageError(f"no solution (*.py) in the folder {one_line(selector)}")
         return [_select_file(root, one, given) for one in files]
     known = [*problems, *(f"{name}/{variant}" for name in problems for variant in solution_paths(root, name))]
-    raise UsageError(f"{selector!r} names no problem, solution, file or folder.{suggestion(selector, known)}")
+    raise UsageError(f"{selector!r} is not a problem, solution, file or folder.{suggestion(selector, known)}")
 
 
 def _select_file(root: Path, path: Path, given: Problem | None) -> _Wanted:
     if not is_there(path):
-        raise UsageError(f"no file {one_line(str(path))}")
+        raise UsageError(f"no such file: {one_line(str(path))}")
     folder = Path(os.path.realpath(path)).parent
     own = folder.parent == Path(os.path.realpath(root / "solutions"))
     name = f"{folder.name}/{path.stem}" if own else str(path)
@@ -185,7 +185,7 @@ def _select_file(root: Path, path: Path, given: Problem | None) -> _Wanted:
     problems = problem_paths(root)
     if folder.name not in problems:
         raise UsageError(
-            f"{one_line(str(path))} lies in no problem's folder; say which problem it solves with --problem."
-            f"{suggestion(folder.name, problems)}"
+            f"{one_line(str(path))} is not in a problem's folder; name the problem that it solves with "
+            f"--problem.{suggestion(folder.name, problems)}"
         )
     return _Wanted(path, name, problems[folder.name])

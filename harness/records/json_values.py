@@ -51,7 +51,7 @@ def converted(value: Any, hint: Any, where: str) -> Any:
         return hint(value)
     if isinstance(hint, type) and type(value) is hint:
         return value
-    raise ValueError(f"{where} is {type(value).__name__}, where {getattr(hint, '__name__', hint)} belongs")
+    raise ValueError(f"{where} is {type(value).__name__}, but must be {getattr(hint, '__name__', hint)}")
 
 
 def _converted_object(value: dict[str, Any], hint: Any, where: str) -> Any:

@@ -99,7 +99,7 @@ def _add(target: Store, kept: Kept, before: Sequence[EvaluationRecord], found: T
 
 
 def _verdict(record: EvaluationRecord) -> tuple[Status, str | None] | None:
-    """Returns what a record says about the candidate, or None if it says nothing."""
+    """Returns what a record says about the candidate, or None if the record is not a verdict."""
     return None if record.status in _NO_VERDICTS else (record.status, record.rule)
 
 

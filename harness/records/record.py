@@ -360,7 +360,7 @@ class EvaluationRecord:
 
     @property
     def has_no_own_kernel(self) -> bool:
-        """Whether it passed without any work by a kernel of the solution's own."""
+        """True if it passed and no kernel of the solution's own did any work."""
         return self.status is Status.PASSED and self.own_share == 0
 
     @property
@@ -387,14 +387,16 @@ class EvaluationRecord:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
-            raise ValueError("this is no JSON") from None
+            raise ValueError("not JSON") from None
         if not isinstance(data, dict):
             raise ValueError(f"an evaluation record is a JSON object, not {type(data).__name__}")
         version = data.get("version")
         if not isinstance(version, int):
-            raise ValueError("this is no evaluation record: it has no 'version'")
+            raise ValueError("not an evaluation record: it has no 'version'")
         if version > RECORD_VERSION:
-            raise ValueError(f"the record has layout {version}, this harness knows {RECORD_VERSION}: upgrade it")
+            raise ValueError(
+                f"the record has layout {version}, but this harness reads up to {RECORD_VERSION}: upgrade the harness"
+            )
         record: EvaluationRecord = converted(data, cls, "record")
         return record
 

@@ -29,7 +29,7 @@ def read_results(path: Path) -> list[EvaluationRecord]:
             records.append(record)
         except (ValueError, OverflowError) as error:
             raise RecordError(
-                f"{path}:{number}: {error}; a results file has one record a line, as `evaluate --json` writes them"
+                f"{path}:{number}: {error}; a results file has one record per line, as `evaluate --json` writes them"
             ) from None
     if not records:
         raise RecordError(f"{path} holds no records")
@@ -51,7 +51,7 @@ def _check_samples(record: EvaluationRecord) -> None:
             figures = [side.get(key) for key in ("median_ms", "low_ms", "high_ms")]
             figures += samples if isinstance(samples, list) else [None]
             if not all(isinstance(figure, int | float) and 0 < figure < math.inf for figure in figures):
-                raise ValueError(f"the record's samples of {direction} {name} are no latencies in milliseconds")
+                raise ValueError(f"the record's samples of {direction} {name} are not latencies in milliseconds")
             lengths.add(len(figures))
         if len(lengths) > 1:
-            raise ValueError(f"the record's samples of {direction} come in pairs, and some have no partner")
+            raise ValueError(f"the record's samples of {direction} must come in pairs, but some have no partner")

@@ -16,16 +16,16 @@ ENFORCED = (PROTOCOL, INPUT_MUTATION, LATE_WRITE, CLOCK, REPLACED_FUNCTIONS)
 REPORTED = (NO_OWN_KERNEL, LIBRARY_OPERATORS, OTHER_STREAMS, THREADS, FLAGS)
 #: What breaks each rule.
 MEANINGS = {
-    PROTOCOL: "a message that is none of the closed schema, or comes out of turn",
+    PROTOCOL: "an invalid or unexpected message",
     INPUT_MUTATION: "an input that forward or backward changed",
-    LATE_WRITE: "a result written after the answer that its call was done",
-    CLOCK: "a time that the judge's own clock refutes",
-    REPLACED_FUNCTIONS: "a replaced function that tells time, waits, compares or passes results on",
-    NO_OWN_KERNEL: "no own kernel ran in one of the directions, or own kernels do under 5 % of the work",
-    LIBRARY_OPERATORS: "heavy operators of torch ran, or the solution's C++ names them or functions that hide them",
-    OTHER_STREAMS: "kernels or copies ran on other streams than the call's",
-    THREADS: "Python threads live on between calls",
-    FLAGS: "settings of torch are left changed",
+    LATE_WRITE: "a result written after the worker reported that its call was done",
+    CLOCK: "a claimed time that the judge's own clock refutes",
+    REPLACED_FUNCTIONS: "a replaced function that measures time, waits, compares or passes results on",
+    NO_OWN_KERNEL: "no own kernel ran in one direction, or own kernels do under 5 % of the work",
+    LIBRARY_OPERATORS: "torch's heavy operators ran, or the solution's C++ names them or functions that hide them",
+    OTHER_STREAMS: "kernels or copies ran on streams other than the call's",
+    THREADS: "Python threads stay alive between calls",
+    FLAGS: "settings of torch were changed and not restored",
 }
 
 

@@ -68,7 +68,7 @@ class Store:
         self.path = home / name
         self._connection: sqlite3.Connection | None = None
         if is_there(self.path) and not os.path.isfile(self.path):  # noqa: PTH113 - False for any odd name
-            raise StoreError(f"{self.path} is no file; set HARNESS_HOME to another folder")
+            raise StoreError(f"{self.path} is not a file; set HARNESS_HOME to another folder")
         with self._explained():
             self._connection = self._open_writable(home) if writable else self._open_readable()
             if self._connection is not None:
@@ -129,7 +129,7 @@ class Store:
             try:
                 return tuple(map(str, json.loads(text)))
             except (ValueError, TypeError):
-                raise StoreError(f"{self.path}: the fitness checks' result {key[:12]} cannot be read") from None
+                raise StoreError(f"{self.path}: cannot read the fitness result {key[:12]}") from None
         return None
 
     def keep_fitness(self, key: str, reasons: tuple[str, ...]) -> None:
@@ -154,7 +154,7 @@ class Store:
         for name, digest, body, text in self._rows(query, ()):
             record = self._parsed(name, body)
             if (record.record, record.digest) != (name, digest) or text is None:
-                raise StoreError(f"{self.path}: record {name} is damaged: its text and its row do not say the same")
+                raise StoreError(f"{self.path}: record {name} is damaged: its text and its columns differ")
             yield Kept(record, body, text)
 
     def find(
@@ -196,7 +196,7 @@ class Store:
             raise UsageError(f"no record {name!r} in {self.path}; `python -m harness list records` names them")
         if len(found) > 1:
             names = ", ".join(record.record for record in found[:5])
-            raise UsageError(f"{len(found)} records begin with {name!r} ({names}); give more of the name")
+            raise UsageError(f"{len(found)} records begin with {name!r} ({names}); give more characters of the name")
         return found[0]
 
     def has(self, name: str) -> bool:
@@ -261,7 +261,7 @@ class Store:
         try:
             return EvaluationRecord.from_json(body)
         except (ValueError, OverflowError) as error:
-            raise StoreError(f"{self.path}: record {name} cannot be read: {error}") from None
+            raise StoreError(f"{self.path}: cannot read record {name}: {error}") from None
 
     def _rows(self, query: str, arguments: _Arguments) -> Iterator[tuple[Any, ...]]:
         if self._connection is None:
@@ -308,9 +308,9 @@ class Store:
             log = self.path.with_name(f"{self.path.name}-wal")
             if log.exists() and log.stat().st_size:
                 raise StoreError(
-                    f"{self.path} cannot be read where it lies: {log.name} beside it holds records too, and reading "
-                    f"both takes a folder that can be written. Copy both to one (cp {self.path}* FOLDER) and name that "
-                    "folder with --home"
+                    f"{self.path} cannot be read in place: {log.name} beside it also holds records, and "
+                    f"reading both needs a writable folder. Copy both to one (cp {self.path}* FOLDER) and "
+                    "name that folder with --home"
                 ) from None
             connection = sqlite3.connect(f"{address}?immutable=1", uri=True, isolation_level=None)
         if _is_strange(connection):
@@ -376,7 +376,7 @@ class Store:
         try:
             yield
         except sqlite3.ProgrammingError as error:
-            raise StoreError(f"the store {self.path} was closed while it was read") from error
+            raise StoreError(f"the store {self.path} was closed during a read") from error
         except sqlite3.OperationalError as error:
             raise StoreError(f"the store {self.path}: {error}; {_remedy(str(error))}") from None
         except sqlite3.DatabaseError as error:
@@ -385,7 +385,7 @@ class Store:
                 f"`sqlite3 {self.path} .recover` may save what it held"
             ) from None
         except OSError as error:
-            words = f"the store {self.path}: {error.strerror}; set HARNESS_HOME to a folder that you can write"
+            words = f"the store {self.path}: {error.strerror}; set HARNESS_HOME to a folder that you can write to"
             raise StoreError(words) from None
 
 
@@ -405,10 +405,10 @@ def _writable(text: str) -> str:
 
 def _remedy(message: str) -> str:
     remedies: Mapping[str, str] = {
-        "full": "make room on its disk, then give the same command again: what is finished is kept",
-        "disk I/O": "its disk is full or failing; then give the same command again: what is finished is kept",
-        "readonly": "it cannot be written: set HARNESS_HOME to a folder that you can write",
-        "unable to open": "set HARNESS_HOME to a folder that you can write",
-        "locked": f"another program has held it for {BUSY_TIMEOUT_S:.0f} s: try again when that has ended",
+        "full": "free space on its disk, then run the same command again: finished results are kept",
+        "disk I/O": "its disk is full or failing; then run the same command again: finished results are kept",
+        "readonly": "it cannot be written: set HARNESS_HOME to a folder that you can write to",
+        "unable to open": "set HARNESS_HOME to a folder that you can write to",
+        "locked": f"another program has locked it for {BUSY_TIMEOUT_S:.0f} s: try again when that program has ended",
     }
     return next((remedy for word, remedy in remedies.items() if word in message), "try again")

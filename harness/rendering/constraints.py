@@ -75,7 +75,7 @@ def _parsed(rule: str, where: str) -> ast.expr:
     try:
         return ast.parse(rule, mode="eval").body
     except (SyntaxError, ValueError) as error:
-        raise TemplateError(f"{where}: constraint {rule!r} is no expression: {error}") from None
+        raise TemplateError(f"{where}: constraint {rule!r} is not an expression: {error}") from None
 
 
 def _evaluated(node: ast.expr, settings: Mapping[str, Value], where: str) -> object:

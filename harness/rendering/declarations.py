@@ -26,7 +26,7 @@ def checked_name(name: str, what: str) -> str:
         TemplateError: The name has other characters than a-z, 0-9 and ``_``.
     """
     if _NAME.fullmatch(name) is None:
-        raise TemplateError(f"{what} {name!r} is no name: use lower-case letters, digits and underscores.")
+        raise TemplateError(f"{what} {name!r} is not a valid name: use lower-case letters, digits and underscores.")
     return name
 
 
@@ -42,7 +42,7 @@ def read_declaration(path: Path) -> Declaration:
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateError(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise TemplateError(f"{path} is no TOML: {error}") from None
+        raise TemplateError(f"{path} is not TOML: {error}") from None
     _check_keys(table, {"problem", "parameters", "variants"}, {"constraints"}, str(path))
     declaration = Declaration(
         template=template,
@@ -87,18 +87,20 @@ def _resolve_named(declaration: Declaration, settings: Mapping[str, Value], what
 def _read_parameter(name: str, entry: object, path: Path) -> Parameter:
     where = f"{path}: parameter {name!r}"
     if _PARAMETER_NAME.fullmatch(name) is None:
-        raise TemplateError(f"{where} is no name: use a lower-case letter, then letters, digits and underscores.")
+        raise TemplateError(
+            f"{where} is not a valid name: use a lower-case letter, then letters, digits and underscores."
+        )
     if name in _RESERVED:
-        raise TemplateError(f"{where} has a reserved name; choose another than {', '.join(sorted(_RESERVED))}.")
+        raise TemplateError(f"{where} is a reserved name; the reserved names are {', '.join(sorted(_RESERVED))}.")
     table = _table(entry, path, name)
     _check_keys(table, {"type", "default", "meaning"}, _PARAMETER_KEYS, where)
     type_name = table["type"]
     if type_name not in TYPE_NAMES:
         raise TemplateError(f"{where} has type {type_name!r}; allowed: {', '.join(TYPE_NAMES)}.")
     if "choices" in table and ("range" in table or "multiple_of" in table):
-        raise TemplateError(f"{where} has choices and a range (or multiple_of); keep one of them.")
+        raise TemplateError(f"{where} has both choices and a range (or multiple_of); keep one of them.")
     if type_name in ("int", "float", "str") and "choices" not in table and "range" not in table:
-        raise TemplateError(f"{where} says neither choices nor range; a reader must see what is allowed.")
+        raise TemplateError(f"{where} has neither choices nor a range; declare which values are allowed.")
     low, high = _read_range(table, type_name, where)
     parameter = Parameter(
         name=name,
@@ -116,7 +118,7 @@ def _read_parameter(name: str, entry: object, path: Path) -> Parameter:
 
 
 def _default(value: object) -> Value:
-    """Returns the declared value, or its repr if it is no ``Value``.
+    """Returns the declared value, or its repr if it is not a ``Value``.
 
     ``permits`` of every type then rejects the repr.
     """
@@ -131,7 +133,7 @@ def _read_choices(table: Mapping[str, object], type_name: str, where: str) -> tu
         raise TemplateError(f"{where}: choices must be a list of at least one value.")
     for choice in choices:
         if not has_type(choice, type_name):
-            raise TemplateError(f"{where}: the choice {choice!r} is no {type_name}.")
+            raise TemplateError(f"{where}: the choice {choice!r} is not of type {type_name}.")
     return tuple(choices)
 
 
@@ -145,7 +147,7 @@ def _read_range(
             type_name in ("int", "float") and has_type(low, type_name) and has_type(high, type_name) and low <= high
         ):
             return low, high
-    raise TemplateError(f"{where}: range must be [low, high] of the parameter's type, an int or a float.")
+    raise TemplateError(f"{where}: range must be [low, high], with values of the parameter's type, int or float.")
 
 
 def _read_multiple_of(table: Mapping[str, object], type_name: str, where: str) -> int | None:
@@ -153,7 +155,7 @@ def _read_multiple_of(table: Mapping[str, object], type_name: str, where: str) -
         return None
     divisor = table["multiple_of"]
     if type_name != "int" or not isinstance(divisor, int) or isinstance(divisor, bool) or divisor < 1:
-        raise TemplateError(f"{where}: multiple_of must be a positive int, of an int parameter.")
+        raise TemplateError(f"{where}: multiple_of must be a positive int, and needs a parameter of type int.")
     return divisor
 
 
@@ -196,5 +198,5 @@ def _table(value: object, path: Path, name: str = "") -> dict[str, object]:
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise TemplateError(f"{where} must be a text that says something, not {value!r}.")
+        raise TemplateError(f"{where} must be a text that is not empty, not {value!r}.")
     return value

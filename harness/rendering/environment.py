@@ -103,7 +103,7 @@ def _uses(environment: jinja2.Environment, entry: str) -> dict[str, _Use]:
         for included in meta.find_referenced_templates(tree):
             if included is None:
                 raise TemplateError(
-                    f"templates/{file}: an include takes its file name from an expression; "
+                    f"templates/{file}: an include computes its file name; "
                     "write the names out under {% if %}, so that unused parameters can be found."
                 )
             waiting.append((included, file))
@@ -127,16 +127,15 @@ def _parsed(environment: jinja2.Environment, file: str, includer: str) -> nodes.
     except jinja2.TemplateNotFound as error:
         raise _missing_file(environment, error, includer) from None
     except UnicodeDecodeError as error:
-        raise TemplateError(f"templates/{file} is no UTF-8 text: {error}") from None
+        raise TemplateError(f"templates/{file} is not UTF-8 text: {error}") from None
 
 
 def _check_names(uses: Mapping[str, _Use], declaration: Declaration) -> None:
     for name, use in sorted(uses.items()):
         if name not in declaration.parameters and name != "range":
             raise TemplateError(
-                f"templates/{use.file}, line {use.line}: {name!r} is no parameter of template "
-                f"{declaration.template!r}; declare it in {declaration.path.name}."
-                f"{suggestion(name, declaration.parameters)}"
+                f"templates/{use.file}, line {use.line}: template {declaration.template!r} has no parameter "
+                f"{name!r}; declare it in {declaration.path.name}.{suggestion(name, declaration.parameters)}"
             )
     for name in declaration.parameters:
         if name not in uses:
@@ -153,8 +152,8 @@ def _syntax_error(error: jinja2.TemplateSyntaxError, file: str) -> TemplateError
 def _missing_file(environment: jinja2.Environment, error: jinja2.TemplateNotFound, includer: str) -> TemplateError:
     name = str(error.name or "")
     return TemplateError(
-        f"templates/{name} does not exist, named by templates/{includer}."
-        f"{suggestion(name, environment.list_templates())}"
+        f"templates/{includer} names templates/{name}, which does not "
+        f"exist.{suggestion(name, environment.list_templates())}"
     )
 
 

@@ -18,7 +18,7 @@ _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.+-]*")
 
 
 def has_type(value: object, type_name: str) -> bool:
-    """Returns whether a value has a parameter type. A bool is no int; an int is a float."""
+    """Returns whether a value has a parameter type. A bool is not an int; an int is a float."""
     match type_name:
         case "bool":
             return isinstance(value, bool)

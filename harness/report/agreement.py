@@ -48,7 +48,7 @@ class Agreement(NamedTuple):
 
     @property
     def overlaps(self) -> bool | None:
-        """Whether the 95 % intervals overlap; None if one of them is unknown."""
+        """True if the 95 % intervals overlap; None if one of them is unknown."""
         match (self.before, self.after):
             case (
                 Figure(low=float(low), high=float(high)),
@@ -81,13 +81,13 @@ def markdown_agreement(rows: Sequence[Agreement]) -> str:
         verdicts = [row.overlaps for row in rows if row.quantity == quantity]
         known = [verdict for verdict in verdicts if verdict is not None]
         what = "latency of candidates" if quantity == "candidate" else f"speedup {quantity}"
-        words = f"{what}: of {len(known)} figures {sum(known)} have 95 % intervals that overlap"
+        words = f"{what}: the 95 % intervals of {sum(known)} out of {len(known)} figures overlap"
         if known:
             accepted = sum(known) >= ACCEPTANCE * len(known)
-            words += f" ({percent(sum(known) / len(known))}; {percent(ACCEPTANCE)} are asked for: "
+            words += f" ({percent(sum(known) / len(known))}; the requirement is {percent(ACCEPTANCE)}: "
             words += "accepted)" if accepted else "not accepted)"
         if missing := len(verdicts) - len(known):
-            words += f"; {missing} cannot be compared, since a run has no interval there"
+            words += f"; {missing} cannot be compared, because a run has no interval there"
         lines.append(f"- {escaped(words)}")
     words_of = {True: "yes", False: "NO", None: "-"}
     cells = [

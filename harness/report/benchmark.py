@@ -72,16 +72,17 @@ def markdown(
         rows = [row_of(record, names, direction) for record in records]
         lines += section(WORDS[direction].capitalize(), header_of(names), [cells_of(row, names) for row in rows])
     lines += [
-        "Latencies in ms: medians with their 95 % intervals. Speedups: medians of paired ratios, baseline over "
-        "candidate, with theirs. The floor is the speed of light: the least time in which the device moves the bytes "
-        "or does the flops that cannot be avoided. Peak memory without inputs and cotangents, in GiB.",
+        "Latencies in ms: medians with 95 % intervals. Speedups: medians of paired ratios, baseline over "
+        "candidate, with 95 % intervals. The floor is the speed of light: the least time in which the device "
+        "can do the unavoidable work, the bytes moved or the flops. Peak memory in GiB, without inputs and "
+        "cotangents.",
         "",
     ]
     lines += [f"- {escaped(note)}" for note in _notes(records)]
     lines += [""] if lines[-1] else []
     if modes := list(_modes(records)):
         header = ("solution", "case", "direction", "mode", "candidate ms", "eager ms", "empty call ms", "failure")
-        lines += section("Short calls (by the word of each process)", header, [_mode_cells(one) for one in modes])
+        lines += section("Short calls (as each process reports them)", header, [_mode_cells(one) for one in modes])
     found = scores(records)
     if found:
         lines += section("Scores", score_rows.HEADER, map(score_rows.columns, found))
@@ -152,7 +153,16 @@ def _modes(records: Iterable[EvaluationRecord]) -> Iterator[_Mode]:
                 )
                 name = solution_label(record.problem, record.solution)
                 failure = value_text(about.get("failure"))
-                yield _Mode(name, case_label(record), direction, mode, candidate, eager, overhead, failure)
+                yield _Mode(
+                    name,
+                    case=case_label(record),
+                    direction=direction,
+                    mode=mode,
+                    candidate_ms=candidate,
+                    eager_ms=eager,
+                    overhead_ms=overhead,
+                    failure=failure,
+                )
 
 
 def _mode_cells(one: _Mode) -> tuple[str, ...]:
@@ -179,8 +189,8 @@ def _notes_on(record: EvaluationRecord) -> Iterator[str]:
         share = floor_share(record, direction)
         if share is not None and share.ratio > 1:
             yield (
-                f"{WORDS[direction]}: below the floor ({percent(share.ratio)} of the speed of light): it leaves out "
-                "work that the floor counts, or the floor is wrong"
+                f"{WORDS[direction]}: below the floor ({percent(share.ratio)} of the speed of light): it "
+                "leaves out work that the floor counts, or the floor is wrong"
             )
     for name, about in ((name, mapping(value)) for name, value in record.baselines.items()):
         if failure := value_text(about.get("failure")):
@@ -190,7 +200,7 @@ def _notes_on(record: EvaluationRecord) -> Iterator[str]:
         if (prepare_s := number(about.get("prepare_s"))) is not None:
             yield f"{name} took {prepare_s:.1f} s to compile"
         if kept_from := value_text(about.get("kept_from")):
-            yield f"{name} was not timed with it: its latencies are those of record {kept_from}"
+            yield f"{name} was not timed in this run: its latencies are those of record {kept_from}"
     if flags := value_text(record.device_state.get("flags")):
         yield f"the device was not stable: {flags}"
 

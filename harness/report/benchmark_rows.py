@@ -86,16 +86,16 @@ def row_of(record: EvaluationRecord, names: Sequence[str], direction: str) -> Be
     peak = mapping(record.peak_bytes.get(direction))
     return BenchmarkRow(
         record.problem,
-        solution_label(record.problem, record.solution),
-        case_label(record),
-        str(record.status),
-        "" if "candidate" in latency else _why(record, direction),
-        latency,
-        speedup,
-        number(floor.get("floor_ms")),
-        value_text(floor.get("bound")),
-        None if share is None else Figure(*share),
-        {side: size for side in peak if (size := number(peak[side])) is not None},
+        solution=solution_label(record.problem, record.solution),
+        case=case_label(record),
+        status=str(record.status),
+        why="" if "candidate" in latency else _why(record, direction),
+        latency=latency,
+        speedup=speedup,
+        floor_ms=number(floor.get("floor_ms")),
+        bound=value_text(floor.get("bound")),
+        share=None if share is None else Figure(*share),
+        peak_bytes={side: size for side in peak if (size := number(peak[side])) is not None},
     )
 
 
@@ -152,7 +152,7 @@ def _why(record: EvaluationRecord, direction: str) -> str:
     if "uncertified" in mapping(record.samples.get(direction)):
         return "not timed: " + (of_direction[0] if of_direction else "not certified by the judge's clock")
     if record.device == "cpu":
-        return "not timed: the CPU emulator has no speed"
+        return "not timed: the CPU emulator does not measure speed"
     if RunConfig.of(record).forward_only and direction == "forward_backward":
         return "not timed: judged forward only"
     return ": ".join(["not timed", *of_direction[:1], *(about_speed[:1] if not of_direction else [])])

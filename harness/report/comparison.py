@@ -105,7 +105,7 @@ def group(title: str, entries: Sequence[ComparedRecord], force: bool) -> Group:
     differences = list(_differences(entries))
     if differences and not force:
         words = "; ".join(differences)
-        raise UsageError(f"{title}: {words}: that is no fair comparison; --force makes it nevertheless")
+        raise UsageError(f"{title}: {words}: that comparison would not be fair; --force makes it anyway")
     if len({machine(record) for _, record in entries}) > 1:
         entries = [ComparedRecord(f"{label} on {machine(record)}", record) for label, record in entries]
     by_speed = sorted(entries, key=lambda entry: _order(entry.record))
@@ -126,7 +126,7 @@ def lead_text(group: Group, direction: str) -> str:
     lead = group.leads[direction]
     figures = _figures(lead.lead)
     if group.winner(direction) is None:
-        why = "which is the same" if lead.lead.verdict is SpeedVerdict.SAME else "which may be noise"
+        why = "which is no difference" if lead.lead.verdict is SpeedVerdict.SAME else "which may be noise"
         return f"{WORDS[direction]}: no winner: {lead.label} over {lead.runner_up} is {figures}, {why}"
     return f"{WORDS[direction]}: {lead.label} wins, {figures} as fast as {lead.runner_up}"
 

@@ -35,7 +35,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     if not compilation.compiler:
         yield f"not compiled for {one_line(compilation.arch)}: {one_line(compilation.error)}"
         return
-    yield f"{_compiler(compilation)}, {compilation.seconds:.1f} s: device code compiled, nothing of it ran on a GPU"
+    yield f"{_compiler(compilation)}, {compilation.seconds:.1f} s: device code compiled, but did not run on a GPU"
     for kernel in compilation.kernels:
         more = f", stack {_size(kernel.stack_bytes)}" if kernel.stack_bytes else ""
         more += f", constants {_size(kernel.constant_bytes)}" if kernel.constant_bytes else ""
@@ -43,7 +43,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     if compilation.error:
         yield "\n".join(f"  {line}" for line in printable(compilation.error).splitlines())
     elif not compilation.kernels:
-        yield "  no kernel: no CUDA source was given to load_inline or load"
+        yield "  no kernel: load_inline or load was given no CUDA source"
 
 
 def _compiler(compilation: Compilation) -> str:

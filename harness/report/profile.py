@@ -77,13 +77,11 @@ def print_profile(record: EvaluationRecord) -> None:
         table.add_row("total", "", str(sum(row.launches for row in rows)), total, _share(1.0) if times else "-")
         console.print(table)
     if record.device == "cpu":
-        console.print("launches of the solution's own kernels alone; the CPU emulator's times would say nothing")
+        console.print("launches of the solution's own kernels only; times on the CPU emulator mean nothing")
         return
-    console.print(
-        "total ms, share: time on the device of one call under torch's profiler, gaps between kernels left out"
-    )
+    console.print("total ms, share: device time of one call under torch's profiler, without the gaps between kernels")
     if record.copies:
-        console.print("whose: driver is a copy or a fill; bytes is what it moved")
+        console.print("whose: driver is a copy or a fill; bytes is how much it moved")
 
 
 def print_figures(kernels: Sequence[KernelFigures], solution: str, case: str, device: str) -> None:
@@ -112,13 +110,13 @@ def print_figures(kernels: Sequence[KernelFigures], solution: str, case: str, de
             ", ".join(f"{stall.reason} {stall.cycles:.1f}" for stall in kernel.stalls) or "-",
         )
     console.print(table)
-    console.print("one forward without gradients, and one forward with its backward, taken together by kernel")
-    console.print("ms, read, written: of one launch, with cold caches; share: of all launches' time")
-    console.print("DRAM, occupancy: of the peak; registers: of a thread")
+    console.print("one forward without gradients, and one forward with its backward, summed by kernel")
+    console.print("ms, read, written: per launch, with cold caches; share: of all launches' time")
+    console.print("DRAM, occupancy: share of the peak; registers: per thread")
     told = dict.fromkeys(stall.reason for kernel in kernels for stall in kernel.stalls)
     if told:
         meanings = "; ".join(f"{reason} is {STALLS[reason]}" for reason in told)
-        console.print(f"waits for: cycles that warps stall an issued instruction; {meanings}")
+        console.print(f"waits for: cycles that warps wait per issued instruction; {meanings}")
 
 
 def size_text(size: float | None) -> str:

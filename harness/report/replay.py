@@ -36,7 +36,7 @@ def replay_lines(record: EvaluationRecord) -> Iterator[str]:
 
 def _spread_lines(record: EvaluationRecord, spread: dict[str, Any]) -> Iterator[str]:
     if "failure" in spread:
-        yield f"runs on the same inputs were not compared: {spread['failure']}"
+        yield f"could not compare runs on the same inputs: {spread['failure']}"
     elif spread and not spread["tensors"]:
         yield f"{spread['runs']} runs on the same inputs agree bit for bit"
     elif spread:

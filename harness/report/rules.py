@@ -18,5 +18,5 @@ def rule_lines(records: Sequence[EvaluationRecord]) -> list[str]:
             lines[f"rules: {rules_text(rules)}"] = None
         if weak := weakened(rules):
             what = f"{', '.join(weak)} not enforced"
-            lines[f"weakened: {what}; such a pass does not count where the default rules are asked for"] = None
+            lines[f"weakened: {what}; such a pass does not count for a run with the default rules"] = None
     return list(lines)

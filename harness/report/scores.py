@@ -23,10 +23,11 @@ HEADER = (
 CURVE_HEADER = ("direction", "baseline", *(f"p = {p:g}" for p in GRID))
 #: Explanations that a reader of these figures needs.
 NOTES = (
-    "geometric mean: of the speedups of what passed and was timed; its 95 % interval is the uncertainty of measuring "
-    "these candidates, not of drawing them",
-    "fast_p: the share of all candidates that passed and are more than p times as fast; in brackets those whose whole "
-    "95 % interval lies above p and those whose interval reaches above p; untimed ones count in these bounds only",
+    "geometric mean: of the speedups of all timed candidates that passed; its 95 % interval covers the "
+    "uncertainty of measuring these candidates, not of sampling them",
+    "fast_p: the share of all candidates that passed and are more than p times as fast. In brackets, the "
+    "bounds: candidates whose whole 95 % interval lies above p, and candidates whose interval reaches above "
+    "p; untimed ones count only in the bounds",
 )
 _PLAIN_WIDTH = 160
 

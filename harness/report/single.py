@@ -37,7 +37,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
     for title, found in (("further draws", record.further_draws), ("robustness", record.robustness)):
         if found:
             ends = (f"  {name}: {printable(end)}" for name, end in found.items())
-            yield "\n".join([f"{title} (evidence, no verdict)", *ends])
+            yield "\n".join([f"{title} (evidence only)", *ends])
     if record.kernels or record.operators or record.own_share is not None:
         yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
     if record.compiled is not None:
@@ -86,9 +86,9 @@ def repeat_command(record: EvaluationRecord) -> str:
 def is_changed(record: EvaluationRecord, digest_now: str | None) -> str | None:
     """Returns a warning if the solution's file is missing or has changed since the evaluation."""
     if digest_now is None:
-        return f"{one_line(record.solution_path)} is gone; `show --source` prints what was judged"
+        return f"{one_line(record.solution_path)} is missing; `show --source` prints the judged text"
     if digest_now != record.digest:
-        return f"{one_line(record.solution_path)} has changed since; `show --source` prints what was judged"
+        return f"{one_line(record.solution_path)} has changed since; `show --source` prints the judged text"
     return None
 
 
@@ -102,11 +102,11 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     config = RunConfig.of(record)
     kinds = "forward only" if config.forward_only else "outputs and gradients"
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
-    pieces += f", its errors known on {record.shared_draws} draws" if record.shared_draws else ""
+    pieces += f", its rounding errors measured on {record.shared_draws} draws" if record.shared_draws else ""
     relaxed = " (relaxed)" if config.is_relaxed else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{relaxed}{pieces}"
     yield from rule_lines([record])
-    yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, in all {record.total_s:.1f} s"
+    yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, total {record.total_s:.1f} s"
     if record.stages_s:
         yield "of that " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in record.stages_s.items())
     if record.confinement:
@@ -156,7 +156,7 @@ def _kernels(record: EvaluationRecord) -> Iterator[str]:
             yield f"  {direction}: none"
     for direction, counts in record.operators.items():
         heavy = ", ".join(f"{name} {count}" for name, count in counts.items())
-        yield one_line(f"  {direction}, heavy operators of torch and how often: {heavy}")
+        yield one_line(f"  {direction}, heavy operators of torch and their counts: {heavy}")
 
 
 def _indented(text: str) -> str:

@@ -22,7 +22,7 @@ def speed_lines(record: EvaluationRecord) -> Iterator[str]:
         yield from _light(direction, mapping(record.floor.get(direction)))
         if peaks := record.peak_bytes.get(direction):
             words = ", ".join(f"{side} {size / GIB:.4g} GiB" for side, size in peaks.items())
-            yield f"{direction} peak memory: {words} (inputs and cotangents apart)"
+            yield f"{direction} peak memory: {words} (without inputs and cotangents)"
         for mode, told in mapping(record.modes.get(direction)).items():
             yield _mode(direction, mode, mapping(told))
     for name, told in record.baselines.items():

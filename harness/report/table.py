@@ -134,7 +134,7 @@ def _print_notes(console: Console, verdicts: Sequence[tuple[EvaluationRecord, bo
     for line in baseline_lines(records):
         console.print(escape(line))
     if any(stored for _, stored in verdicts):
-        console.print("time: stored is an answer from the store; --fresh judges again")
+        console.print('time: "stored" is an answer from the store; --fresh judges again')
     for line in unfit_lines(records):
         console.print(escape(line))
     for line in rule_lines(records):
@@ -233,12 +233,12 @@ def baseline_lines(records: Sequence[EvaluationRecord]) -> list[str]:
             if told.get("failure"):
                 words.append(f"{name} failed: {told['failure']}")
             elif told.get("kept_from"):
-                words.append(f"{name} {shown} (kept; --baseline {name} times it in pairs)")
+                words.append(f"{name} {shown} (kept from an earlier run; --baseline {name} times it in pairs)")
             elif name != EAGER:
                 ratios = ", ".join(f"{ratio:.2f}x" for ratio, _, _ in told.get("speedup", {}).values())
                 words.append(f"{name} {shown} {ratios}".rstrip())
         if words:
-            lines.append(one_line(f"{record.solution} {record.case} beside {'; '.join(words)}"))
+            lines.append(one_line(f"{record.solution} {record.case} compared with {'; '.join(words)}"))
     return lines
 
 
@@ -293,7 +293,7 @@ def print_groups(groups: Sequence[Group]) -> None:
         for direction in one.leads:
             console.print(escape(one_line(lead_text(one, direction))))
         if not one.leads:
-            console.print("no winner: speed was not measured for two that passed")
+            console.print("no winner: two that passed have no measured speed")
         for note in one.notes:
             console.print(escape(one_line(f"note: {note}")))
 

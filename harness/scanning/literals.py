@@ -298,6 +298,6 @@ def sources(program: Program, literals: Literals) -> list[CudaText]:
 
 
 def is_empty(node: ast.expr) -> bool:
-    """Tells whether an argument means that there is no source: ``""``, ``None``, ``[]``."""
+    """Returns whether an argument means that there is no source: ``""``, ``None``, ``[]``."""
     texts = [one for one in inside(node) if not isinstance(one, ast.List | ast.Tuple)]
     return all(isinstance(one, ast.Constant) and not one.value for one in texts)

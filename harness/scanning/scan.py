@@ -41,7 +41,7 @@ def scan(text: str) -> tuple[Finding, ...]:
 
 def _hits(text: str) -> Iterator[Hit]:
     if len(text) > MOST_CHARACTERS:
-        yield Hit(None, "not-scanned", f"{len(text):,} characters, and {MOST_CHARACTERS:,} are the most that is read")
+        yield Hit(None, "not-scanned", f"{len(text):,} characters; the scan reads at most {MOST_CHARACTERS:,}")
         return
     if text.count("{") * len(text) > _MOST_LOOKED_AT:
         yield Hit(None, "not-scanned", f"{text.count('{'):,} braces")
@@ -75,7 +75,7 @@ def _source_hits(program: Program, literals: Literals) -> Iterator[Hit]:
             room -= len(located.text)
             texts[located.text] = located
     if literals.is_cut:
-        yield Hit(None, "not-scanned", "sources that are made of too many pieces")
+        yield Hit(None, "not-scanned", "sources that consist of too many pieces")
     names = {value for node in program.of(ast.Constant) if (value := literal(node)) and len(value) < 200}
     yield from cuda.cuda_hits(list(texts.values()), names.__contains__)
 
@@ -100,4 +100,12 @@ def _chosen(hits: Iterable[Hit]) -> list[Hit]:
 def _finding(hit: Hit) -> Finding:
     rule = RULES[hit.rule]
     seen = one_line(shortened(hit.seen, _MOST_SEEN))
-    return Finding(rule.name, None, hit.line, (), rule.remedy, f"{seen}: {rule.what}", REPORT)
+    return Finding(
+        rule.name,
+        kernel=None,
+        line=hit.line,
+        accesses=(),
+        remedy=rule.remedy,
+        message=f"{seen}: {rule.what}",
+        level=REPORT,
+    )

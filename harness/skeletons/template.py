@@ -39,11 +39,12 @@ def problem_of(root: Path, name: str) -> Problem:
         bundled = problem_paths(bundled_root()).get(name)
         if bundled is not None:
             raise UsageError(
-                f"no problem {name!r} in {root / 'problems'}; one came with the harness: copy {bundled} there first"
+                f"no problem {name!r} in {root / 'problems'}; the harness has one with this name: copy "
+                f"{bundled} there first"
             )
     problem = find_problem(root, name)
     if problem.path.resolve().parent != (root / "problems").resolve():
-        raise UsageError(f"problem {name} lies outside {root / 'problems'}: copy it there first, or name its --root")
+        raise UsageError(f"problem {name} is outside {root / 'problems'}: copy it there first, or name its --root")
     return problem
 
 
@@ -65,7 +66,7 @@ def new_template(root: Path, name: str, problem: Problem) -> list[Path]:
     checked_name(problem.name, "problem")
     folder = root / "templates" / name
     if folder.exists():
-        raise UsageError(f"{folder} is there already; choose another name, or remove it")
+        raise UsageError(f"{folder} already exists; choose another name, or remove it")
     shares = all((root / "templates" / COMMON / file).is_file() for file in _COMMON_FILES)
     common = COMMON if shares else name
     default = "" if _has_default(root, name, problem.name) else "default = true\n"
@@ -98,8 +99,8 @@ def _has_default(root: Path, name: str, problem: str) -> bool:
             taken |= dict.fromkeys(declaration.variants, declaration.path)
     if name in taken:
         raise UsageError(
-            f"problem {problem!r} has a solution {name!r} already ({taken[name]}), which rendering would replace; "
-            "choose another name for the template"
+            f"problem {problem!r} already has a solution {name!r} ({taken[name]}), which rendering would "
+            "replace; choose another name for the template"
         )
     return found
 

@@ -23,7 +23,7 @@ def new_name(name: str, what: str) -> str:
     except TemplateError as error:
         raise UsageError(str(error)) from None
     if name in ("__init__", "common"):
-        raise UsageError(f"{what} {name!r}: that name means something else in a project; choose another.")
+        raise UsageError(f"{what} {name!r}: this name has another meaning in a project; choose another.")
     return name
 
 
@@ -57,6 +57,6 @@ def write_new(folder: Path, texts: Mapping[str, str]) -> list[Path]:
         for path in written:
             path.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
-            raise UsageError(f"{error.filename} is there already; choose another name, or remove it") from None
+            raise UsageError(f"{error.filename} already exists; choose another name, or remove it") from None
         raise UsageError(f"cannot write in {folder}: {error}") from None
     return written

@@ -38,7 +38,7 @@ def read_source(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not a regular file", str(path))
         if status.st_size > MAX_SOURCE_BYTES:
-            what = f"it has {status.st_size:,} bytes, and {MAX_SOURCE_BYTES:,} are the most that is read"
+            what = f"it has {status.st_size:,} bytes; the limit is {MAX_SOURCE_BYTES:,}"
             raise OSError(errno.EFBIG, what, str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_SOURCE_BYTES)
@@ -47,7 +47,7 @@ def read_source(path: Path) -> bytes:
 
 
 class StrangeEncoding(SyntaxError):
-    """A program declares a codec that is no plain text encoding."""
+    """A program declares a codec that is not a plain text encoding."""
 
 
 def declared_encoding(data: bytes) -> str:
@@ -96,7 +96,7 @@ def source_bytes(text: str, digest: str) -> bytes | None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file atomically: to a temporary file beside it, then by a rename.
+    """Writes a file atomically: to a temporary file in the same folder, then by a rename.
 
     Raises:
         OSError: The file cannot be written, or the path is not a regular file. Its old content is

@@ -41,7 +41,7 @@ SPLIT_PRODUCTS = 3
 #: Size of a tensor for bandwidths: this many bytes, or an eighth of the free memory. The
 #: measurement holds two such tensors.
 LARGEST_BYTES, MEMORY_PART = 2 << 30, 8
-#: The size is a multiple of the first and at least so many times the L2 cache, which would
+#: The size is a multiple of the first number and at least the second number times the L2 cache, which would
 #: otherwise serve part of the tensor.
 GRAIN_BYTES, LEAST_CACHES = 1 << 20, 4
 #: Matrix shapes: (rows, WIDTH) by (WIDTH, WIDTH), with few rows as in the problems, and with many.
@@ -92,13 +92,13 @@ class Ceilings:
             if value is None and name in PRODUCTS and name != "fp32":
                 continue
             if type(value) not in (int, float) or not LEAST_RATE <= value <= MOST_RATE:
-                raise ValueError(f"{name!r} is no rate that a GPU could have")
+                raise ValueError(f"{name!r} is not a valid rate")
         for name in ("device", "software", "measured_at"):
             if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name!r} is no text")
+                raise ValueError(f"{name!r} is not a text")
         moment = datetime.fromisoformat(self.measured_at)
         if moment.tzinfo is not UTC or moment.isoformat(timespec="seconds") != self.measured_at:
-            raise ValueError("'measured_at' is no time as it is written here")
+            raise ValueError("'measured_at' is not a valid time")
 
     def rate(self, precision_class: PrecisionClass) -> float:
         """Returns the best rate, in flop/s, of matrix multiplications in a precision class.
@@ -142,7 +142,7 @@ def load(home: Path, environment: Mapping[str, str]) -> Ceilings | None:
         return None
     except (OSError, ValueError) as error:
         why = one_line(shortened(str(getattr(error, "strerror", None) or error), 200))
-        remedy = "`python -m harness doctor --calibrate` writes it anew"
+        remedy = "`python -m harness doctor --calibrate` writes it again"
         print(f"warning: {one_line(str(path))} is ignored: {why}; {remedy}", file=sys.stderr)
         return None
 
@@ -190,9 +190,9 @@ def _entries(path: Path) -> dict[str, Any]:
     try:
         entries = json.loads(read_source(path))
     except (ValueError, RecursionError):
-        raise ValueError("it is no JSON") from None
+        raise ValueError("it is not JSON") from None
     if not isinstance(entries, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return entries
 
 
@@ -204,7 +204,7 @@ def _from_entry(entry: Any) -> Ceilings:
     """
     names = {field.name for field in dataclasses.fields(Ceilings)}
     if not isinstance(entry, dict) or set(entry) != names:
-        raise ValueError(f"an entry must have the keys {', '.join(sorted(names))} and no others")
+        raise ValueError(f"an entry must have exactly the keys {', '.join(sorted(names))}")
     return Ceilings(**entry)
 
 
@@ -223,7 +223,7 @@ def _of_this(ceilings: Ceilings, environment: Mapping[str, str]) -> Ceilings:
         ValueError: They belong to another GPU or other software.
     """
     if (ceilings.device, ceilings.software) != (environment["gpu"], _software(environment["cuda"])):
-        raise ValueError("its entry of this GPU is of another GPU or other software")
+        raise ValueError("its entry for this GPU belongs to another GPU or other software")
     return ceilings
 
 
@@ -247,7 +247,7 @@ def measure(device: torch.device) -> Ceilings:
             rates = {**_bandwidths(device), **_products(device)}
             torch.cuda.empty_cache()
         except RuntimeError as error:  # includes out of memory
-            raise DeviceError(f"the ceilings of {device} cannot be measured: {error}") from None
+            raise DeviceError(f"cannot measure the peak rates of {device}: {error}") from None
         return Ceilings(
             **{name: rates.get(name) for name in (*BANDWIDTHS, *PRODUCTS)},  # type: ignore[arg-type]
             device=str(torch.cuda.get_device_properties(device).name),
@@ -269,8 +269,8 @@ def _bandwidths(device: torch.device) -> dict[str, float]:
     least = LEAST_CACHES * torch.cuda.get_device_properties(device).L2_cache_size
     if size < max(GRAIN_BYTES, least):
         raise DeviceError(
-            f"the ceilings of {device} cannot be measured: {free / 2**30:.1f} GiB of its memory are free, and it takes "
-            f"{least * MEMORY_PART / 2**30:.1f}; end what else runs on it"
+            f"cannot measure the peak rates of {device}: it has {free / 2**30:.1f} GiB of free memory, and "
+            f"the measurement needs {least * MEMORY_PART / 2**30:.1f}; end other programs on it"
         )
     source = torch.empty(size // 4, dtype=torch.float32, device=device).uniform_()
     target = torch.empty_like(source)

@@ -118,11 +118,11 @@ def certificate(candidate: Windows, eager: Windows, storing: Windows) -> Certifi
     overhead = max(0.0, storing.slope_ms)
     return Certificate(
         candidate.calls,
-        candidate.slope_ms - overhead,
-        candidate.at_least_ms(storing),
-        eager.slope_ms - overhead,
-        eager.at_least_ms(storing),
-        overhead,
-        max(LEAST_RESOLUTION_MS, eager.resolution_ms, storing.resolution_ms),
-        {"candidate": candidate, "eager": eager, "storing": storing},
+        candidate_ms=candidate.slope_ms - overhead,
+        at_least_ms=candidate.at_least_ms(storing),
+        eager_ms=eager.slope_ms - overhead,
+        eager_at_least_ms=eager.at_least_ms(storing),
+        overhead_ms=overhead,
+        resolution_ms=max(LEAST_RESOLUTION_MS, eager.resolution_ms, storing.resolution_ms),
+        windows={"candidate": candidate, "eager": eager, "storing": storing},
     )

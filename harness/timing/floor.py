@@ -122,9 +122,10 @@ def flags(fields: Mapping[str, Any]) -> list[str]:
         fields: Result of ``floor_fields``.
     """
     return [
-        f"{direction}: {floor['share'][0]:.2f} of the speed of light (the floor is {floor['floor_ms']:.3g} ms, bound "
-        f"by {floor['bound']}): see whether the candidate finds work that can be left out, or leaves out work that "
-        "cannot; or whether the GPU was busy when its ceilings were measured (`doctor --calibrate`)"
+        f"{direction}: {floor['share'][0]:.2f} of the speed of light (the floor is {floor['floor_ms']:.3g} "
+        f"ms, bound by {floor['bound']}): check whether the floor counts work that a candidate may leave "
+        "out, or the candidate leaves out work that it must do, or the GPU was busy when its peak rates "
+        "were measured (`doctor --calibrate`)"
         for direction, floor in fields.items()
         if "share" in floor and floor["share"][0] > 1
     ]

@@ -86,16 +86,16 @@ def score(records: Iterable[EvaluationRecord], baseline: str, direction: str) ->
         mean = mean.widened(PROCESS_SPREAD / math.sqrt(len(series)))
     return Score(
         baseline,
-        direction,
-        len(passed),
-        sum(record.has_no_own_kernel for record in passed),
-        failed,
-        untimed,
-        mean,
-        {p: fast_p(speedups, p, failed, untimed) for p in GRID},
-        mean_share(within),
-        len(within),
-        len(shares) - len(within),
+        direction=direction,
+        passed=len(passed),
+        without_own=sum(record.has_no_own_kernel for record in passed),
+        failed=failed,
+        untimed=untimed,
+        geometric_mean=mean,
+        fast_p={p: fast_p(speedups, p, failed, untimed) for p in GRID},
+        floor_share=mean_share(within),
+        with_floor=len(within),
+        beyond_floor=len(shares) - len(within),
     )
 
 

@@ -53,7 +53,14 @@ def latency(samples_ms: Sequence[float], windows_ms: Sequence[float], behind_ms:
     if len(samples_ms) < 2:
         raise ValueError("a latency needs at least two samples")
     low, median, high = statistics.quantiles(samples_ms, n=4, method="inclusive")
-    return Latency(median, low, high, statistics.median(windows_ms), tuple(samples_ms), tuple(behind_ms))
+    return Latency(
+        median,
+        low_ms=low,
+        high_ms=high,
+        window_ms=statistics.median(windows_ms),
+        samples_ms=tuple(samples_ms),
+        behind_ms=tuple(behind_ms),
+    )
 
 
 def paired_ratios(candidate_ms: Sequence[float], baseline_ms: Sequence[float]) -> list[float]:
@@ -156,7 +163,7 @@ def _quantile(values: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def _at_most(count: int, share: float, successes: int) -> float:
-    """Returns the probability of at most so many successes in ``count`` trials.
+    """Returns the probability of at most ``successes`` successes in ``count`` trials.
 
     Args:
         count: Number of trials.

@@ -131,8 +131,8 @@ def _driver() -> Any:
         from cuda.bindings import driver
     except ImportError:
         raise DeviceError(
-            "the package cuda-bindings is missing, which passes tensors between processes on a GPU; "
-            'install it with pip install -e ".[gpu]"'
+            "the package cuda-bindings, which passes tensors between processes on a GPU, is missing; install "
+            'it with pip install -e ".[gpu]"'
         ) from None
     return driver
 
@@ -151,7 +151,7 @@ def _check(results: Any, call: str, size: int | None = None) -> Any:
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY and size is not None:
         free, total = torch.cuda.mem_get_info()
         raise DeviceMemoryError(
-            f"the exchange arena needs {size / 2**30:.1f} GiB of device memory, but {free / 2**30:.1f} of "
-            f"{total / 2**30:.1f} GiB are free"
+            f"the exchange arena needs {size / 2**30:.1f} GiB of device memory, but only {free / 2**30:.1f} "
+            f"of {total / 2**30:.1f} GiB are free"
         )
     raise DeviceError(f"{call} failed: {status.name}")

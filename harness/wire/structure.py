@@ -15,7 +15,7 @@ from harness.system.text import shortened
 from harness.wire.replies import OutputPart
 
 MAX_DEPTH, MAX_PARTS = 16, 4096
-TOO_MUCH = f"what forward returned is nested deeper than {MAX_DEPTH}, or has over {MAX_PARTS} parts"
+TOO_MUCH = f"forward's result is nested deeper than {MAX_DEPTH}, or has more than {MAX_PARTS} parts"
 #: The limit for a string that the candidate returns, and for all keys of a dict together. No honest
 #: result is longer.
 MAX_CHARACTERS = 1000
@@ -156,5 +156,5 @@ def _leaf(path: str, value: Any) -> OutputPart:
             else OutputPart(path, f"a long {kind.__name__}", "")
         )
     if issubclass(kind, dict):
-        return OutputPart(path, "a dict with keys that are no strings", "")
+        return OutputPart(path, "a dict with keys that are not strings", "")
     return OutputPart(path, shortened(kind.__name__, MAX_WORDS), "")

@@ -49,8 +49,8 @@ def _tag(value: Any) -> Any:
     if isinstance(value, dict):
         return {"dict": [[_tag(key), _tag(item)] for key, item in value.items()]}
     raise UnsupportedValue(
-        f"a {type(value).__name__} cannot be passed to a candidate; tensors, None, bool, int, float, str, and lists, "
-        "tuples and dicts of those plain values can"
+        f"cannot pass a {type(value).__name__} to a candidate; supported are tensors, None, bool, int, "
+        "float, str, and lists, tuples and dicts of the plain values"
     )
 
 

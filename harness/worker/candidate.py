@@ -48,7 +48,7 @@ def import_solution(path: str) -> ModuleType:
     loader = importlib.machinery.SourceFileLoader(MODULE_NAME, path)
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
     if spec is None or spec.loader is None:
-        raise ContractError(f"{path} cannot be imported")
+        raise ContractError(f"cannot import {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE_NAME] = module
     spec.loader.exec_module(module)
@@ -195,8 +195,7 @@ class Instance:
         """
         named = dict(self.model.named_buffers())
         faults = {
-            name: store(self._arena, region, named[name]) if name in named else "is not there any more"
-            for name, region in wanted
+            name: store(self._arena, region, named[name]) if name in named else "is missing" for name, region in wanted
         }
         return {name: fault for name, fault in faults.items() if fault}
 
@@ -215,7 +214,7 @@ class Instance:
 
     @property
     def has_outputs(self) -> bool:
-        """Whether there is a forward whose backward has not run yet."""
+        """True if there is a forward whose backward has not run yet."""
         return self._outputs is not None
 
     def call_anew(self) -> None:

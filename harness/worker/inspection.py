@@ -84,7 +84,7 @@ class Inspection:
         for flag in FLAGS:
             before, now = self._flags[flag.name], flag.read()
             if now != before:
-                self._left[flag.name] = f"{flag.name}: {before} before a call, {now} after; it was put back"
+                self._left[flag.name] = f"{flag.name}: {before} before a call, {now} after; the harness restored it"
                 flag.write(before)
 
     @property

@@ -186,7 +186,7 @@ class Worker:
             kind = failures.kind_of(error, "load" if stage in ("import", "ModelNew") else "runtime")
             message = failures.describe(error, self._solution)[:MAX_MESSAGE_CHARACTERS]
             log, key = failures.build_log(error)[:MAX_LOG_CHARACTERS], failures.build_key(error)
-            return Failed(kind, stage, message, log, self._reports(), key)
+            return Failed(kind, stage=stage, message=message, log=log, reports=self._reports(), build_key=key)
 
     def _load(self, command: Load) -> Loaded:
         self._solution = command.solution
@@ -195,8 +195,8 @@ class Worker:
             {key: Path(path) for key, path in command.cached.items()},
             self._build_folder,
             lambda event, name: self._send(Building(event, name)),
-            command.check,
-            command.refused,
+            check=command.check,
+            refused=command.refused,
         )
         # A solution that imports torch's loader gets the harness's loader instead.
         cpp_extension.load_inline = self._noted(self._loader.load_inline)
@@ -368,12 +368,12 @@ class Worker:
         self._inspection.restore_flags()
         return Traced(
             forward is not None,
-            tuple(forward or ()),
-            tuple(behind or ()),
-            tuple(inference or ()),
-            self._tally.operators,
-            self._tally.work if emulated else None,
-            tuple(self._refused),
+            forward=tuple(forward or ()),
+            backward=tuple(behind or ()),
+            inference=tuple(inference or ()),
+            operators=self._tally.operators,
+            work=self._tally.work if emulated else None,
+            refused=tuple(self._refused),
         )
 
     def _count_operators(self, backward: Backward | None) -> None:
@@ -450,12 +450,12 @@ class Worker:
         return tuple(
             Report(
                 str(report["kind"]),
-                report.get("kernel") or None,
-                report.get("line") or None,
-                str(report.get("message", "")),
-                str(report.get("remedy", "")),
-                json.dumps(report.get("accesses", [])),
-                bool(report.get("is_suspicion")),
+                kernel=report.get("kernel") or None,
+                line=report.get("line") or None,
+                message=str(report.get("message", "")),
+                remedy=str(report.get("remedy", "")),
+                accesses=json.dumps(report.get("accesses", [])),
+                is_suspicion=bool(report.get("is_suspicion")),
             )
             for report in self.platform.take_reports()
         )

@@ -61,6 +61,7 @@ class Platform(Protocol):
         cached: Mapping[str, Path],
         out_dir: Path,
         on_build: Callable[[str, str], None],
+        *,
         check: str = "",
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
@@ -151,7 +152,9 @@ class EmulatedPlatform:
     def __init__(self, libraries: Mapping[str, str]):
         self._session = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
         self._poisons: Iterator[int] | None = None  # set if kernels are checked
-        self._compile: Callable[[str], Compiled] = lambda arch: Compiled((), "", "", None, None, "", 0.0)
+        self._compile: Callable[[str], Compiled] = lambda arch: Compiled(
+            (), fault="", error="", line=None, kernel=None, log="", seconds=0.0
+        )
 
     def loader(
         self,
@@ -159,6 +162,7 @@ class EmulatedPlatform:
         cached: Mapping[str, Path],
         out_dir: Path,
         on_build: Callable[[str, str], None],
+        *,
         check: str = "",
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
@@ -168,7 +172,9 @@ class EmulatedPlatform:
             self._session.set_architecture(check)
             self._poisons = itertools.cycle(POISONS)
             self._session.set_checking(True, next(self._poisons))
-        loader = InlineLoader(solution, text, cached, out_dir, on_build, "check" if check else "fast", refused)
+        loader = InlineLoader(
+            solution, text, cached, out_dir, on_build, mode="check" if check else "fast", refused=refused
+        )
         self._compile = lambda arch: compile_for_gpu(loader.given.values(), loader.locator, arch, out_dir, on_build)
         return loader
 
@@ -272,12 +278,13 @@ class CudaPlatform:
         cached: Mapping[str, Path],
         out_dir: Path,
         on_build: Callable[[str, str], None],
+        *,
         check: str = "",
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """Creates torch's own loader with this worker's folders. A GPU checks no accesses."""
         self._written = profiling.triton_kernels(source_text(read_source(solution)))
-        self._loader = CudaLoader(solution, cached, out_dir, on_build, self._capability, refused)
+        self._loader = CudaLoader(solution, cached, out_dir, on_build, capability=self._capability, refused=refused)
         return self._loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
@@ -337,7 +344,7 @@ class CudaPlatform:
 
     def compiled(self, arch: str) -> Compiled:
         """Returns an empty result: the sources were built for this GPU."""
-        return Compiled((), "", "", None, None, "", 0.0)
+        return Compiled((), fault="", error="", line=None, kernel=None, log="", seconds=0.0)
 
     def arena(self, descriptor: int, size: int) -> Arena:
         """Maps the judge's device memory, in place of the last case's."""

@@ -70,7 +70,15 @@ def launched(
     names = {name: kernel_name(name) for name in times}
     moved = bytes_moved(_trace(profiler)) if any(name.startswith(_COPIES) for name in times) else {}
     return [
-        Launched(name, len(spent), False, sum(spent), True, moved.get(name), aside[name])
+        Launched(
+            name,
+            calls=len(spent),
+            own=False,
+            device_ms=sum(spent),
+            is_copy=True,
+            bytes=moved.get(name),
+            aside=aside[name],
+        )
         if name.startswith(_COPIES)
         else Launched(
             names[name],

@@ -169,7 +169,7 @@ class NewWorker:
             offer_to_out_of_memory_killer()
             # Confinement would not reach other threads.
             if sys.platform == "linux" and threads_of_this_process() != 1:
-                print("a worker must begin with one thread", file=sys.stderr)
+                print("a worker must start with one thread", file=sys.stderr)
                 return 1
             confined = confine(folder, readable, (judge, settings["zygote"]), settings["device"] != "cpu")
         die_with_parent(judge)  # a change of user cancels the first call

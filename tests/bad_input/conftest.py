@@ -1,4 +1,4 @@
-"""A place of its own for each file of tests: problem, store and temporary folder, and a look at what is left there."""
+"""Fixtures for bad input: a folder, a store and a temporary folder per test file, and a check for leftovers."""
 
 from __future__ import annotations
 

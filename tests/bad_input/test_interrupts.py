@@ -1,4 +1,4 @@
-"""An interrupt at every stage of ``evaluate``: exit code, what is finished is kept, and nothing is left behind."""
+"""Tests interrupts at every stage of ``evaluate``: exit code, stored results and no leftovers."""
 
 from __future__ import annotations
 

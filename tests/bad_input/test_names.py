@@ -1,4 +1,4 @@
-"""Files with any name that a system allows are judged, and their names can be printed."""
+"""Tests solution files with unusual names: they are judged, and messages can print the names."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def test_what_a_candidate_says_is_spelt_out_in_the_table(new_place: Place) -> No
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("x" * 300 + ".py", "no file xxx"),
-        ("y" * 300, "names no problem, solution, file or folder"),
+        ("x" * 300 + ".py", "no such file: xxx"),
+        ("y" * 300, "is not a problem, solution, file or folder"),
         ("tiny/" + "z" * 300, "has no solution"),
-        ("red\x1b[31m.py", "no file red\\x1b[31m.py"),
-        (os.fsdecode(b"\xff.py"), "no file \\udcff.py"),
-        ("", "names no problem, solution, file or folder"),
-        ("/", "no solution (*.py) lies in the folder /"),
-        ("..", "no solution (*.py) lies in the folder .."),
-        ("problems/tiny.py/x.py", "no file problems/tiny.py/x.py"),
+        ("red\x1b[31m.py", "no such file: red\\x1b[31m.py"),
+        (os.fsdecode(b"\xff.py"), "no such file: \\udcff.py"),
+        ("", "is not a problem, solution, file or folder"),
+        ("/", "no solution (*.py) in the folder /"),
+        ("..", "no solution (*.py) in the folder .."),
+        ("problems/tiny.py/x.py", "no such file: problems/tiny.py/x.py"),
     ],
 )
 def test_a_name_of_nothing_is_told(place: Place, name: str, words: str) -> None:

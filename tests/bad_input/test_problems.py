@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one problem a line
-"""Whatever is wrong with a problem: the words say where, the others are judged, stdout stays JSON."""
+"""Tests malformed problems: the message names the place, other problems are judged, stdout stays JSON."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a_folder": (folder, "a folder, not a regular file"),
     "a_pipe": (os.mkfifo, "a pipe, not a regular file"),
     "dangling": (dangling, "No such file"),
-    "latin_1": (latin_1, "it is no UTF-8 text"),
+    "latin_1": (latin_1, "it is not UTF-8 text"),
     "huge": (huge, "16,777,217 bytes"),
 }
 

@@ -1,4 +1,4 @@
-"""Files and names that ``compare`` and ``show`` are given and that are no results: words, exit code, no traceback."""
+"""Tests ``compare`` and ``show`` on files and names that are not results: message and exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ def samples(**fields: Any) -> str:
 FILES: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "holds no records"),
     "blank": ("\n \n", "holds no records"),
-    "text": ("solution  status\nfused  PASSED\n", "text.jsonl:1: this is no JSON"),
+    "text": ("solution  status\nfused  PASSED\n", "text.jsonl:1: not JSON"),
     "binary": (bytes(range(256)), "cannot read results"),
     "list": ("[1, 2]\n", "list.jsonl:1: an evaluation record is a JSON object, not list"),
-    "other": ('{"name": "x"}\n', "no evaluation record: it has no 'version'"),
+    "other": ('{"name": "x"}\n', "not an evaluation record: it has no 'version'"),
     "newer": (changed(version=RECORD_VERSION + 1), f"layout {RECORD_VERSION + 1}"),
-    "truncated": (f"{GOOD}\n{GOOD[:400]}", "truncated.jsonl:2: this is no JSON"),
-    "deep": ("[" * 100_000 + "]" * 100_000, "this is no JSON"),
+    "truncated": (f"{GOOD}\n{GOOD[:400]}", "truncated.jsonl:2: not JSON"),
+    "deep": ("[" * 100_000 + "]" * 100_000, "not JSON"),
     "lacking": (json.dumps({"version": 1, "problem": "p"}), "record has no 'solution'"),
-    "number": (changed(solution=3), "record.solution is int, where str belongs"),
+    "number": (changed(solution=3), "record.solution is int, but must be str"),
     "status": (changed(status="FINE"), "'FINE' is not a valid Status"),
     "reports": (changed(outputs={"a": 1}), "record.outputs is dict"),
     "report": (changed(outputs=[{"name": "y"}]), "has no 'shape'"),
     "huge_number": (changed(total_s=10**400), "too large"),
-    "flat_samples": (changed(samples={"forward": 5}), "samples of forward  are no latencies"),
-    "no_samples": (samples(samples_ms="fast"), "samples of forward candidate are no latencies"),
-    "zero_samples": (samples(samples_ms=[0, 1]), "samples of forward candidate are no latencies"),
+    "flat_samples": (changed(samples={"forward": 5}), "samples of forward  are not latencies"),
+    "no_samples": (samples(samples_ms="fast"), "samples of forward candidate are not latencies"),
+    "zero_samples": (samples(samples_ms=[0, 1]), "samples of forward candidate are not latencies"),
     "unpaired": (samples(samples_ms=[1.0, 1.0, 1.0]), "some have no partner"),
-    "no_median": (samples(median_ms=None), "samples of forward candidate are no latencies"),
+    "no_median": (samples(median_ms=None), "samples of forward candidate are not latencies"),
 }
 
 

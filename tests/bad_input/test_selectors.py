@@ -1,4 +1,4 @@
-"""What the command line chooses twice, or wrongly; the plain cases are in tests/commands."""
+"""Tests conflicting and wrong selectors and options; tests/commands has the plain cases."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_what_is_chosen_twice_is_judged_once(new_place: Place) -> None:
         (["evaluate", "x.py", "--problem", "tinny"], "Did you mean 'tiny'?"),
         (["evaluate", "a.py", "--problem", "tiny", "--case", "od"], "Did you mean 'odd'?"),
         (["evaluate", "a.py", "--problem", "tiny", "--set", "m=3"], "no constant 'm'. Known: n."),
-        (["evaluate", "a.py", "--problem", "tiny", "--set", "n=four"], "'four' is no Python literal"),
+        (["evaluate", "a.py", "--problem", "tiny", "--set", "n=four"], "'four' is not a Python literal"),
         (["evaluate", "a.py", "--problem", "tiny", "--set", "n=4", "--set", "n=5"], "--set sets 'n' twice: 4 and 5"),
-        (["evaluate", "a.py", "--problem", "tiny", "--set", "n=" + "(" * 500], "no Python literal"),
-        (["evaluate", "a.py"], "say which problem it solves with --problem"),
+        (["evaluate", "a.py", "--problem", "tiny", "--set", "n=" + "(" * 500], "not a Python literal"),
+        (["evaluate", "a.py"], "name the problem that it solves with --problem"),
         (["evaluate", "a.py", "--problem", "missing/problem.py"], "no problem 'missing/problem.py'"),
         (["evaluate", "--root", "nowhere"], "there is no folder"),
         (["render", "tiny"], "no template 'tiny'"),

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one candidate a line
-"""Whatever a solution file holds or does: its status, its words, and nothing left behind; the honest ones pass."""
+"""Tests malformed and hostile solution files: status, message and no leftovers; honest ones pass."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str]] = {
     "loop.py": (loop, "symbolic links"),
     "pipe.py": (os.mkfifo, "a pipe, not a regular file"),
     "device.py": (device, "a device, not a regular file"),
-    "huge.py": (huge, "1,073,741,824 bytes, and 16,777,216 are the most"),
+    "huge.py": (huge, "1,073,741,824 bytes; the limit is 16,777,216"),
 }
 
 
@@ -178,7 +178,7 @@ def test_with_no_memory_left_it_is_still_said(new_place: Place, runtime: Path) -
     (candidate,) = select(new_place.root, ["tiny"], None)
     libraries = build_runtime(runtime)  # other tests may have built another beside it, with a compiler of their own
     paths = {"core": str(libraries.core), "torch": str(libraries.torch)}
-    workers = Workers("cpu", paths, 200 << 20)
+    workers = Workers("cpu", paths, memory_bytes=200 << 20)
     surroundings = Surroundings.of_this_machine(new_place.home, "g++", "cpu")
     judge = CandidateJudge(candidate, Policy("cpu", "ab", Limits(60, 60)), surroundings, workers)
     record = judge.evaluate("odd", {"n": 5})

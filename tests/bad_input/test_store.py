@@ -1,4 +1,4 @@
-"""A store that cannot be used, as each command meets it: exit code, words, its bytes untouched, readers that work."""
+"""Tests each command on a store that it cannot use: exit code, message and an unchanged file."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def a_folder(path: Path) -> None:
         (random_bytes, "damaged"),
         (garbage_behind_the_header, "damaged"),
         (truncated, "damaged"),
-        (a_folder, "is no file; set HARNESS_HOME"),
-        (os.mkfifo, "is no file; set HARNESS_HOME"),
+        (a_folder, "is not a file; set HARNESS_HOME"),
+        (os.mkfifo, "is not a file; set HARNESS_HOME"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_told_and_left_alone(
@@ -166,7 +166,7 @@ def test_a_disk_that_is_full_loses_nothing_that_was_printed(new_place: Place) ->
     out, err = new_place.finish(process)
     assert process.returncode == 3, err
     assert "Traceback" not in err
-    assert "what is finished is kept" in err
+    assert "finished results are kept" in err
     assert out.count("\n") == 1
     again = new_place(*arguments)
     assert again.code == 0, again.err

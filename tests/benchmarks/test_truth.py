@@ -1,4 +1,4 @@
-"""The scripts that show on a GPU whether times can be believed: what they count, plant, pair up and print.
+"""Tests the scripts that verify timing on a GPU: what they count, plant, pair and print.
 
 Nobody times anything here: figures are given, or it does not matter what they are.
 """
@@ -90,7 +90,9 @@ def problem(tmp_path: Path) -> Problem:
 def session(home: Path) -> Iterator[Session]:
     """A session on the CPU, with a baseline: times are the system clock's."""
     tools = tools_for("cpu", home)
-    workers, rivals = (Workers("cpu", tools.libraries, None, confined) for confined in (True, False))
+    workers, rivals = (
+        Workers("cpu", tools.libraries, memory_bytes=None, confined=confined) for confined in (True, False)
+    )
     baseline = Baseline(rivals)
     yield Session("cpu", Surroundings.of_this_machine(home, tools.compiler, "cpu"), workers, baseline, workers)
     baseline.close()

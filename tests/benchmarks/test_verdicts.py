@@ -1,4 +1,4 @@
-"""The script that counts the judge's mistakes: its candidates are what they are said to be, and it tells a mistake."""
+"""Tests the script that counts the judge's mistakes: its candidates, and its recognition of a mistake."""
 
 from __future__ import annotations
 

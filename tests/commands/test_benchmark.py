@@ -1,4 +1,4 @@
-"""``benchmark`` without a GPU: what it refuses, and how what has passed before is judged again."""
+"""Tests ``benchmark`` without a GPU: what it refuses, and how it judges a solution that passed before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
     [
         (["--device", "cpu"], "needs a GPU"),
         (["--baseline", "eagre"], "Did you mean 'eager'"),
-        (["--case", "odd", "--set", "batch_size=2"], "exclude each other"),
+        (["--case", "odd", "--set", "batch_size=2"], "cannot be used together"),
         (["-o", "/no/such/folder/table.md"], "cannot be written"),
         (["-o", "."], "cannot be written"),
         (["--against", "run-00000000"], "list runs"),

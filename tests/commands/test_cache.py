@@ -1,4 +1,4 @@
-"""``cache`` as a user types it: what it counts, what it removes, and what it never touches."""
+"""Tests ``cache``: what it counts, what it removes, and what it never touches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``check`` and ``evaluate --check``: every access of the kernels looked at, beside what they compute."""
+"""Tests ``check`` and ``evaluate --check``: findings about accesses, together with the verdict on results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def line_of(words: str) -> int:
 def test_a_race_that_changes_no_result_is_named_with_both_accesses(checked: dict[str, dict[str, Any]]) -> None:
     record = checked["missing_barrier"]
     assert (record["status"], record["policy"]["check"]) == ("UNSAFE", "sm_90")
-    assert "outputs and gradients are right all the same" in record["message"]
+    assert "outputs and gradients are right nevertheless" in record["message"]
     assert all(report["ok"] for report in (*record["outputs"], *record["gradients"]))
     found = decisive(record)
     assert {finding["kind"] for finding in found} == {"race"}
@@ -102,7 +102,7 @@ def test_all_of_our_solutions_pass(harness: Harness) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("evaluate", "group_norm", "--arch", "sm_86"), "--arch goes with --check"),
+        (("evaluate", "group_norm", "--arch", "sm_86"), "--arch needs --check"),
         (("evaluate", "group_norm", "--check", "--device", "cuda:0"), "--check runs on the CPU emulator"),
         (("check", "group_norm", "--arch", "sm_1"), "sm_90"),
         (("check", "group_norm", "--device", "cpu"), "--device"),

@@ -1,4 +1,4 @@
-"""``evaluate --check`` compiles with nvcc what the emulator ran: figures, refusals, and what says nothing of it.
+"""Tests that ``evaluate --check`` compiles with nvcc: figures, refusals and failures that prove nothing.
 
 Most of it against a stand-in for nvcc that prints what real ones printed, so that a machine without one tests it too.
 """

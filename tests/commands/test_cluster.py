@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine judges as one process does, and what is lost of it costs no verdict."""
+"""Tests a Ray cluster of two nodes on this machine: the same verdicts, and none lost with a node."""
 
 from __future__ import annotations
 

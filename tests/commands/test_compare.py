@@ -1,4 +1,4 @@
-"""``compare`` as a user types it: what it takes, who wins, what it refuses."""
+"""Tests ``compare``: its operands, the winner, and what it refuses."""
 
 from __future__ import annotations
 
@@ -152,9 +152,9 @@ def test_markdown_is_a_table(harness: Harness, environment: dict[str, str]) -> N
         (["{fast}", "123456"], 2, "no record '123456'"),
         (["{fast}", "group_norm/fuse"], 2, "Did you mean 'fused'?"),
         (["{fast}", "group_norm/fused"], 2, "evaluate group_norm/fused"),
-        (["{fast}", "{slow}", "--json", "--markdown"], 2, "exclude each other"),
+        (["{fast}", "{slow}", "--json", "--markdown"], 2, "cannot be used together"),
         (["run-00000001", "run-00000001"], 2, "alone"),
-        (["norm/a", "norm/b"], 2, "names no problem"),
+        (["norm/a", "norm/b"], 2, "is not a problem"),
     ],
 )
 def test_what_is_compared_and_what_is_refused(
@@ -198,7 +198,7 @@ def test_solutions_are_compared_by_their_newest_records(harness: Harness, own_ho
     ran = harness("compare", *(f"group_norm/{name}" for name in GROUP_NORM), **environment)
     assert ran.code == 0, ran.err
     assert "group_norm odd on CPU emulator" in ran.out
-    assert "no winner: speed was not measured" in ran.out
+    assert "no winner: two that passed have no measured speed" in ran.out
     both = harness("compare", "group_norm", **environment)
     assert both.out == ran.out
 
@@ -211,9 +211,9 @@ def test_solutions_are_compared_by_their_newest_records(harness: Harness, own_ho
         (("slow", "fast"), "5%", 0, ""),
         (("fast", "twin"), "5%", 0, ""),
         (("slow", "wrong"), "5%", 1, "WRONG_OUTPUT, norm/slow (00000000aaaa) passed"),
-        (("slow", "fast"), "5 apples", 2, "is no share: write 5% or 0.05"),
-        (("slow", "fast"), "120%", 2, "is no share"),
-        (("slow", "fast"), "nan", 2, "is no share"),
+        (("slow", "fast"), "5 apples", 2, "is not a share: write 5% or 0.05"),
+        (("slow", "fast"), "120%", 2, "is not a share"),
+        (("slow", "fast"), "nan", 2, "is not a share"),
     ],
 )
 def test_what_has_become_slower_fails_where_that_is_wanted(

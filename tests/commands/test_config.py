@@ -1,4 +1,4 @@
-"""``config --show``: every setting's value and who set it, and what a wrong one is told."""
+"""Tests ``config --show``: the value and source of each setting, and messages about wrong ones."""
 
 from __future__ import annotations
 

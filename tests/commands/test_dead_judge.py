@@ -1,4 +1,4 @@
-"""A judge that dies, or that a problem holds up for ever, costs its own cases and no batch, on one lane too."""
+"""Tests that a judge that dies or hangs costs only its own cases, also on one lane."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def test_what_a_problem_does_to_its_judge_costs_no_other_candidate(own_home: Pat
     assert code == 2
     told = {row["tag"]: (row["status"], row.get("message") or row.get("error")) for row in rows}
     assert [row["tag"] for row in rows] == ["dead", "slow", "also", "good"]
-    assert told["dead"] == ("HARNESS_ERROR", "the judge's process ended 3 times while it judged this: signal SIGBUS")
+    assert told["dead"] == (
+        "HARNESS_ERROR",
+        "the judge's process ended 3 times while it judged this candidate: signal SIGBUS",
+    )
     assert told["slow"] == told["also"]
     assert told["slow"][0] is None
     assert "endless.py: judging case 'small' took longer than 2 s" in told["slow"][1]

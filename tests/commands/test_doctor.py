@@ -1,4 +1,4 @@
-"""``doctor`` as a user types it: what it reports, what it calls missing, and what it leaves behind."""
+"""Tests ``doctor``: what it reports, what it calls missing, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_a_missing_compiler_and_an_unwritable_home_are_told_with_their_remedies(
     assert "apt-get install g++" in line_of(ran, "C++ compiler")
     assert line_of(ran, "HARNESS_HOME").startswith("MISSING")
     assert "export HARNESS_HOME=" in line_of(ran, "HARNESS_HOME")
-    assert "not run: it takes C++ compiler, HARNESS_HOME" in line_of(ran, "emulator self-test")
+    assert "not run: needs C++ compiler, HARNESS_HOME" in line_of(ran, "emulator self-test")
     want = "C++ compiler, HARNESS_HOME, emulator self-test"
-    assert ran.out.splitlines()[-1] == f"cpu: does not work, for want of {want}"
+    assert ran.out.splitlines()[-1] == f"cpu: does not work: missing {want}"
     assert ran.err == ""
 
 
@@ -198,8 +198,8 @@ def test_of_a_gpu_that_is_not_there_nothing_is_said(tmp_path: Path, device: str,
 @pytest.mark.parametrize(
     ("device", "code", "words"),
     [
-        ("cpu", 2, "--device cpu means the CPU emulator here, which is never timed"),
-        ("auto", 2, "--device auto means the CPU emulator here, which is never timed"),
+        ("cpu", 2, "--device cpu selects the CPU emulator here, which is never timed"),
+        ("auto", 2, "--device auto selects the CPU emulator here, which is never timed"),
         ("cuda:0", 3, "torch finds no GPU"),
         ("tpu", 2, "'tpu'"),
     ],

@@ -1,4 +1,4 @@
-"""``evaluate`` as a user types it: selectors, cases, settings, outputs and exit codes."""
+"""Tests ``evaluate``: selectors, cases, settings, outputs and exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_everything_that_fits_passes_and_the_rest_is_named(harness: Harness) -> 
     assert ran.code == 0, ran.out
     assert ran.out.count("PASSED") >= 2 * 7
     assert "not measured on the CPU emulator" in ran.out
-    assert "case 'full' is left out" in ran.err
+    assert "left out case 'full'" in ran.err
 
 
 def test_a_row_holds_what_is_promised(harness: Harness) -> None:
@@ -69,10 +69,10 @@ def test_a_setting_makes_one_case_of_its_own(harness: Harness) -> None:
         (["--case", "ful"], "Did you mean 'full'"),
         (["--set", "batchsize=3"], "Did you mean 'batch_size'"),
         (["--set", "batch_size"], "NAME=VALUE"),
-        (["--set", "batch_size=3", "--case", "odd"], "exclude each other"),
+        (["--set", "batch_size=3", "--case", "odd"], "cannot be used together"),
         (["--device", "tpu"], "'tpu'"),
-        (["--no-timing", "--baseline", "compile"], "--baseline and --no-timing exclude each other"),
-        (["--no-timing", "--fail-below", "1.2"], "--fail-below and --no-timing exclude each other"),
+        (["--no-timing", "--baseline", "compile"], "--baseline and --no-timing cannot be used together"),
+        (["--no-timing", "--fail-below", "1.2"], "--fail-below and --no-timing cannot be used together"),
         (["--timeout", "0"], "--timeout"),
         (["--seed", "xyz"], "hex"),
         (["--nonsense"], "--nonsense"),

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the tables keep one answer a line
-"""``extract`` as a user types it: which code of an answer is its last word, where it goes, and what is never done."""
+"""Tests ``extract``: which code it takes from an answer, where it writes, and what it never does."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_last_complete_code_is_taken_as_it_stands(
     lines = [case.line, case.line + case.code.count("\n") - 1]
     digest = hashlib.sha256(answer).hexdigest()
     assert text.split("\n", 4) == [
-        "# Extracted from a language model's answer; below this head its code stands as it was.",
+        "# Extracted from a language model's answer. The code below this header is unchanged.",
         f"# digest of the answer: sha256:{digest}",
         f"# file: {case.name}.txt, lines {lines[0]}-{lines[1]}",
         f"# command: python -m harness extract {case.name}.txt --problem group_norm",
@@ -141,13 +141,13 @@ def test_what_is_left_out_is_told(harness: Harness, root: Path) -> None:
     assert ran.out == ""
     assert ran.err.splitlines() == [
         "wrote solutions/group_norm/a.py: lines 13-18 of a.txt",
-        "note: 2 pieces of code define ModelNew: the last is taken; left out: lines 2-7",
-        "note: code without ModelNew is left out: lines 10-10",
+        "note: 2 blocks of code define ModelNew: took the last; left out: lines 2-7",
+        "note: left out code without ModelNew: lines 10-10",
     ]
     (root / "b.txt").write_text(fenced(FINAL) + fenced(BASELESS))
     ran = run(harness, root, "b.txt", "--json")
     assert ran.rows[0]["notes"] == [
-        "2 pieces of code define ModelNew: the last that binds what its ModelNew is derived from is taken; left out: "
+        "2 blocks of code define ModelNew: took the last one that defines what its ModelNew inherits from; left out: "
         "lines 10-11"
     ]
 
@@ -212,7 +212,7 @@ def test_nothing_is_overwritten_without_force(harness: Harness, root: Path) -> N
     (root / "a.txt").write_text(fenced(code("other")))
     refused = run(harness, root, "a.txt")
     assert (refused.code, refused.out) == (2, "")
-    for word in ("solutions/group_norm/a.py is there already", "--name", "--force"):
+    for word in ("solutions/group_norm/a.py exists", "--name", "--force"):
         assert word in refused.err
     assert written.read_text() == before
     assert run(harness, root, "a.txt", "--force").code == 0
@@ -234,7 +234,7 @@ def test_render_and_list_leave_it_alone(harness: Harness, root: Path) -> None:
     assert [row["solution"] for row in listed] == ["my_op/a", "my_op/my_op"]
     taken = harness("extract", "a.txt", "--problem", "my_op", "--name", "my_op", "--force", cwd=root)
     assert taken.code == 2
-    assert "template 'my_op' renders solution 'my_op'" in taken.err
+    assert "'my_op' is a solution that template 'my_op' renders" in taken.err
 
 
 def mistaken(old: str, new: str) -> str:
@@ -250,7 +250,7 @@ MISTAKES = [
      ["'void compute_group_sums(const float*, float*, float*, int, int, float)' is a signature and names a kernel",
       "Python cannot launch a kernel", "compute_group_sums<<<grid, block>>>(...)", "cpp_sources"]),
     ("signature_of_the_host", 'functions=["std::vector<torch::Tensor> group_norm_forward(torch::Tensor x)"]', '""', CALL,
-     ["is a signature.", "the signature into cpp_sources", "give the name 'group_norm_forward'"]),
+     ["is a signature.", "the signature to cpp_sources", "give the name 'group_norm_forward'"]),
     ("kernels", 'functions=["compute_group_sums", "apply_group_norm"]', '""',
      "module.compute_group_sums(grid=(num_groups, 3), block=(256, 1), args=[x.data_ptr()])",
      ["'compute_group_sums' names a kernel", "Python cannot launch a kernel"]),
@@ -318,12 +318,12 @@ def test_the_exit_code_and_the_table_are_the_evaluations(harness: Harness, root:
         (["a.txt", "--name", "x", "-o", "x.py"], "give one of them"),
         (["a.txt", "-o", "-", "--evaluate"], "--evaluate"),
         (["a.txt", "-o", "-", "--json"], "--json"),
-        (["a.txt", "--case", "odd"], "--case says how to evaluate: give --evaluate too"),
+        (["a.txt", "--case", "odd"], "--case needs --evaluate"),
         (["a.txt", "--fresh"], "--fresh"),
-        (["a.txt", "-o", "problems"], "no regular file"),
-        (["a.txt", "-o", "link.py", "--force"], "no regular file"),
+        (["a.txt", "-o", "problems"], "not a regular file"),
+        (["a.txt", "-o", "link.py", "--force"], "not a regular file"),
         (["a.txt", "-o", "a.txt/x.py"], "cannot write a.txt/x.py"),
-        (["a.txt", "-o", "a.txt"], "is there already with other content"),
+        (["a.txt", "-o", "a.txt"], "exists with other content"),
         (["寸法.txt"], "--name"),
         (["-"], "standard input is empty"),
     ],

@@ -1,4 +1,4 @@
-"""What one problem's code does to the process that judges it changes no verdict on another problem."""
+"""Tests that one problem's code cannot change a verdict on another problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels a candidate launched: in the record, under the table, in ``show``; and who launches none."""
+"""Tests the kernels that a record, the table and ``show`` report, and candidates that launch none."""
 
 from __future__ import annotations
 

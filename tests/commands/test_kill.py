@@ -1,4 +1,4 @@
-"""A harness that is killed at random moments neither loses nor doubles a record."""
+"""Tests that a harness killed at random moments neither loses nor doubles a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``from harness import Evaluator``: what a program is told, and what stays its own."""
+"""Tests ``from harness import Evaluator``: results, errors, and no side effects on the program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_candidate_is_judged_and_a_wrong_question_raises(evaluator: Evaluator,
     assert answer.entry.tag == {"step": 3}
     with pytest.raises(UsageError, match="no case 'smal'"):
         evaluator.evaluate(HONEST, problem, cases=["smal"])
-    with pytest.raises(UsageError, match="which problem"):
+    with pytest.raises(UsageError, match="name the problem"):
         evaluator.evaluate(HONEST)
     assert not evaluator.evaluate(WRONG, problem, cases=["small"]).has_passed
 
@@ -114,10 +114,10 @@ def test_a_stream_that_is_left_or_breaks_leaves_the_evaluator_whole(evaluator: E
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"constants": {"n": object()}}, "constants: a object cannot be passed"),
-        ({"constants": {3: 4}}, "by the names"),
+        ({"constants": {"n": object()}}, "constants: cannot pass a object"),
+        ({"constants": {3: 4}}, "from the names"),
         ({"cases": "small"}, "a list of names"),
-        ({"cases": ["small"], "constants": {"n": 4}}, "exclude each other"),
+        ({"cases": ["small"], "constants": {"n": 4}}, "cannot be used together"),
         ({"candidate": b"answer.py"}, "must be a string or a path, not bytes"),
         ({"problem": 3}, "must be a string or a path, not int"),
     ],

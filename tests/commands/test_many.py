@@ -1,4 +1,4 @@
-"""Many candidates side by side: builds ahead, lanes, and what happens when processes are killed at random moments."""
+"""Tests parallel evaluation: builds ahead, lanes, and processes killed at random moments."""
 
 from __future__ import annotations
 

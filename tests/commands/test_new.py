@@ -1,4 +1,4 @@
-"""``new`` as a user types it: what it writes passes as it is, in any folder, and nothing is ever overwritten."""
+"""Tests ``new``: what it writes passes unchanged, in any folder, and it never overwrites."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_template_of_a_shipped_problem_shares_the_common_pieces(harness: Harne
         ([], ["Usage", "problem", "template"]),
         (["problme", "x"], ["problem"]),
         (["problem"], ["NAME"]),
-        (["problem", "first"], ["first.py is there already"]),
+        (["problem", "first"], ["first.py already exists"]),
         (["problem", "../evil"], ["'../evil'", "lower-case letters, digits and underscores"]),
         (["problem", "First"], ["'First'", "lower-case"]),
         (["problem", ""], ["''", "lower-case"]),
@@ -178,7 +178,7 @@ def test_a_template_of_a_shipped_problem_shares_the_common_pieces(harness: Harne
         (["template", "x", "--problem", str(REPOSITORY / "problems" / "group_norm.py")], ["outside", "copy it"]),
         (["template", "x", "--problem", "broken"], ["broken.py:1", "not Python"]),
         (["template", "x", "--problem", "1_Upper"], ["1_Upper", "lower-case"]),
-        (["template", "own", "--problem", "first"], ["templates/own is there already"]),
+        (["template", "own", "--problem", "first"], ["templates/own already exists"]),
         (["template", "common", "--problem", "first"], ["'common'", "another"]),
         (["template", "taken", "--problem", "first"], ["has a solution 'taken' already", "taken.py"]),
         (["problem", "x", "--root", "notes.txt"], ["cannot write", "notes.txt"]),

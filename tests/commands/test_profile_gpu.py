@@ -1,4 +1,4 @@
-"""``profile`` on a GPU: times and shares, copies with what they moved, and the GPU's own counters."""
+"""Tests ``profile`` on a GPU: times and shares, copies with their bytes, and hardware counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that last: what is answered from the store, and what list, show and export make of it."""
+"""Tests stored records: answers from the store, and ``list``, ``show`` and ``export``."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_changed_file_is_judged_again_and_the_old_one_is_still_known(place: Pl
     path.unlink()
     shown = place("show", first["record"])
     assert shown.code == 0
-    assert "is gone" in shown.out
+    assert "is missing" in shown.out
     assert place("show", first["record"], "--source").out == HONEST + "# changed\n"
 
 
@@ -175,7 +175,7 @@ def test_what_a_candidate_prints_cannot_drive_the_terminal(place: Place) -> None
         (["show"], 2, "Missing argument"),
         (["show", "0000"], 2, "no record '0000'"),
         (["show", "../../etc/passwd"], 2, "no record"),
-        (["show", "x", "--source", "--json"], 2, "exclude each other"),
+        (["show", "x", "--source", "--json"], 2, "cannot be used together"),
         (["export"], 2, "--jsonl or --csv"),
         (["export", "--csv", "--run", "run-none"], 2, "no run 'run-none'"),
         (["export", "--csv", "-o", "/nowhere/x.csv"], 2, "cannot write /nowhere/x.csv"),
@@ -186,7 +186,7 @@ def test_what_a_candidate_prints_cannot_drive_the_terminal(place: Place) -> None
         (["list", "records", "--problem", "none"], 0, "no records"),
         (["list", "recrods"], 2, "records"),
         (["list", "records", "--limit", "0"], 2, "--limit"),
-        (["evaluate", "--fail-below", "1.2", "--device", "cpu"], 2, "speed is not measured on the CPU emulator"),
+        (["evaluate", "--fail-below", "1.2", "--device", "cpu"], 2, "the CPU emulator does not measure speed"),
         (["evaluate", "--fail-below", "-1"], 2, "--fail-below"),
     ],
 )

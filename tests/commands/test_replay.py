@@ -1,4 +1,4 @@
-"""``evaluate --replay``: an evaluation repeated, and whether it came out the same."""
+"""Tests ``evaluate --replay``: it repeats an evaluation and reports whether the result is the same."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_candidate_that_is_another_in_every_process_comes_out_different(place:
     code, row = place.replayed("moody")
     assert (code, row["status"], row["replay"]["outcome"]) == (1, "PASSED", "different")
     assert row["replay"]["spread"] == {"runs": 4, "tensors": {}}
-    assert "output: other bits than then, though runs on the same inputs agree" in row["replay"]["why"]
+    assert "output: the bits differ from the record's, but runs on the same inputs agree" in row["replay"]["why"]
     assert "output: digests" in [one["field"] for one in row["replay"]["differences"]]
 
 
@@ -141,7 +141,7 @@ def test_another_problem_repeats_nothing(place: Place, tmp_path: Path) -> None:
         assert place.replayed("wrong", "--problem", tmp_path / "kept.py")[0] == 0
         place.problem.unlink()
         ran = place("evaluate", "--replay", record)
-        assert (ran.code, "is gone" in ran.err) == (2, True)
+        assert (ran.code, "is missing" in ran.err) == (2, True)
     finally:
         place.problem.write_text(PROBLEM)
 
@@ -150,9 +150,9 @@ def test_another_problem_repeats_nothing(place: Place, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--replay", "0000"], "no record '0000'"),
-        (["--replay", "{record}", "--seed", "ab"], "leave --seed out"),
-        (["--replay", "{record}", "--forward-only"], "leave --forward-only out"),
-        (["--replay", "{record}", "group_norm"], "leave a selector out"),
+        (["--replay", "{record}", "--seed", "ab"], "leave out --seed"),
+        (["--replay", "{record}", "--forward-only"], "leave out --forward-only"),
+        (["--replay", "{record}", "group_norm"], "leave out a selector"),
     ],
 )
 def test_what_is_judged_and_how_is_the_record_s(place: Place, arguments: list[str], words: str) -> None:

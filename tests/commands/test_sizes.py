@@ -1,4 +1,4 @@
-"""Cases beyond what the emulator handles: what they take is said before, and rows come as cases finish."""
+"""Tests cases beyond the emulator's size: the command says what they need, and prints rows as cases finish."""
 
 from __future__ import annotations
 

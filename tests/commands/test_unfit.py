@@ -1,4 +1,4 @@
-"""Problems that cannot tell right from wrong: their verdicts are marked, and the checks run once for each case."""
+"""Tests unfit problems: their verdicts are marked, and the checks run once per case."""
 
 from __future__ import annotations
 

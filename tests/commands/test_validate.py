@@ -1,4 +1,4 @@
-"""``validate`` as a user types it: each way for a problem to be unsound, one case each, and what is said of it."""
+"""Tests ``validate``: one case for each way in which a problem can be unsound, with its message."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def get_init_inputs():
 OK, NOTE, FAILED = True, None, False
 #: flaw: the outcome, the check that finds it, and words that tell it.
 FLAWS: dict[str, tuple[bool | None, str, str]] = {
-    "none": (OK, "draws", "other draws give the same form, and other outputs"),
+    "none": (OK, "draws", "other draws give the same shapes, and different outputs"),
     "body raises": (FAILED, "body", "ZeroDivisionError"),
     "body exits": (FAILED, "body", "sys.exit"),
     "constructor raises": (FAILED, "model", "no such layer"),
@@ -128,9 +128,9 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "inputs raise": (FAILED, "model", "OSError: no data"),
     "inputs exit": (FAILED, "memory", "sys.exit"),
     "no list": (FAILED, "model", "get_inputs() returned Tensor, not a list"),
-    "no tensor": (FAILED, "inputs", "gives no tensor"),
+    "no tensor": (FAILED, "inputs", "returns no tensor"),
     "infinite input": (NOTE, "inputs", "some inputs are NaN or infinite"),
-    "unseeded": (FAILED, "seeds", "the same seed gives other inputs"),
+    "unseeded": (FAILED, "seeds", "the same seed gives different inputs"),
     "same for every seed": (NOTE, "seeds", "inputs are the same for every seed"),
     "forward raises": (FAILED, "forward", "name 'undefined' is not defined"),
     "forward exits": (FAILED, "memory", "sys.exit"),
@@ -140,18 +140,18 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "expanded": (NOTE, "inputs", "input 0 has strides [0, 1], with gaps or elements that share memory"),
     "complex": (FAILED, "forward", "complex"),
     "alien": (FAILED, "forward", "object"),
-    "shape changes": (FAILED, "seeds", "the same seed gives other inputs"),
+    "shape changes": (FAILED, "seeds", "the same seed gives different inputs"),
     "some NaN": (NOTE, "forward", "elements are NaN or infinite"),
     "no backward": (FAILED, "repeat", "the reference's backward failed: KeyError: 'no way back'"),
-    "forgets": (FAILED, "repeat", "the reference does not repeat itself"),
-    "rounds": (NOTE, "repeat", "the order of sums, which the budget allows"),
+    "forgets": (FAILED, "repeat", "the reference is not deterministic"),
+    "rounds": (NOTE, "repeat", "the order of summation, which the budget allows for"),
     "no float64": (FAILED, "exact", "the reference in float64 failed: RuntimeError: only single precision"),
-    "zero": (FAILED, "exact", "the output is zero, or not finite, everywhere: it proves nothing"),
-    "all NaN": (FAILED, "exact", "the output is zero, or not finite, everywhere"),
+    "zero": (FAILED, "exact", "the output is zero everywhere, or not finite: comparing it proves nothing"),
+    "all NaN": (FAILED, "exact", "the output is zero everywhere, or not finite"),
     "vacuous": (NOTE, "exact", "the gradient of scale is zero for every cotangent"),
-    "idle parameter": (NOTE, "influence", "idle, drawn anew, changes no output beyond its budget"),
-    "unused input": (NOTE, "influence", "y, drawn anew, changes no output beyond its budget"),
-    "cut off": (NOTE, "exact", "outputs alone are judged"),
+    "idle parameter": (NOTE, "influence", "idle, drawn again, changes no output by more than its budget"),
+    "unused input": (NOTE, "influence", "y, drawn again, changes no output by more than its budget"),
+    "cut off": (NOTE, "exact", "only outputs are judged"),
     "form changes": (FAILED, "draws", "change from draw to draw"),
     "constant": (FAILED, "answers", "a constant would pass as the output: relative L2 error 0.0e+00, budget 3.8e-06"),
     "labels": (FAILED, "answers", "a constant would pass as output[1]: equal"),

@@ -1,4 +1,4 @@
-"""``validate`` on problems that run and repeat themselves, and yet cannot tell a right answer from a wrong one."""
+"""Tests ``validate`` on problems that run but cannot tell a right answer from a wrong one."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ FLAWS: dict[str, tuple[bool | None, str, str, set[str]]] = {
     "none": (OK, "answers", "fail; the closest, ", set()),
     "indices": (OK, "class", "answers of class 10-bit fail; the closest, ", set()),
     "single number": (OK, "answers", "fail; the closest, ", set()),
-    "mask": (OK, "influence", "every parameter and input, drawn anew, changes an output", set()),
-    "counts": (OK, "influence", "every parameter and input, drawn anew, changes an output", set()),
+    "mask": (OK, "influence", "each parameter and input, drawn again, changes an output", set()),
+    "counts": (OK, "influence", "each parameter and input, drawn again, changes an output", set()),
     "zeros": (
         FAILED,
         "answers",
@@ -117,20 +117,20 @@ FLAWS: dict[str, tuple[bool | None, str, str, set[str]]] = {
     "parameter without influence": (
         NOTE,
         "influence",
-        "scale, drawn anew, changes no output beyond its budget: relative L2 error ",
+        "scale, drawn again, changes no output by more than its budget: relative L2 error ",
         set(),
     ),
     "input without influence": (
         NOTE,
         "influence",
-        "other, drawn anew, changes no output beyond its budget: relative L2 error ",
+        "other, drawn again, changes no output by more than its budget: relative L2 error ",
         set(),
     ),
-    "one value": (NOTE, "influence", "other has one value only: its influence is unknown", {"seeds"}),
+    "one value": (NOTE, "influence", "other has only one value: its influence is unknown", {"seeds"}),
     "class": (
         NOTE,
         "class",
-        "what products of operands rounded to 10-bit give would pass: relative L2 error ",
+        "the result with operands of products rounded to 10-bit would pass: relative L2 error ",
         set(),
     ),
     "stored class": (

@@ -1,4 +1,4 @@
-"""The wheel, built from the sdist and installed by itself: it judges, and nothing is written where it lies."""
+"""Tests the wheel, built from the sdist and installed alone: it judges, and writes nothing into its folder."""
 
 from __future__ import annotations
 

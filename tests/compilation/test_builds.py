@@ -1,4 +1,4 @@
-"""Builds that are killed half-way, or made twice at once, on the emulator and on a GPU."""
+"""Tests builds that are killed half-way or run twice at once, on the emulator and on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bound of the build cache: what goes when it is full, and what several processes make of that."""
+"""Tests the size limit of the build cache: what it removes, also with several processes."""
 
 from __future__ import annotations
 

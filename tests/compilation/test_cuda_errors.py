@@ -1,4 +1,4 @@
-"""Compilers on a GPU machine name the file that torch wrote; the user sees the solution's own line."""
+"""Tests that build errors on a GPU machine name the solution's own line, not torch's generated file."""
 
 from __future__ import annotations
 

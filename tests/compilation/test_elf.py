@@ -1,4 +1,4 @@
-"""Symbol tables of libraries that need not be honest."""
+"""Tests reading the symbol tables of libraries, which may be forged."""
 
 from __future__ import annotations
 

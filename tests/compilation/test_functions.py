@@ -1,4 +1,4 @@
-"""``load_inline(functions=...)``: the same mistakes are refused in the same words by both loaders; nothing else is."""
+"""Tests ``load_inline(functions=...)``: both loaders refuse the same mistakes with the same message."""
 
 from __future__ import annotations
 
@@ -81,7 +81,12 @@ DECLARED = "torch::Tensor twice(torch::Tensor x);\n"
 @pytest.mark.parametrize(
     ("functions", "cpp", "cuda", "words"),
     [
-        (["twice"], "", CUDA, "which cpp_sources does not declare: put the declaration of the one in cuda_sources"),
+        (
+            ["twice"],
+            "",
+            CUDA,
+            "which cpp_sources does not declare: add the declaration of the function in cuda_sources",
+        ),
         (["twice"], "// twice is in the other source\n#include <vector>\n", CUDA, "does not declare"),
         (["twice"], "int q = '\"'; /* twice */ const char* t = \"twice\", c = 't';", CUDA, "does not declare"),
         (["thrice"], DECLARED, CUDA, "'thrice', which cpp_sources does not declare: no source defines it"),
@@ -97,7 +102,7 @@ DECLARED = "torch::Tensor twice(torch::Tensor x);\n"
 def test_what_cannot_build_is_refused_from_the_text(functions: Any, cpp: Any, cuda: Any, words: str) -> None:
     flags = (["-O3", "-std=c++17"], "--use_fast_math -gencode arch=compute_90,code=sm_90", None)
     with pytest.raises(BuildFailed) as caught:
-        check_functions("m", functions, cpp, cuda, flags)
+        check_functions("m", functions, cpp, cuda, flags=flags)
     assert words in caught.value.message
     assert "load_inline('m')" in caught.value.message
 
@@ -149,13 +154,13 @@ def test_a_source_that_may_build_is_compiled(functions: Any, cpp: Any, cuda: Any
     "flags", [["-Dtwice=other"], "-I/opt/own", ["-include", "own.h"], ["@flags"], (None, [Path("/opt/own")]), "own.o"]
 )
 def test_a_flag_may_bring_what_the_text_lacks(flags: Any) -> None:
-    check_functions("m", ["twice"], "", "", flags)
+    check_functions("m", ["twice"], "", "", flags=flags)
 
 
 def test_a_library_may_define_what_the_text_declares() -> None:
-    check_functions("m", ["twice"], DECLARED, "", (), ["-lown"])
+    check_functions("m", ["twice"], DECLARED, "", flags=(), linked=["-lown"])
     with pytest.raises(BuildFailed, match="no source defines"):
-        check_functions("m", ["twice"], DECLARED, "", (), [])
+        check_functions("m", ["twice"], DECLARED, "", flags=(), linked=[])
 
 
 def test_no_compiler_runs_for_what_is_known_from_the_text(tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ def test_no_compiler_runs_for_what_is_known_from_the_text(tmp_path: Path) -> Non
     began: list[str] = []
     for loader in (
         InlineLoader(solution, "", {}, tmp_path, lambda *told: began.extend(told)),
-        CudaLoader(solution, {}, tmp_path, lambda *told: began.extend(told), (9, 0)),
+        CudaLoader(solution, {}, tmp_path, lambda *told: began.extend(told), capability=(9, 0)),
     ):
         with pytest.raises(BuildFailed, match="does not declare"):
             loader.load_inline(name="m", cpp_sources="", cuda_sources=CUDA, functions=["twice"])
@@ -174,7 +179,7 @@ def test_no_compiler_runs_for_what_is_known_from_the_text(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("functions", "cpp", "words"),
     [
-        (["twice"], "", "in cuda_sources there: torch::Tensor twice(torch::Tensor x, int64_t n = (1 + 2));"),
+        (["twice"], "", "in cuda_sources: torch::Tensor twice(torch::Tensor x, int64_t n = (1 + 2));"),
         (["twice"], "// twice is below\n", "functions names 'twice', which cpp_sources does not declare"),
         (
             ["tvice", "twice"],
@@ -201,7 +206,7 @@ def test_both_loaders_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     messages = []
     for loader in (
         InlineLoader(solution, "", {}, tmp_path, lambda *_: None),
-        CudaLoader(solution, {}, tmp_path, lambda *_: None, (9, 0)),
+        CudaLoader(solution, {}, tmp_path, lambda *_: None, capability=(9, 0)),
     ):
         with pytest.raises(BuildFailed) as caught:
             loader.load_inline(**arguments)
@@ -224,7 +229,7 @@ def test_a_failed_build_for_a_gpu_says_what_is_not_declared(tmp_path: Path, monk
     monkeypatch.setattr(cpp_extension, "load_inline", load_inline)
     solution = tmp_path / "solution.py"
     solution.write_text("")
-    loader = CudaLoader(solution, {}, tmp_path / "out", lambda *_: None, (9, 0))
+    loader = CudaLoader(solution, {}, tmp_path / "out", lambda *_: None, capability=(9, 0))
     with pytest.raises(BuildFailed, match="'twice', which cpp_sources does not declare") as caught:
         loader.load_inline(name="m", cpp_sources=[""], cuda_sources=[PASTING + CUDA], functions=["twice"])
     assert caught.value.message.splitlines()[1] == "m does not build:"

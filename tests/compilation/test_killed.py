@@ -1,4 +1,4 @@
-"""A compiler that was killed is told from one that refuses, by what the programs of a build really say of it."""
+"""Tests that a killed compiler is distinguished from one that refuses, by real output of build tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for torch's headers in builds for a GPU: when they are tried, and what is left when they do not do."""
+"""Tests stand-ins for torch's headers in GPU builds: when they apply, and the fallback when they fail."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
         monkeypatch.setattr(cpp_extension, "JIT_EXTENSION_VERSIONER", cpp_extension.ExtensionVersioner())
         solution = tmp_path / "solution.py"
         solution.write_text("")
-        loader = CudaLoader(solution, {}, tmp_path / "out", lambda *_: None, (9, 0))
+        loader = CudaLoader(solution, {}, tmp_path / "out", lambda *_: None, capability=(9, 0))
         arguments = {"name": "m", "cpp_sources": [CPP], "cuda_sources": [CUDA], "functions": ["twice"], **changed}
         assert loader.load_inline(**arguments) == "loaded"
         return calls, loader

@@ -1,4 +1,4 @@
-"""Where nvcc is looked for, in which order, and what is said when there is none."""
+"""Tests the search for nvcc: the order of places, and the message when there is none."""
 
 from __future__ import annotations
 

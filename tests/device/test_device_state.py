@@ -1,4 +1,4 @@
-"""What is said of a GPU's state while something was timed; NVML itself is a stand-in with values to choose."""
+"""Tests the flags about a GPU's state during timing; a stand-in replaces NVML."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_strangers_are_told_from_our_own(nvml: Nvml) -> None:
     assert watch.read().other_pids == (4444,)
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed[1:]  # as the host counts them, seen in a container
     assert opened().read().other_pids is None
-    assert opened().strangers() == "2 more processes than ours, as the host counts them, were on the GPU too"
+    assert opened().strangers() == "2 other processes used the GPU, by the host's count"
     assert opened({78, 79, 80}).strangers() == ""  # they may be ours
 
 
@@ -154,11 +154,11 @@ def test_strangers_count_from_the_beginning_of_a_series(nvml: Nvml) -> None:
     watch = opened()
     watch.begin()
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = ours
-    assert watch.strangers().endswith("1000000007, ... were on the GPU too")
+    assert watch.strangers().endswith("1000000007, ... also used the GPU")
     watch.begin()
     assert watch.strangers() == ""
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = many[:2]
-    assert watch.strangers() == "process 1000000000 was on the GPU too"
+    assert watch.strangers() == "process 1000000000 also used the GPU"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_bits_become_words() -> None:
         ([CALM, replace(CALM, sm_mhz=600, utilisation_percent=0)], []),
         ([CALM, replace(CALM, sm_mhz=345, is_idle=True)], []),
         ([replace(CALM, sm_mhz=1790)] * 2, []),
-        ([replace(CALM, sm_mhz=1755)] * 2, ["the SM clock never exceeded 1755 MHz, of 1980"]),
+        ([replace(CALM, sm_mhz=1755)] * 2, ["the SM clock never exceeded 1755 MHz, although the GPU allows 1980"]),
         ([replace(CALM, sm_mhz=1755), CALM], ["the SM clock varied"]),
         ([replace(CALM, sm_mhz=1755, max_sm_mhz=None)], []),
         ([replace(CALM, throttle=("software power cap",))], ["the GPU was throttled by power (software power cap)"]),
@@ -239,8 +239,8 @@ def test_bits_become_words() -> None:
         ),
         ([replace(CALM, throttle=("hardware slowdown",))], ["the GPU was throttled by its hardware"]),
         ([replace(CALM, throttle=("applications clocks setting",))], []),
-        ([replace(CALM, other_pids=(77,)), replace(CALM, other_pids=(12, 77))], ["processes 12, 77 were on the GPU"]),
-        ([replace(CALM, other_pids=(77,))], ["process 77 was on the GPU"]),
+        ([replace(CALM, other_pids=(77,)), replace(CALM, other_pids=(12, 77))], ["processes 12, 77 also used the GPU"]),
+        ([replace(CALM, other_pids=(77,))], ["process 77 also used the GPU"]),
         ([replace(CALM, slowdown_margin_c=5)], []),
         ([replace(CALM, slowdown_margin_c=4)], ["the GPU came within 4 C"]),
         ([Reading()], []),

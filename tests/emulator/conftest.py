@@ -1,4 +1,4 @@
-"""The emulator's libraries, built once a test run, and a process of its own for what runs on them."""
+"""Builds the emulator's libraries once per test run, and starts a process for code that runs on them."""
 
 from __future__ import annotations
 

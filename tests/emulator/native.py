@@ -1,4 +1,4 @@
-"""The emulator's C++ runtime in the test's own process, and compiled kernels that run on it."""
+"""Loads the emulator's C++ runtime into the test's own process, with compiled kernels."""
 
 from __future__ import annotations
 

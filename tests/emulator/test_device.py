@@ -1,4 +1,4 @@
-"""What "cuda" means inside ``emulated_cuda``: the emulated device, everywhere a solution's Python may ask."""
+"""Tests what "cuda" means inside ``emulated_cuda``, in every API that a solution may call."""
 
 from __future__ import annotations
 

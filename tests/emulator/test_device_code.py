@@ -1,4 +1,4 @@
-"""What else kernels use: symbols, printf, assertions, sleeping, fences and clocks."""
+"""Tests further device features: symbols, printf, assertions, sleeping, fences and clocks."""
 
 from __future__ import annotations
 

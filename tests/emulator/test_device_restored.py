@@ -1,4 +1,4 @@
-"""What ``emulated_cuda`` leaves behind: nothing."""
+"""Tests that ``emulated_cuda`` restores everything that it changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cooperative groups: tiles, coalesced groups, partitions, reductions, scans, copies, launches with attributes."""
+"""Tests cooperative groups: tiles, coalesced groups, partitions, reductions, scans, copies and launch attributes."""
 
 from __future__ import annotations
 

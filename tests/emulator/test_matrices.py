@@ -1,4 +1,4 @@
-"""Warp matrices (wmma): products of every shape, type and layout, their rounding, and misuse that is reported."""
+"""Tests warp matrices (wmma): products of every shape, type and layout, their rounding, and misuse."""
 
 from __future__ import annotations
 

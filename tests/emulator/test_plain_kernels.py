@@ -1,4 +1,4 @@
-"""Kernels that loop over their block's threads by themselves: which ones do, and that no result shows it."""
+"""Tests kernels that the emulator runs as plain loops: which ones qualify, and that results are the same."""
 
 from __future__ import annotations
 

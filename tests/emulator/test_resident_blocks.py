@@ -1,4 +1,4 @@
-"""Blocks that are alive together: the grid's barrier, limits of cooperative launches, and waits between blocks."""
+"""Tests resident blocks: the grid's barrier, limits of cooperative launches, and waits between blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rewriting of CUDA text, checked as text: what each construct becomes, and that lines stay where they are."""
+"""Tests the rewriting of CUDA source as text: each construct, and that line numbers stay."""
 
 from __future__ import annotations
 

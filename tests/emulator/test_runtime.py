@@ -1,4 +1,4 @@
-"""The emulator's C++ runtime, driven by kernels that are written as the rewriter leaves them."""
+"""Tests the emulator's C++ runtime with kernels in the form that the rewriter produces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime as a worker drives it: the order of threads, and what it reports."""
+"""Tests the runtime as a worker uses it: the order of threads, and its reports."""
 
 from __future__ import annotations
 

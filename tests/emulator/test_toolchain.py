@@ -1,4 +1,4 @@
-"""Builds: what compiles, what a failed build says, and what interrupted and simultaneous builds leave."""
+"""Tests builds for the emulator: successful, failed, interrupted and simultaneous ones."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def loader(tmp_path: Path) -> InlineLoader:
         ({"extra_cflags": [3]}, "extra_cflags must be"),
         ({"name": "no-identifier"}, "must be a Python identifier"),
         ({"sycl_sources": "x"}, "SYCL"),
-        ({"cpp_sources": [], "no_implicit_headers": True}, "was given no source"),
+        ({"cpp_sources": [], "no_implicit_headers": True}, "no source given"),
     ],
 )
 def test_arguments_that_make_no_sense_are_a_failed_build(

@@ -1,4 +1,4 @@
-"""The bound on what a problem takes in the judge's own process."""
+"""Tests the time limit on a problem's code in the judge's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one command takes from earlier ones: verdicts, that something has passed, and the times of baselines."""
+"""Tests what a command takes from earlier ones: verdicts, earlier passes and times of baselines."""
 
 from __future__ import annotations
 

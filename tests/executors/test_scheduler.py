@@ -1,4 +1,4 @@
-"""The feed and the lanes as a state machine: whatever arrives, dies or ends when, everything asked is answered once.
+"""Tests the scheduler and the lanes as a state machine: every request gets one answer, in any order of events.
 
 Lanes, builders and the source are fakes, and ``connection.wait`` lets hypothesis choose what happens next. A driver
 that waits though nothing can happen any more hangs, and fails the test.

@@ -1,4 +1,4 @@
-"""An honest, plain group norm. test_faults.py plants one fault at a time in its text."""
+"""An honest, plain group norm; test_faults.py plants one fault at a time in it."""
 
 import ctypes
 

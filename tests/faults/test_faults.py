@@ -1,6 +1,6 @@
 # ruff: noqa: E501 - the table of faults keeps one fault a line
 
-"""Every status, provoked: one planted fault at a time in a group norm that is honest without it."""
+"""Tests every status: each test plants one fault in an honest group norm."""
 
 from __future__ import annotations
 

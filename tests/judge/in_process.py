@@ -1,4 +1,4 @@
-"""Candidates judged in the test's own process, on the CPU: there it can look at what commands hide, and change it."""
+"""Judges candidates in the test's own process on the CPU, so that a test can inspect and change internals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def evaluated(
     """
     candidate = Candidate(problem, read_solution(solution, solution.stem))
     tools = tools_for("cpu", home)
-    workers = Workers("cpu", tools.libraries, memory_bytes, zygote=ZYGOTE)
+    workers = Workers("cpu", tools.libraries, memory_bytes=memory_bytes, zygote=ZYGOTE)
     policy = Policy("cpu", secret, Limits(60.0, 60.0), baselines=names, own_seed=own_seed)
     surroundings = Surroundings.of_this_machine(home, tools.compiler, "cpu")
     judge = CandidateJudge(candidate, policy, surroundings, workers, baseline=baseline, shared=shared)

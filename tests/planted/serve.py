@@ -1,4 +1,4 @@
-"""Runs the planted kernels for the tests: each in a forked process of its own, since a fault ends the use of a device.
+"""Runs the planted kernels for the tests, each in its own forked process, because a fault ends the device's use.
 
 Arguments are the folder of the emulator's libraries and the library of ``copies.cpp``. Every line of the input is a
 request, an object with ``library``, ``arch``, ``order`` and ``poison``; every line of the output an answer, an object

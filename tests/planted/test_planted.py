@@ -1,4 +1,4 @@
-"""The emulator's checking mode on kernels with a planted bug, and on kernels beside them that only look wrong.
+"""Tests the emulator's checking mode on kernels with a planted bug, and on right kernels that look wrong.
 
 A folder is a pair, or more: ``bug.cu`` and ``right*.cu``. The head of a bug says ``// kind: K``, one of the kinds of
 findings, ``// also: K`` where its accesses are a fault of another kind too, and ``// arch: sm_86`` where it is a bug on

@@ -1,4 +1,4 @@
-"""Copies and fills by the driver: told apart from kernels, with what they moved, and no evidence of anything."""
+"""Tests copies and fills by the driver: they are told apart from kernels and are not evidence of work."""
 
 from __future__ import annotations
 

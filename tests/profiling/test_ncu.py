@@ -1,4 +1,4 @@
-"""Nsight Compute: what is read out of its CSV, what its refusals mean, and how a solution is run under it."""
+"""Tests Nsight Compute: parsing its CSV, its refusals, and running a solution under it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_no_rows_are_no_kernels(text: str) -> None:
         (0, "==PROF== Disconnected", True, None, ""),
         (1, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", False, DeviceError, "NVreg_Restrict"),
         (0, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", False, DeviceError, "SYS_ADMIN"),
-        (0, "==WARNING== No kernels were profiled.", False, ToolchainError, "saw no kernel"),
+        (0, "==WARNING== No kernels were profiled.", False, ToolchainError, "recorded no kernel"),
         (None, "==PROF== Profiling", True, TargetFailed, "--timeout"),
         (9, "==ERROR== Unknown metric x\n==ERROR== Giving up", True, ToolchainError, "Unknown metric x; Giving up"),
         (3, "line 4: RuntimeError: CUDA error", False, ToolchainError, "line 4: RuntimeError: CUDA error"),
@@ -280,7 +280,7 @@ def test_a_solution_is_run_alone_and_then_watched(prepared: Callable[..., Any], 
 
 def test_a_solution_that_does_not_run_is_told_with_its_line(prepared: Callable[..., Any]) -> None:
     target, fake, _ = prepared(SOLUTION.replace("x * weight\n\n", "x * missing\n\n"))
-    with pytest.raises(TargetFailed, match=r"does not run by itself(.|\n)*line \d+: NameError: name 'missing'"):
+    with pytest.raises(TargetFailed, match=r"does not run outside the judge(.|\n)*line \d+: NameError: name 'missing'"):
         measured(target, fake)
 
 
@@ -334,7 +334,7 @@ def test_the_table_says_what_its_columns_mean(capsys: pytest.CaptureFixture[str]
     (line,) = [line for line in out.splitlines() if line.startswith("spaces::normalise")]
     for word in ("torch", "3", "100.0 %", "80 %", "1 GB", "2.05 kB", "33 %", "62 %", "40", "lg_throttle 12.8"):
         assert word in line
-    assert "room in the queue of memory instructions" in out
+    assert "space in the queue of memory instructions" in out
     assert "barrier" not in out
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one answer a line
-"""What models get wrong about the shipped problems, in plain torch: each mistake beside the honest form it resembles."""
+"""Tests common mistakes of language models on the shipped problems, each with the honest form it resembles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every problem that comes with the harness is fit to judge by, in every case that fits a machine without a GPU."""
+"""Tests that every shipped problem is fit to judge by, in every case that fits a machine without a GPU."""
 
 from __future__ import annotations
 

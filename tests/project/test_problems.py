@@ -1,4 +1,4 @@
-"""Problem files: cases that replace constants, KernelBench files, and every way to get one wrong."""
+"""Tests problem files: cases that replace constants, KernelBench files, and malformed files."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_draws_repeat_with_their_seed_alone() -> None:
         ("def Model(:\n", ":1: not Python"),
         (KERNELBENCH.replace("def get_inputs", "def inputs"), "get_inputs"),
         (KERNELBENCH + "CASES = {'cpu': {'M': 3}}\n", "'M', which the file never assigns. Known: N"),
-        (KERNELBENCH + "CASES = {'a b': {}}\n", "no usable name"),
+        (KERNELBENCH + "CASES = {'a b': {}}\n", "not a valid name"),
         (KERNELBENCH + "CASES = [1]\n", "CASES must map"),
         (KERNELBENCH + "PRECISION = 'fp8'\n", "10-bit"),
         (KERNELBENCH + "x = 1 / 0\n", "ZeroDivisionError"),
@@ -119,8 +119,8 @@ def test_a_bad_file_is_named_with_its_fault(tmp_path: Path, text: str, words: st
     [
         ("import os\nCASES = dict(odd={})\nos._exit(0)\n", "ended its process (0)"),
         ("import os, signal\nCASES = dict(odd={})\nos.kill(os.getpid(), 9)\n", "ended its process (-9)"),
-        ("CASES = dict(odd=dict(N=lambda: 3))\n", "something that no setting can be"),
-        ("class Size: pass\nCASES = dict(odd=dict(N=Size()))\n", "something that no setting can be"),
+        ("CASES = dict(odd=dict(N=lambda: 3))\n", "a value of an unsupported type"),
+        ("class Size: pass\nCASES = dict(odd=dict(N=Size()))\n", "a value of an unsupported type"),
     ],
     ids=["exit", "killed", "function", "class"],
 )

@@ -1,4 +1,4 @@
-"""``store merge``: what several machines have judged, in one store."""
+"""Tests ``store merge``: the records of several machines in one store."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_another_record_of_the_same_name_replaces_nothing(harness: Harness, tmp_
     here, there = home_of(tmp_path / "here", RECORD), home_of(tmp_path / "there", forged, OTHER)
     ran = harness("store", "merge", there, HARNESS_HOME=str(here))
     assert (ran.code, names(here)) == (1, [RECORD.record, OTHER.record])
-    assert "record aaaaaaaaaaaa is another one here" in ran.out
+    assert "another record here has the name aaaaaaaaaaaa" in ran.out
     with Store(here) as store:
         assert store.get(RECORD.record).status is Status.PASSED
 
@@ -100,7 +100,7 @@ def of_a_newer_record(path: Path) -> None:
         (garbage, "damaged"),
         (garbled_pages, "damaged"),
         (without_a_text, "damaged"),
-        (of_a_newer_record, "upgrade it"),
+        (of_a_newer_record, "upgrade the harness"),
     ],
 )
 def test_a_source_that_cannot_be_read_in_full_leaves_the_store_as_it_is(
@@ -133,7 +133,11 @@ def test_a_merge_that_ends_half_way_leaves_nothing(tmp_path: Path, monkeypatch: 
 
 def test_what_is_no_store_is_told(harness: Harness, tmp_path: Path) -> None:
     here = home_of(tmp_path / "here", RECORD)
-    for other, words in ((tmp_path / "none", "no store"), (here, "merged into"), (here / "store.db", "merged into")):
+    for other, words in (
+        (tmp_path / "none", "no store"),
+        (here, "the store to merge into"),
+        (here / "store.db", "the store to merge into"),
+    ):
         ran = harness("store", "merge", other, HARNESS_HOME=str(here))
         assert (ran.code, ran.out) == (2, "")
         assert words in ran.err

@@ -1,4 +1,4 @@
-"""A run's configuration: what a record keeps of it, and what is read from records old and new."""
+"""Tests a run's configuration: what a record keeps, and reading old and new records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store's file: what is kept, what is refused, what is never touched."""
+"""Tests the store's file: what it keeps, what it refuses, and what it never changes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_reader_that_stops_early_says_nothing_of_the_store(tmp_path: Path) -> 
         next(left)
         next(late)
     left.close()  # type: ignore[attr-defined]
-    with pytest.raises(StoreError, match="closed while it was read"):
+    with pytest.raises(StoreError, match="closed during a read"):
         next(late)
 
 
@@ -286,7 +286,7 @@ def test_a_full_disk_is_told_and_loses_nothing_that_was_kept(tmp_path: Path) -> 
         [sys.executable, "-c", FILL, str(tmp_path)], cwd=repository, capture_output=True, text=True, check=True
     )
     assert "disk" in ran.stdout
-    assert "what is finished is kept" in ran.stdout
+    assert "finished results are kept" in ran.stdout
     with Store(tmp_path, writable=True) as store:
         assert [record.record for record in store.records()] == ["aaaaaaaaaaaa"]
         store.add(replace(RECORD, record="cccccccccccc"), "")
@@ -309,7 +309,7 @@ def test_records_in_a_log_that_cannot_be_read_are_not_passed_over(
         return connect(address, **options)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr("harness.records.store.sqlite3.connect", without_an_index)
-    with pytest.raises(StoreError, match="beside it holds records too"):
+    with pytest.raises(StoreError, match="beside it also holds records"):
         Store(tmp_path)
     (tmp_path / "store.db-wal").unlink()
     with Store(tmp_path) as store:

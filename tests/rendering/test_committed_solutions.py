@@ -1,4 +1,4 @@
-"""What holds of every committed solution, without building it."""
+"""Tests properties of every committed solution, without building it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed transposed convolutions on what the shipped cases do not have, and their hostile twins."""
+"""Tests the committed transposed convolutions on inputs beyond the shipped cases, and hostile twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However a params.toml is wrong, the message names the place and what is allowed."""
+"""Tests wrong params.toml files: the message names the place and what is allowed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_parameter(body: str, tail: str = VARIANT) -> str:
 
 
 MISTAKES = {
-    "no toml": ("problem = [", ["no TOML"]),
+    "no toml": ("problem = [", ["not TOML"]),
     "no problem": (f"[parameters.width]\n{INT}range = [1, 9]\n{VARIANT}", ["lacks problem"]),
     "no parameters": (f'problem = "p"\n{VARIANT}', ["lacks parameters"]),
     "no variants": (f'problem = "p"\n[parameters.width]\n{INT}range = [1, 9]\n', ["lacks variants"]),
@@ -46,14 +46,14 @@ MISTAKES = {
         with_parameter(f"{INT}range = [1, 9]").replace('"int"', '"integer"'),
         ["'width'", "'integer'", "int, float, bool, str"],
     ),
-    "neither choices nor range": (with_parameter(INT), ["'width'", "neither choices nor range"]),
+    "neither choices nor a range": (with_parameter(INT), ["'width'", "neither choices nor a range"]),
     "choices and range": (
         with_parameter(f"{INT}range = [1, 9]\nchoices = [4]"),
         ["'width'", "choices and a range"],
     ),
     "no choices": (with_parameter(f"{INT}choices = []"), ["'width'", "at least one"]),
-    "choice of another type": (with_parameter(f'{INT}choices = [4, "8"]'), ["'width'", "'8'", "no int"]),
-    "bool among ints": (with_parameter(f"{INT}choices = [4, true]"), ["'width'", "True", "no int"]),
+    "choice of another type": (with_parameter(f'{INT}choices = [4, "8"]'), ["'width'", "'8'", "not of type int"]),
+    "bool among ints": (with_parameter(f"{INT}choices = [4, true]"), ["'width'", "True", "not of type int"]),
     "default outside choices": (with_parameter(f"{INT}choices = [1, 2]"), ["'width'", "default 4", "1, 2"]),
     "default outside range": (
         with_parameter(f"{INT}range = [5, 9]"),

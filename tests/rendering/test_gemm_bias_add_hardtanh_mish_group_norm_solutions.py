@@ -1,4 +1,4 @@
-"""The committed linear layers on what the shipped cases do not have: strides, addresses, biases, edges, no samples."""
+"""Tests the committed linear layers beyond the shipped cases: strides, addresses, biases, edges, no samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed linear layers with group norm and minimum on what the shipped cases do not have, beside wrong ones."""
+"""Tests the committed linear layers with group norm and minimum beyond the shipped cases, and wrong twins."""
 
 from __future__ import annotations
 

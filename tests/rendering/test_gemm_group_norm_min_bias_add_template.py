@@ -1,4 +1,4 @@
-"""What holds of every rendering of the minimum's template: that it stands alone, and that it passes."""
+"""Tests every rendering of the minimum's template: it stands alone, and it passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed group norms on inputs that the shipped cases do not have: strides, addresses, means, row counts."""
+"""Tests the committed group norms beyond the shipped cases: strides, addresses, means, row counts."""
 
 from __future__ import annotations
 

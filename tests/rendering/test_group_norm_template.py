@@ -1,4 +1,4 @@
-"""What holds of every rendering of the group norm template, without building it."""
+"""Tests every rendering of the group norm template, without building it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain solutions: short enough to read, and right on odd sizes."""
+"""Tests the plain solutions: they are short, and right on odd sizes."""
 
 from __future__ import annotations
 

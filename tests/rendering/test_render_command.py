@@ -1,4 +1,4 @@
-"""``harness render`` through the program's own entry: files, streams and exit codes."""
+"""Tests ``harness render``: files, streams and exit codes."""
 
 from __future__ import annotations
 

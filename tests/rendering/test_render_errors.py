@@ -1,4 +1,4 @@
-"""A template's mistakes are reported with file and line; what renders, renders the same each time."""
+"""Tests messages about a template's mistakes, with file and line, and that rendering is deterministic."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ TEMPLATE_MISTAKES = {
     ),
     "include by expression": (
         {"solution": GOOD + '{% include "common/" ~ mode ~ ".txt" %}'},
-        ["demo/solution.py.j2", "expression"],
+        ["demo/solution.py.j2", "computes its file name"],
     ),
     "failing expression": (
         {"solution": GOOD + "\n{{ threads // (threads - threads) }}\n"},

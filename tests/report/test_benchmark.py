@@ -1,4 +1,4 @@
-"""The report of a run: every figure in its place, every gap explained, and no file that it trips over."""
+"""Tests the report of a run: every figure in its place, and a reason for every gap."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_has_no_figure_says_why() -> None:
         measured("norm/wrong", 1.0, status=Status.WRONG_OUTPUT, message="output: relative L2 error 3.6e-01\nmore"),
         measured("norm/liar", 1.0, status=Status.CHEATED, rule="clock", message="too fast"),
         without_candidate(
-            measured("norm/small", 1.0, message="note: speed (forward) is not certified and not counted: no memory"),
+            measured("norm/small", 1.0, message="note: speed (forward) is not certified and does not count: no memory"),
             "forward",
         ),
         measured("norm/cpu", 1.0, samples={}, device="cpu"),
@@ -113,8 +113,8 @@ def test_what_has_no_figure_says_why() -> None:
            ("wrong", "liar", "small", "cpu", "half", "gone")}  # fmt: skip
     assert why["wrong"] == "WRONG_OUTPUT: output: relative L2 error 3.6e-01"
     assert why["liar"] == "CHEATED: clock: too fast"
-    assert why["small"] == "not timed: speed (forward) is not certified and not counted: no memory"
-    assert why["cpu"] == "not timed: the CPU emulator has no speed"
+    assert why["small"] == "not timed: speed (forward) is not certified and does not count: no memory"
+    assert why["cpu"] == "not timed: the CPU emulator does not measure speed"
     assert why["half"] == "not timed: speed was not measured: eager died"
     assert why["gone"] == "not timed"
     for name in why:
@@ -268,12 +268,12 @@ def test_two_runs_of_the_same_agree_and_two_of_different_speed_do_not() -> None:
     text = markdown_agreement(rows)
     agreed = sum(row.overlaps is True for row in rows if row.quantity == "candidate")
     assert agreed >= 38
-    words = f"latency of candidates: of 40 figures {agreed} have 95 % intervals that overlap ("
+    words = f"latency of candidates: the 95 % intervals of {agreed} out of 40 figures overlap ("
     assert words in text
-    assert "; 95.0 % are asked for: accepted)" in text
+    assert "; the requirement is 95.0 %: accepted)" in text
     assert not any(row.overlaps for row in overlap(before, slower))
     assert (
-        "over eager: of 40 figures 0 have 95 % intervals that overlap (0.0 %; 95.0 % are asked for: not accepted)"
+        "over eager: the 95 % intervals of 0 out of 40 figures overlap (0.0 %; the requirement is 95.0 %: not accepted)"
         in (markdown_agreement(overlap(before, slower)))
     )
 
@@ -284,6 +284,6 @@ def test_what_only_one_run_has_does_not_count_for_agreement() -> None:
     assert {row.overlaps for row in rows if row.solution == "norm/b"} == {None}
     assert {row.overlaps for row in rows if row.solution == "norm/a"} == {True}
     text = markdown_agreement(rows)
-    assert "of 2 figures 2 have 95 % intervals that overlap" in text
+    assert "the 95 % intervals of 2 out of 2 figures overlap" in text
     assert "2 cannot be compared" in text
     assert "nothing to compare" in markdown_agreement([])

@@ -1,4 +1,4 @@
-"""Each rule of the static scan sees what it is for, on the right lines, and not what looks alike.
+"""Tests each rule of the static scan: it finds its target on the right lines, and nothing similar.
 
 A line of a snippet that ends in ``!! rule`` must get a finding of that rule, every other line none.
 """
@@ -689,7 +689,7 @@ def test_every_rule_is_tried() -> None:
 def test_a_finding_says_what_is_there_and_what_to_do() -> None:
     (finding,) = scan("\nimport ctypes\n")
     assert (finding.kind, finding.line, finding.level, finding.kernel) == ("foreign-functions", 2, REPORT, None)
-    assert finding.message == "import ctypes: functions of any library can be called past torch"
+    assert finding.message == "import ctypes: functions of any library can be called without torch"
     assert finding.remedy == RULES["foreign-functions"].remedy
 
 

@@ -1,4 +1,4 @@
-"""The static scan as a whole: honest files, hostile texts, and where its findings appear."""
+"""Tests the static scan as a whole: honest files, hostile texts, and where its findings appear."""
 
 from __future__ import annotations
 
@@ -219,5 +219,5 @@ def test_a_finding_changes_no_verdict_and_is_shown(tmp_path: Path, own_home: Pat
     assert f"wrong.py: {places}: see `show {records['wrong']['record']}`" in words
     assert "no-own-kernel: no kernel of the solution's own ran" in table
     shown = harness("show", records["loud"]["record"], **home).out
-    assert "foreign-functions, line 1: import ctypes: functions of any library can be called past torch" in shown
+    assert "foreign-functions, line 1: import ctypes: functions of any library can be called without torch" in shown
     assert RULES["foreign-functions"].remedy in shown

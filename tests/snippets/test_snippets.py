@@ -1,4 +1,4 @@
-"""CUDA extensions as language models write them: each passes, and its twin with one token changed does not."""
+"""Tests CUDA extensions in the style of language models: each passes, and its twin with one changed token fails."""
 
 from __future__ import annotations
 

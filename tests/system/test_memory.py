@@ -1,4 +1,4 @@
-"""How much memory is free: the machine's, or what a container leaves."""
+"""Tests how much memory is free: the machine's, or a container's limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ceilings of a GPU: what a class makes of them, how they are kept, and what is not believed of a file."""
+"""Tests a GPU's peak rates: their use by class, their file, and files that are ignored."""
 
 from __future__ import annotations
 
@@ -74,24 +74,24 @@ def changed(**fields: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (changed(copy=float("nan")), "'copy' is no rate"),
-        (changed(copy=-4.28e12), "'copy' is no rate"),
-        (changed(read=0), "'read' is no rate"),
-        (changed(write=True), "'write' is no rate"),
-        (changed(fp32=None), "'fp32' is no rate"),
-        (changed(tf32="340e12"), "'tf32' is no rate"),
-        (changed(fp16=float("inf")), "'fp16' is no rate"),
-        (changed(bf16=10**400), "'bf16' is no rate"),
-        (changed(copy=[4.28e12]), "'copy' is no rate"),
+        (changed(copy=float("nan")), "'copy' is not a valid rate"),
+        (changed(copy=-4.28e12), "'copy' is not a valid rate"),
+        (changed(read=0), "'read' is not a valid rate"),
+        (changed(write=True), "'write' is not a valid rate"),
+        (changed(fp32=None), "'fp32' is not a valid rate"),
+        (changed(tf32="340e12"), "'tf32' is not a valid rate"),
+        (changed(fp16=float("inf")), "'fp16' is not a valid rate"),
+        (changed(bf16=10**400), "'bf16' is not a valid rate"),
+        (changed(copy=[4.28e12]), "'copy' is not a valid rate"),
         (changed(measured_at="yesterday\x1b[2J"), "Invalid isoformat string"),
-        (changed(measured_at="2026-11-21\x1b10:00:00+00:00"), "'measured_at' is no time"),
-        (changed(measured_at="0001-01-01T00:00:00+14:00"), "'measured_at' is no time"),
-        (changed(measured_at=20261121), "'measured_at' is no text"),
-        (changed(device="NVIDIA L4"), "of another GPU"),
-        (changed(software="torch 1.0"), "of another GPU or other software"),
-        (changed(more=1), "must have the keys"),
-        (lambda entry: entry.pop("read"), "must have the keys"),
-        (dict.clear, "must have the keys"),
+        (changed(measured_at="2026-11-21\x1b10:00:00+00:00"), "'measured_at' is not a valid time"),
+        (changed(measured_at="0001-01-01T00:00:00+14:00"), "'measured_at' is not a valid time"),
+        (changed(measured_at=20261121), "'measured_at' is not a text"),
+        (changed(device="NVIDIA L4"), "belongs to another GPU"),
+        (changed(software="torch 1.0"), "belongs to another GPU or other software"),
+        (changed(more=1), "must have exactly the keys"),
+        (lambda entry: entry.pop("read"), "must have exactly the keys"),
+        (dict.clear, "must have exactly the keys"),
     ],
 )
 def test_an_entry_that_is_not_sound_is_ignored_and_measured_anew(
@@ -119,7 +119,7 @@ def test_a_file_that_is_no_json_object_is_ignored_and_replaced(
     path = tmp_path / "ceilings.json"
     path.write_text(text, encoding="latin-1")
     assert load(tmp_path, ENVIRONMENT) is None
-    assert "it is no JSON" in capsys.readouterr().err
+    assert "it is not " in capsys.readouterr().err
     save(tmp_path, ENVIRONMENT, H200)
     assert load(tmp_path, ENVIRONMENT) == H200
 
@@ -200,7 +200,7 @@ def test_an_older_gpu_has_no_tf32_and_no_bfloat16(gpu: SimpleNamespace) -> None:
 
 def test_a_full_gpu_is_not_measured(gpu: SimpleNamespace) -> None:
     gpu.free = 7 << 20
-    with pytest.raises(DeviceError, match=r"0\.0 GiB of its memory are free"):
+    with pytest.raises(DeviceError, match=r"it has 0\.0 GiB of free memory"):
         measure(torch.device("cpu"))
 
 
@@ -211,6 +211,6 @@ def test_a_gpu_that_fails_is_told_and_leaves_the_flag_for_tf32_as_it_was(
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(torch, "mm", fail)
-    with pytest.raises(DeviceError, match="cannot be measured: out of memory"):
+    with pytest.raises(DeviceError, match="cannot measure the peak rates of cpu: out of memory"):
         measure(torch.device("cpu"))
     assert torch.backends.cuda.matmul.fp32_precision == "tf32"

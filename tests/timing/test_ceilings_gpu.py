@@ -1,4 +1,4 @@
-"""The ceilings of the GPU at hand: rates that stand in the order in which hardware has them."""
+"""Tests peak rates on the GPU at hand: they are ordered as hardware orders them."""
 
 from __future__ import annotations
 

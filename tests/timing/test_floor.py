@@ -1,4 +1,4 @@
-"""The speed of light of the problems whose floors are known, and what is said of a latency beside it."""
+"""Tests the speed of light of problems whose floors are known, and the note on a latency below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of a set: what counts as what, and intervals that hold the truth as often as they say."""
+"""Tests the scores of a set: what counts, and that intervals hold the truth as often as they claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of series: intervals that hold the truth as often as they say, and verdicts that follow from them."""
+"""Tests statistics of series: intervals hold the truth as often as they claim, and verdicts follow from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol's schema: what it carries, and that it carries nothing else."""
+"""Tests the protocol's schema: it carries every message and nothing else."""
 
 from __future__ import annotations
 

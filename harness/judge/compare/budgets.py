@@ -164,7 +164,7 @@ class Budgets:
         """
         largest = float(error.maximum.max())
         if scale.rms == 0 and blank.cotangent:
-            note = "the reference's gradient is zero for every cotangent: it says little"
+            note = "the reference's gradient is zero for every cotangent, so this comparison tests little"
             return replace(blank, ok=largest <= self.bound_of_zero(gauges.eager), note=note)
         if not is_floating(blank.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
@@ -197,7 +197,7 @@ def finite_only(errors: Errors) -> Errors:
 
 
 def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
-    """Return eager's largest errors over cotangents and runs; the first run of each is not nudged."""
+    """Return eager's largest errors over cotangents and runs; the first run of each uses unchanged inputs."""
     straight = nudged = NO_ERROR
     for first, *others in eager:
         straight = straight.worst(finite_only(relative(first, scale)))

@@ -149,7 +149,7 @@ class Comparison:
             if outputs is not None:
                 _check_forms(graph.outputs, [rows_of(tensor, piece) for tensor in outputs])
                 if any(output.is_complex() for output in graph.outputs):
-                    raise ProblemError("the reference returns complex numbers, which cannot be judged yet")
+                    raise ProblemError("the reference returns complex numbers, which the harness cannot judge")
                 if place == 0:
                     names = paths_of(graph.structure)
                     tallies.insert(0, self._tally_of_outputs(names, outputs, buffers, with_gauges))
@@ -414,10 +414,11 @@ class Comparison:
             note, cotangent = judged.note
             return replace(blank, note=note, cotangent=cotangent)
         if judged.scale is None:
-            raise ProblemError(f"the reference differentiates {name} in one draw and not in another")
+            raise ProblemError(f"the reference gives {name} a gradient in one draw and not in another")
         if self._proves_nothing(name, judged):
             raise ProblemError(
-                f"the reference's {name} is zero, or not finite, everywhere in trial {self._trial}: it proves nothing"
+                f"the reference's {name} is zero everywhere, or not finite, in trial {self._trial}: "
+                "comparing it proves nothing"
             )
         measured = TensorGauges({cotangent: self._gauge_of(cotangent) for cotangent in judged.received}, name)
         worst: TensorReport | None = None

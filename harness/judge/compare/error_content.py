@@ -74,7 +74,7 @@ def _number(mine: torch.Tensor, theirs: torch.Tensor) -> str:
     by_factor, by_offset = (mine - factor * theirs).abs(), (mine - theirs - offset).abs()
     scaled, sign = f"received is {factor:.6g} times expected", "+" if offset > 0 else "-"
     if math.isclose(factor, -1.0, rel_tol=1e-3):
-        scaled = "received is expected with the other sign"
+        scaled = "received is expected with the opposite sign"
     fits = [
         (float(by_factor.median()), scaled, by_factor),
         (float(by_offset.median()), f"received is expected {sign} {abs(offset):.6g}", by_offset),
@@ -154,8 +154,8 @@ def _layouts(movable: range) -> Iterator[tuple[list[int], str]]:
         yield order, f"received is expected with dimensions {first} and {second} transposed"
     if len(every) > 3:
         last = len(every) - 1
-        yield [0, *range(2, last + 1), 1], "received is expected laid out with dimension 1 as the last"
-        yield [0, last, *range(1, last)], "received is expected laid out with the last dimension as dimension 1"
+        yield [0, *range(2, last + 1), 1], "received is expected with dimension 1 moved to the end"
+        yield [0, last, *range(1, last)], "received is expected with the last dimension moved to dimension 1"
 
 
 def _by_index(sample: Sample) -> str:
@@ -198,7 +198,7 @@ def _mixed_up(
     if not bool(((best >= AGREEING) & unique & (origin != chosen)).all()):
         return ""
     pairs = zip((chosen + first).tolist(), (origin + first).tolist(), strict=True)
-    return ", ".join(f"{at} holds what belongs at {belongs}" for at, belongs in itertools.islice(pairs, 2))
+    return ", ".join(f"{at} holds the value that belongs at {belongs}" for at, belongs in itertools.islice(pairs, 2))
 
 
 def _lines(mine: torch.Tensor, theirs: torch.Tensor, tolerance: torch.Tensor) -> str:
@@ -216,7 +216,7 @@ def _lines(mine: torch.Tensor, theirs: torch.Tensor, tolerance: torch.Tensor) ->
     kinds = " and ".join(word for word, has in (("a factor", has_factor), ("an offset", has_offset)) if has)
     if not kinds:
         return ""
-    return f"received is expected but for {kinds} of its own at each index of dimension {{dimension}}"
+    return f"received is expected with {kinds} per index of dimension {{dimension}}"
 
 
 def _spots(shape: torch.Size, dimension: int, device: torch.device) -> tuple[torch.Tensor, ...]:

@@ -98,7 +98,16 @@ def place_of(mask: torch.Tensor, first_row: int = 0) -> tuple[ErrorLocation, tor
         found = block.view(torch.uint8)
         inner.append((int(found.argmax()), block.numel() - 1 - int(found.flip(0).argmax())))
     offset = first_row * math.prod(shape[1:])
-    place = ErrorLocation(shape, first_row, count, _touched(mask), offset + first, offset + last, tuple(inner), step)
+    place = ErrorLocation(
+        shape,
+        first_row=first_row,
+        count=count,
+        touched=_touched(mask),
+        first=offset + first,
+        last=offset + last,
+        inner=tuple(inner),
+        step=step,
+    )
     return place, torch.cat(samples)
 
 
@@ -166,7 +175,7 @@ class _Region(NamedTuple):
 
 
 def told(place: ErrorLocation) -> str:
-    """Describe where the wrong elements are; empty where no words fit or chance may explain it."""
+    """Describe where the wrong elements are; empty if no pattern fits or chance may explain it."""
     total = math.prod(place.shape)
     limits = [_limit(dimension, touched) for dimension, touched in enumerate(place.touched)]
     given = [limit for limit in limits if limit is not None]
@@ -242,7 +251,14 @@ def _limit(dimension: int, touched: torch.Tensor | None) -> _Limit | None:
             words = f"indices {', '.join(map(str, some[:-1]))} and {some[-1]}"
         else:
             words = f"{count} of the {extent} indices ({', '.join(map(str, some))}, ...)"
-    return _Limit(dimension, f"{words} in dimension {dimension}", count, extent, choices, one)
+    return _Limit(
+        dimension,
+        words=f"{words} in dimension {dimension}",
+        indices=count,
+        extent=extent,
+        log_choices=choices,
+        log_sizes=one,
+    )
 
 
 def _box(place: ErrorLocation, limits: Sequence[_Limit]) -> _Region:

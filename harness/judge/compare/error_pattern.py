@@ -134,7 +134,7 @@ def look(
         limit = allowance.l2
         found = place_of(_beyond(received, exact, limit), first)
     if found is None:
-        return ErrorPattern(element, 0, None, 0, 0, "")
+        return ErrorPattern(element, wrong=0, place=None, unset=0, infinite=0, holds="")
     place, flat = found
     unset, infinite = _not_finite(received, exact)
     # More elements may be wrong in the same way, but by less.
@@ -144,8 +144,10 @@ def look(
         flat = flat if found is None else found[1]
     index = torch.unravel_index(flat, exact.shape)
     each = limit[index[0]] if limit.numel() > 1 else limit.expand(flat.numel())
-    holds = resemblance(Sample(received, exact, flat, each, first_row is None, first))
-    return ErrorPattern(element, wrong, place, unset, infinite, holds)
+    holds = resemblance(
+        Sample(received, exact=exact, flat=flat, allowed=each, is_whole=first_row is None, first_row=first)
+    )
+    return ErrorPattern(element, wrong=wrong, place=place, unset=unset, infinite=infinite, holds=holds)
 
 
 def summary(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def _pattern(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> str:
     if not any(one.wrong for one, _ in seen):
         words.insert(0, f"small errors in {place.count} of them")
     for count, name in ((sum(one.unset for one, _ in seen), "NaN"), (sum(one.infinite for one, _ in seen), "infinite")):
-        hint = ", as where nothing was written" if name == "NaN" else ""
+        hint = ", as if nothing was written there" if name == "NaN" else ""
         if count == place.count > 1:
             words.append(f"all of them {name}{hint}")
         elif 0 < count < place.count:

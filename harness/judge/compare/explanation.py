@@ -42,8 +42,8 @@ def explained(report: TensorReport, result: TrialResult) -> str:
             more = f"; its precision is of class {lower}, which this problem does not allow"
         elif report.rounding is not None:
             more = (
-                f"; rounding the operands of products to the problem's class changes {report.rounding:.1e} of it: "
-                "the error has another cause"
+                "; rounding the operands of products to the problem's precision class changes the result by "
+                f"only {report.rounding:.1e}: the error has another cause"
             )
     return "\n".join([f"{kind}{report.name}{where}: {first}{more}", *(f"  {line}" for line in _found(report))])
 

@@ -1,4 +1,4 @@
-"""Records as they stand before anything has run; importing this module does not import torch."""
+"""Makes the initial record of a case; importing this module does not import torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIALS = 5
 def blank_record(
     candidate: Candidate, policy: Policy, environment: dict[str, str], case: str, constants: dict[str, Any]
 ) -> EvaluationRecord:
-    """The record of a case as it stands before anything has run.
+    """Returns the record of a case before anything has run.
 
     Args:
         candidate: The solution and its problem.

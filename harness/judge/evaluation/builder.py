@@ -1,8 +1,8 @@
 """Builds a solution by importing it, in the judged worker or ahead of time in a builder.
 
 Building ahead changes no verdict. Libraries go to the cache under the solution's own digest, as
-from the judged worker. The judged worker hears of a compiler's refusal, and answers as if it had
-asked the compiler itself. A builder that hangs, crashes or lies has no effect.
+from the judged worker. The judged worker gets the compiler's refusal, and answers as if it
+had called the compiler itself. A builder that hangs, crashes or lies has no effect.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ logger = logging.getLogger(__name__)
 
 
 def load_command(solution: Solution, cache: BuildCache, check: str, refused: Refused = MappingProxyType({})) -> Load:
-    """Make the command to import a solution, with what is known of its builds.
+    """Makes the command that imports a solution, with the results of its earlier builds.
 
     Args:
         solution: The solution.
         cache: Libraries of earlier builds.
         check: The architecture whose checks apply to every access; empty for no checks.
-        refused: What a compiler has refused of the solution before.
+        refused: The compiler's earlier refusals of this solution.
     """
     cached = {key: str(path) for key, path in cache.libraries(solution.digest).items()}
     return Load(str(solution.path), cached, check, dict(refused))
 
 
 def build_ahead(worker: WorkerHandle, solution: Solution, cache: BuildCache, policy: Policy) -> Refused:
-    """Import a solution so that it builds; the caller closes the worker.
+    """Imports a solution so that it builds; the caller closes the worker.
 
     Args:
         worker: A confined worker, which sees no GPU.
@@ -57,10 +57,10 @@ def build_ahead(worker: WorkerHandle, solution: Solution, cache: BuildCache, pol
         policy: How the solution will be judged.
 
     Returns:
-        What a compiler refused, if it did.
+        The compiler's refusals, if any.
 
     Raises:
-        HarnessError: The worker does not start, or lacks a required confinement, or its files
+        HarnessError: The worker does not start, lacks a required confinement, or its files
             cannot be copied.
     """
     worker.start()
@@ -77,7 +77,7 @@ def build_ahead(worker: WorkerHandle, solution: Solution, cache: BuildCache, pol
 
 
 def keep_builds(worker: WorkerHandle, solution: Solution, cache: BuildCache) -> None:
-    """Copy into the cache what a worker has built since the last call."""
+    """Copies the libraries that a worker has built since the last call into the cache."""
     built, worker.built = worker.built, {}
     kept = 0
     for key, file in itertools.islice(built.items(), MAX_LIBRARIES):
@@ -85,6 +85,6 @@ def keep_builds(worker: WorkerHandle, solution: Solution, cache: BuildCache) -> 
         try:
             kept += cache.keep(solution.digest, key, path)
         except OSError as error:
-            logger.warning("the build cache cannot be written, the next run builds again: %s", error)
+            logger.warning("cannot write the build cache, so the next run builds again: %s", error)
     if kept < len(built):
-        logger.warning("%d of %d builds of %s were not kept", len(built) - kept, len(built), one_line(solution.name))
+        logger.warning("did not cache %d of %d builds of %s", len(built) - kept, len(built), one_line(solution.name))

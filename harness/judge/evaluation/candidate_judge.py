@@ -1,4 +1,4 @@
-"""One candidate, case after case: from a worker's start to a record."""
+"""Judges one candidate case by case, from a worker's start to a record."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ from harness.scanning.scan import scan
 from harness.system.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError
 
-#: A worker's own words are cut where they arrive; names and shapes that it tells go into messages, too.
+#: The judge truncates a worker's messages on arrival, because names and shapes from it go into
+#: messages too.
 MAX_MESSAGE_CHARACTERS = 12_000
 logger = logging.getLogger(__name__)
-#: Ends that rest on a comparison with the reference.
+#: Statuses that result from a comparison with the reference.
 COMPARED = frozenset({Status.PASSED, Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.NO_GRADIENT})
-#: Ends after which the worker still answers.
+#: Statuses after which the worker still answers.
 LEFT_ALIVE = frozenset(
     {
         *(Status.PASSED, Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.NO_GRADIENT, Status.BUILD_ERROR),
@@ -75,13 +76,13 @@ class CandidateJudge:
         candidate: The solution and its problem.
         policy: How to judge.
         surroundings: The machine.
-        workers: Where workers come from.
-        progress: Called with a word for what happens now.
-        baseline: Eager's worker, to be timed against; None where speed is not measured.
-        shared: What is known of references, for all candidates of a batch.
-        refused: What a compiler has refused of the solution before (see ``builder``).
-        quiet: Entered while the candidate is timed: nothing of ours should keep processors busy.
-        has_next: Whether another candidate follows: its worker is started meanwhile.
+        workers: The pool of workers.
+        progress: Called with the name of each step.
+        baseline: The worker of eager PyTorch for timing; None if speed is not measured.
+        shared: Results of references that all candidates of a batch share.
+        refused: The compiler's earlier refusals of this solution (see ``builder``).
+        quiet: A context entered during timing. It stops the harness's other work on processors.
+        has_next: True if another candidate follows, whose worker can start in the meantime.
     """
 
     def __init__(
@@ -121,22 +122,22 @@ class CandidateJudge:
 
     @property
     def may_have_harmed_the_device(self) -> bool:
-        """True if the last evaluation ended as device faults end one, whatever its status."""
+        """True if the last evaluation ended in a way that a device fault can cause."""
         return self._was_upset
 
     def close(self) -> None:
-        """End the worker."""
+        """Ends the worker."""
         if self._worker.handle is not None:
             self._worker.close()
             self._is_upset = False
 
     def evaluate(self, case: str, constants: dict[str, Any], trials: int = TRIALS) -> EvaluationRecord:
-        """Judge the candidate on a case.
+        """Judges the candidate on a case.
 
         Args:
             case: The case's name.
-            constants: The problem's constants that it replaces.
-            trials: How many trials it must pass; fewer than ``TRIALS`` where it has passed those before.
+            constants: The problem's constants that the case replaces.
+            trials: Number of trials; fewer than ``TRIALS`` if the candidate has passed before.
 
         Raises:
             ProblemError: The problem is malformed or its reference does not run.
@@ -187,11 +188,11 @@ class CandidateJudge:
         return self._integrity.decided(record)
 
     def _with_gpu_build(self, record: EvaluationRecord, built: bool) -> EvaluationRecord:
-        """The record with what nvcc makes of the sources: ``BUILD_ERROR`` where it passed and they do not compile.
+        """Adds nvcc's result to a record: ``BUILD_ERROR`` if it passed and nvcc refuses the sources.
 
         Args:
-            record: How the case ended on the emulator.
-            built: Whether anything was built in it; what is known of earlier cases holds on if not.
+            record: The case's record from the emulator.
+            built: True if the case built something. Otherwise the result of earlier cases still holds.
         """
         worker = self._worker.handle
         if worker is not None and record.status in LEFT_ALIVE and (built or self._gpu_build is None):
@@ -215,12 +216,15 @@ class CandidateJudge:
         if record.status is not Status.PASSED or finding.level != ERROR:
             return record
         error = self._gpu_build.compilation.error
-        message = f"right on the emulator, but nvcc does not compile this: {error}{_log_words(record.build_log)}"
+        message = (
+            "the results are right on the emulator, but nvcc does not compile this: "
+            f"{error}{_log_words(record.build_log)}"
+        )
         told = "\n".join(filter(None, (message, record.message)))
         return replace(record, status=Status.BUILD_ERROR, message=told)
 
     def _started_scan(self) -> Future[tuple[Finding, ...]]:
-        """Have the solution's text looked at while the judge waits for others; once for all cases."""
+        """Starts the static scan, which runs while the judge waits; once for all cases."""
         if self._scan is None:
             with_one = ThreadPoolExecutor(1)
             self._scan = with_one.submit(scan, self._candidate.solution.source)
@@ -235,7 +239,7 @@ class CandidateJudge:
         """Judges the candidate on a case and, on a GPU, times it.
 
         Raises:
-            CandidateStopped: The candidate did not get as far as a verdict on its results.
+            CandidateStopped: The candidate failed before its results could be judged.
             ProblemError: The problem is malformed or its reference does not run.
         """
         problem = self._candidate.problem
@@ -249,7 +253,7 @@ class CandidateJudge:
             at_end.callback(self._shared.trim)
             at_end.callback(drawn.reference.forget)
             self._stages.enter("worker")
-            self._started_scan()  # not earlier: each would keep the other from running
+            self._started_scan()  # not earlier: the two would slow each other
             worker = self._worker.ready(clock, self._faults)
             construct = self._worker.construct_command(exchange, constants, drawn.first)
             names = self._worker.construct(exchange, construct, drawn.first.state, clock, self._faults)
@@ -266,7 +270,7 @@ class CandidateJudge:
             return self._result(drawn, setup, constants, clock, conditions)
 
     def _conditions(self, constants: dict[str, Any]) -> Conditions | None:
-        """Begins to watch what the GPU is like; None where speed is not measured."""
+        """Starts to record the GPU's state; None if speed is not measured."""
         if self._baseline is None:
             return None
         around = self._surroundings
@@ -287,7 +291,7 @@ class CandidateJudge:
         clock: Clock,
         conditions: Conditions | None,
     ) -> CaseResult:
-        """Runs the trials of a case, and all that follows where the candidate passes them."""
+        """Runs the trials of a case and, if the candidate passes, all later stages."""
         worker, trials = setup.worker, len(setup.seeds)
         self._stages.enter("trials")
         if self._has_next:
@@ -330,7 +334,7 @@ class CandidateJudge:
         known_budgets: dict[str, float | None],
         conditions: Conditions,
     ) -> TimingTarget:
-        """Makes what is timed; the first draw gives up its inputs."""
+        """Makes the timing target; the first draw releases its inputs."""
         told = encoded(self._candidate, constants)
         plain = drawn.plain_inputs()
         drawn.forget_inputs()
@@ -357,17 +361,17 @@ class CandidateJudge:
         worker: WorkerHandle,
         clock: Clock,
     ) -> None:
-        """Times a candidate that has passed, and adds what that says to its result."""
+        """Times a candidate that has passed, and adds the figures to its result."""
         said = result.message
         result.add(self._time(target, results, worker, clock))
         seen, odd = target.conditions.fields(result.measured.get("samples", {}))
         result.add(seen)
-        if result.has_passed:  # what was said of the trials stays said
+        if result.has_passed:  # keep the message of the trials
             notes = [said, result.message, *(f"note: speed: {words}" for words in odd)]
             result.message = "\n".join(filter(None, notes))
 
     def _add_robustness(self, result: CaseResult, setup: TrialSetup) -> None:
-        """Calls a candidate that has passed in further ways, and adds how that ends to its result."""
+        """Runs the robustness checks on a candidate that has passed, and adds their outcome to its result."""
         self._stages.enter("robustness")
         own_clock = Clock(*self._policy.granted)
         checks = robustness_checks(
@@ -383,9 +387,9 @@ class CandidateJudge:
         result.findings += checks.findings
 
     def _spread(self, setup: TrialSetup) -> dict[str, Any]:
-        """Measures how far the candidate's results on the first trial's inputs lie apart."""
+        """Measures how much the candidate's results on the first trial's inputs vary."""
         if setup.worker.is_closed:
-            return {"failure": "its process has ended"}
+            return {"failure": "the candidate's process has ended"}
         self._stages.enter("repeats")
         self._progress("running again on the same inputs")
         source = setup.source
@@ -397,10 +401,10 @@ class CandidateJudge:
     def _time(
         self, target: TimingTarget, results: list[TrialResult], worker: WorkerHandle, clock: Clock
     ) -> dict[str, Any]:
-        """Time the candidate against its rivals, and see its kernels; the record's fields that this fills."""
+        """Times the candidate against its baselines and traces its kernels; returns the record's fields."""
         assert self._baseline is not None
         self._progress("timing")
-        self._scanned()  # nothing else is to run beside what is timed
+        self._scanned()  # so that nothing else runs during timing
         self._workers.settle_next()
         with self._quiet(), SpeedTimer(target, worker, clock, self._baseline, self._stages) as timing:
             try:
@@ -411,7 +415,7 @@ class CandidateJudge:
                 wrong = next((result for result in outcome.audits if result.failed), None)
                 if wrong is not None:
                     failed = summary([wrong], self._notes)
-                    words = "in a timed call, one of many without a pause between them"
+                    words = "in a timed call, made without a pause after the one before"
                     return {**failed, "trials": len(results), "message": f"{words}: {failed['message']}"}
                 self._stages.enter("kernels")
                 fields = outcome.fields()
@@ -422,20 +426,20 @@ class CandidateJudge:
                     if isinstance(error, CandidateStopped) and not self._integrity.tolerates(error):
                         raise
                     words = error.words if isinstance(error, BaselineError) else error.message
-                    note = f"note: short calls were not measured in other ways: {words}"
+                    note = f"note: other ways to time short calls failed: {words}"
                     fields["message"] = "\n".join(filter(None, (fields["message"], note)))
                 self._is_upset = timing.is_upset
                 return fields
-        self._stages.enter("kernels")  # once its rivals have given their memory back
+        self._stages.enter("kernels")  # after the baselines have released their memory
         return untimed | self._evidence(target.context, worker, untimed)
 
     def _evidence(self, context: CaseContext, worker: WorkerHandle, fields: dict[str, Any]) -> dict[str, Any]:
-        """Traces the candidate on a clock of its own and returns the record's fields about its work.
+        """Traces the candidate on a separate clock and returns the record's fields about its work.
 
         Args:
             context: The case's context.
-            worker: The candidate's.
-            fields: What the record has by now; its latencies, where there are any.
+            worker: The candidate's worker.
+            fields: The record's fields so far, with latencies if there are any.
         """
         self._worker.keep()
         libraries = self._surroundings.cache.libraries(self._candidate.solution.digest).values()
@@ -446,13 +450,18 @@ class CandidateJudge:
         """Returns the note for a candidate that passed and could not be timed.
 
         Raises:
-            CandidateStopped: That was its own fault; memory that is short beside rivals is not.
+            CandidateStopped: The candidate is at fault. Too little memory for it and its baselines is not
+                its fault.
         """
         if isinstance(error, CandidateStopped) and error.status is not Status.OUT_OF_MEMORY:
             if not self._integrity.tolerates(error):
                 raise error
             return {"message": f"speed was not measured: {error.message}"}
-        words = error.words if isinstance(error, BaselineError) else f"memory is short beside its rivals: {error}"
+        words = (
+            error.words
+            if isinstance(error, BaselineError)
+            else f"not enough memory for the candidate and its baselines: {error}"
+        )
         return {"message": f"speed was not measured: {words}"}
 
     @property
@@ -475,7 +484,7 @@ class CandidateJudge:
         )
 
     def _kept_log(self, log: str) -> str | None:
-        """The path of a compiler's output, written now; None where it cannot be."""
+        """Writes a compiler's output and returns the file's path; None if it cannot be written."""
         folder = self._surroundings.log_folder
         path = folder / f"{self._candidate.solution.digest[:16]}.log"
         try:

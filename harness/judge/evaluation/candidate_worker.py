@@ -1,4 +1,4 @@
-"""A candidate's worker: it imports the solution, makes the candidate's instance, and builds what that needs."""
+"""Controls a candidate's worker, which builds and imports the solution and makes an instance."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from harness.wire.values import UnsupportedValue, encode_plain
 
 
 class CandidateWorker:
-    """A candidate's worker, one after another: where one dies, the next case gets a new one.
+    """Controls a candidate's worker; if it dies, the next case gets a new one.
 
     Args:
         candidate: The solution and its problem.
         policy: How to judge.
         surroundings: The machine.
-        workers: Where workers come from.
-        refused: What a compiler has refused of the solution before (see ``builder``).
-        progress: Called with a word for what happens now.
+        workers: The pool of workers.
+        refused: The compiler's earlier refusals of this solution (see ``builder``).
+        progress: Called with the name of each step.
 
     Attributes:
-        handle: The judge's hold on the process; None where there is none.
+        handle: The handle of the process; None if there is none.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class CandidateWorker:
             self._loaded = None
 
     def start_ahead(self) -> None:
-        """Has the process get ready meanwhile, where it is needed and can start at once."""
+        """Starts the process in advance, if it is needed and can start at once."""
         if self.handle is None and self._never_loads is None and self._workers.are_ready():
             self._start()
 
     def ready(self, clock: Clock, faults: Faults) -> WorkerHandle:
-        """Returns a worker that has imported the solution; the same one as before while it lives.
+        """Returns a worker that has imported the solution: the present one while it lives, else a new one.
 
         Args:
             clock: The seconds that the candidate may use.
-            faults: What the emulator reports.
+            faults: Collects the emulator's reports.
 
         Raises:
             CandidateStopped: The solution cannot be built or imported, now or in an earlier case.
@@ -91,7 +91,7 @@ class CandidateWorker:
             self._progress("starting a worker")
             try:
                 worker.start()
-            except HarnessError:  # it started beside another candidate, which may have left it no memory
+            except HarnessError:  # it started while another candidate ran, which may have left it no memory
                 worker.close()
                 worker = self._start()
                 worker.start()
@@ -119,7 +119,7 @@ class CandidateWorker:
     def construct(
         self, exchange: Exchange, command: Construct, state: list[StateTensor], clock: Clock, faults: Faults
     ) -> dict[str, str]:
-        """Makes the candidate's instance; returns the reference's names of state with the candidate's.
+        """Makes the candidate's instance; returns a map from the reference's state names to the candidate's.
 
         Raises:
             CandidateStopped: The candidate fails, or its state does not match the reference's.
@@ -137,7 +137,7 @@ class CandidateWorker:
             raise CandidateStopped(Status.LOAD_ERROR, str(error)) from None
 
     def keep(self) -> None:
-        """Copies what the worker has built since the last time into the cache."""
+        """Copies the libraries that the worker has built since the last call into the cache."""
         if self.handle is not None:
             keep_builds(self.handle, self._candidate.solution, self._cache)
 
@@ -148,7 +148,7 @@ class CandidateWorker:
 
 
 def differs(candidate: Candidate, function: str) -> bool:
-    """Says whether a solution defines a function of its problem in another way."""
+    """Returns whether a solution redefines a function of its problem differently."""
     own = problems.function_source(candidate.solution.source, function)
     return own is not None and own != problems.function_source(candidate.problem.source, function)
 
@@ -157,7 +157,7 @@ def encoded(candidate: Candidate, constants: dict[str, Any]) -> str:
     """Encodes a case's constants for a worker.
 
     Raises:
-        ProblemError: A worker cannot be told one of them.
+        ProblemError: One of them cannot be sent to a worker.
     """
     try:
         return encode_plain(constants)

@@ -1,4 +1,4 @@
-"""The result of a case, gathered stage by stage, and written into its record once."""
+"""Collects the result of a case stage by stage, and writes it into the record once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from harness.records.record import EvaluationRecord, Finding, Status
 
 @dataclass
 class CaseResult:
-    """A case's result as far as it is known.
+    """A case's result so far.
 
     Attributes:
-        status: How the case has ended by now.
-        message: What is said of that.
-        findings: What the stages found.
-        measured: What the trials, the timing and the trace measured, by names of the record's fields.
-        shared_draws: On how many draws the reference's errors were known before.
-        further_draws: How each further draw ended, by name.
-        robustness: How each check of robustness ended, by name.
-        replay: How far results on the same inputs lie apart, where an evaluation is repeated.
+        status: The status so far.
+        message: The message to the status.
+        findings: The findings of all stages.
+        measured: Results of the trials, the timing and the trace, by the record's field names.
+        shared_draws: Number of draws on which the reference's errors were already known.
+        further_draws: The outcome of each further draw, by name.
+        robustness: The outcome of each robustness check, by name.
+        replay: How much results on the same inputs vary; filled only for a replay.
     """
 
     status: Status
@@ -35,7 +35,7 @@ class CaseResult:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> CaseResult:
-        """Makes a result of the fields that the first stage found."""
+        """Makes a result from the first stage's fields."""
         result = cls(fields["status"], fields["message"])
         result.add(fields)
         return result
@@ -46,7 +46,7 @@ class CaseResult:
         return self.status is Status.PASSED
 
     def add(self, fields: Mapping[str, Any]) -> None:
-        """Takes in the fields that a stage found; they replace those of earlier stages."""
+        """Adds a stage's fields, which replace those of earlier stages."""
         measured = dict(fields)
         self.status = measured.pop("status", self.status)
         self.message = measured.pop("message", self.message)

@@ -1,4 +1,4 @@
-"""A case, drawn: the problem's body, the first draw, what evaluates the reference, and the arena."""
+"""Draws a case: runs the problem's body, makes the first draw, the reference's evaluator and the arena."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from harness.wire.commands import Construct
 
 @dataclass
 class DrawnCase:
-    """A case with all that is known before the candidate runs.
+    """A case, with everything that is prepared before the candidate runs.
 
     Attributes:
         name: The case's name.
@@ -39,9 +39,9 @@ class DrawnCase:
         module: The problem's body, run under the case's constants.
         args: The constructor's arguments.
         first: The first draw.
-        known: What is known of the reference.
+        known: Cached results of the reference.
         reference: Evaluates the reference.
-        shape: What the reference looks like.
+        shape: The number, shapes and dtypes of the reference's outputs, and its leaves.
         exchange: The arena.
     """
 
@@ -56,11 +56,11 @@ class DrawnCase:
     exchange: Exchange
 
     def plain_inputs(self) -> list[Any]:
-        """Returns the first draw's inputs, None in the place of tensors."""
+        """Returns the first draw's inputs, with None in place of tensors."""
         return [None if isinstance(value, torch.Tensor) else value for value in self.first.inputs]
 
     def forget_inputs(self) -> None:
-        """Gives up the first draw's inputs: they take room that timing needs."""
+        """Releases the first draw's inputs, because timing needs their memory."""
         self.first = replace(self.first, inputs=[])
 
 
@@ -69,13 +69,13 @@ class TrialSetup:
     """The setup of a case's trials, once the candidate's instance is there.
 
     Attributes:
-        context: The case's context, for draws that all candidates of a batch are given.
-        own: The same for draws that this candidate alone is given.
-        source: Where draws come from.
+        context: The case's context, for draws that all candidates of a batch share.
+        own: The same for draws that only this candidate gets.
+        source: Makes the draws.
         seeds: A seed for each trial's draw; the last is the candidate's own.
         own_seed: A seed for the candidate's own draw without gradients.
-        construct: What made the candidate's instance.
-        worker: The candidate's.
+        construct: The command that made the candidate's instance.
+        worker: The candidate's worker.
     """
 
     context: CaseContext
@@ -87,7 +87,7 @@ class TrialSetup:
     worker: WorkerHandle
 
     def plan(self, first: Draw) -> Plan:
-        """Plans the trials, of which the first is on this draw."""
+        """Plans the trials; the first uses this draw."""
         return Plan(
             context=self.context,
             own=self.own,
@@ -107,15 +107,15 @@ def draw_case(
     shared: ReferenceCache,
     integrity: Integrity,
 ) -> DrawnCase:
-    """Draws a case.
+    """Draws a case before the candidate runs.
 
     Args:
         problem: The problem.
         policy: How to judge.
         case: The case's name.
-        constants: The problem's constants that it replaces.
-        shared: What is known of references.
-        integrity: What comes of broken rules.
+        constants: The problem's constants that the case replaces.
+        shared: Cached results of references.
+        integrity: The mode of each integrity rule.
 
     Raises:
         ProblemError: The problem is malformed or its reference does not run.
@@ -174,12 +174,12 @@ def trial_setup(
     Args:
         drawn: The case.
         policy: How to judge.
-        names: The reference's parameter and buffer names to the candidate's.
-        own_seed: What the seeds of the candidate's own draws derive from.
-        trials: How many trials there are.
-        faults: What the emulator reports.
-        construct: What made the candidate's instance.
-        worker: The candidate's.
+        names: Map from the reference's parameter and buffer names to the candidate's.
+        own_seed: The secret from which the seeds of the candidate's own draws derive.
+        trials: Number of trials.
+        faults: Collects the emulator's reports.
+        construct: The command that made the candidate's instance.
+        worker: The candidate's worker.
 
     Raises:
         CandidateStopped: The candidate lacks a buffer that the reference changes.
@@ -205,7 +205,7 @@ def trial_setup(
         is_relaxed=policy.is_relaxed,
         faults=faults,
     )
-    # Nothing that is measured on draws which no other candidate is given is kept.
+    # Results on draws that no other candidate gets are not cached.
     own = replace(context, secret=f"{own_seed}:{drawn.name}", kinks=own_kinks, known=CaseCache(), gauges_at_need=True)
     return TrialSetup(
         context=context,
@@ -222,13 +222,13 @@ def trial_setup(
 
 
 def _key(problem: Problem, policy: Policy, case: str, constants: dict[str, Any]) -> Hashable:
-    """Names all that a case's draws and its reference's evaluations follow from."""
+    """Returns the cache key: everything that a case's draws and its reference depend on."""
     file = str(problem.path.resolve()), problem.digest
     return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
 
 
 def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
-    """Finds out from an eager run what the reference looks like."""
+    """Runs the reference eagerly to learn the shapes of its outputs and its leaves."""
     watcher = Watcher()
     graph = reference.eager(first, seed, Watching(watcher))
     reference.check_randomness(first, seed, graph)
@@ -246,18 +246,18 @@ def _leaf_tensors(first: Draw) -> dict[str, torch.Tensor]:
 
 
 def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: Exchange) -> tuple[str, ...]:
-    """Picks the reference's buffers that are looked at after a forward.
+    """Selects the reference's buffers that the judge compares after a forward.
 
     Those are the ones that it changes, and those that the candidate has under the same name: it must leave them alone.
 
     Raises:
-        CandidateStopped: The candidate lacks one of the former.
+        CandidateStopped: The candidate lacks a buffer that the reference changes.
     """
     if missing := sorted(changes - names.keys()):
         raise CandidateStopped(
             Status.LOAD_ERROR,
-            f"no buffer of ModelNew can be matched to the reference's {', '.join(missing)}, which forward changes and "
-            "which is compared as well. Register it with register_buffer under the reference's name, or declare "
-            "PARAMETER_MAP = {'name in ModelNew': 'name in Model'}.",
+            f"no buffer of ModelNew matches the reference's {', '.join(missing)}, which forward changes and "
+            "the judge compares. Register it with register_buffer under the reference's name, or declare "
+            f"PARAMETER_MAP = {{'name in ModelNew': 'name in Model'}}.",
         )
     return tuple(name for name in exchange.buffers if name in changes or names.get(name) == name)

@@ -94,11 +94,28 @@ def _bounded(kernel: CompiledKernel) -> CompiledKernel | None:
 
 
 def _finding(words: str, kernel: str | None, line: int | None, level: str) -> Finding:
-    first = words.splitlines()[0] if words.strip() else "no reason is told"
+    first = words.splitlines()[0] if words.strip() else "unknown reason"
     if level == ERROR:
-        remedy = "correct what nvcc refuses; the emulator's compiler takes more than a GPU's"
-        return Finding(KIND, kernel, line, (), remedy, f"nvcc does not compile this: {first}", ERROR)
+        remedy = "correct what nvcc refuses; the emulator accepts more than nvcc"
+        return Finding(
+            KIND,
+            kernel=kernel,
+            line=line,
+            accesses=(),
+            remedy=remedy,
+            message=f"nvcc does not compile this: {first}",
+            level=ERROR,
+        )
     remedy = (
-        "nothing is said against the solution: see `doctor` for what this machine lacks, or build it on another one"
+        "this does not count against the solution: `doctor` says what this machine lacks, or build it on "
+        "another machine"
     )
-    return Finding(KIND, kernel, line, (), remedy, f"nvcc has not compiled this here: {first}", REPORT)
+    return Finding(
+        KIND,
+        kernel=kernel,
+        line=line,
+        accesses=(),
+        remedy=remedy,
+        message=f"nvcc did not compile this here: {first}",
+        level=REPORT,
+    )

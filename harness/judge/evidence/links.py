@@ -47,7 +47,7 @@ _DIGITS = re.compile(r"\d{1,6}")
 
 @dataclass(frozen=True)
 class Links:
-    """What a candidate's libraries name of torch.
+    """The functions of torch that a candidate's libraries name.
 
     Attributes:
         direct: Functions behind operators that compute something, such as

@@ -53,8 +53,8 @@ def disagreement(reply: Traced, latencies: Mapping[str, float | None]) -> str:
             continue
         if not AGREES[0] * latency <= spent <= AGREES[1] * latency:
             return (
-                f"the traced {direction.replace('_', ' with ')} is not the timed one: its kernels and copies take "
-                f"{spent:.3g} ms, timed calls take {latency:.3g} ms"
+                f"the traced {direction.replace('_', ' with ')} differs from the timed one: its kernels and "
+                f"copies take {spent:.3g} ms, timed calls take {latency:.3g} ms"
             )
     return ""
 

@@ -32,7 +32,7 @@ MAX_KERNELS, MAX_NAME_CHARACTERS = 1000, 200
 TOLD = 3
 #: Characters kept of a line from a compiler.
 MAX_LINE_CHARACTERS = 300
-_TORCHS_WORK = "what they compute is torch's work, and no kernel's of the solution"
+_TORCHS_WORK = "torch computes these, not a kernel of the solution"
 
 
 def traced(
@@ -75,9 +75,11 @@ def traced(
             findings.insert(0, _none_of_its_own(reply, {one: kernels[one] for one in without}, kernels))
         elif share is not None and share < LOW_SHARE:
             message = own_share_text(share, "cpu" if reply.work is not None else "cuda")
-            findings.insert(0, _reported(NO_OWN_KERNEL, message + _refused(reply), "have own kernels do the work"))
+            findings.insert(
+                0, _reported(NO_OWN_KERNEL, message + _refused(reply), "let the solution's own kernels do the work")
+            )
         if words := disagreement(reply, latencies):
-            remedy = f"{own_share_text(share or 0.0, 'cuda')} in traced calls says nothing of timed ones"
+            remedy = f"{own_share_text(share or 0.0, 'cuda')} in traced calls does not apply to timed calls"
             findings.append(_reported(NO_OWN_KERNEL, words, remedy))
         findings += _on_other_streams(told)
     return {**fields, "findings": (*findings, *_inspected(context, worker, clock))}
@@ -89,7 +91,9 @@ def launches_own_kernels(context: CaseContext, worker: WorkerHandle, clock: Cloc
     Raises:
         CandidateStopped: The candidate failed this time.
     """
-    reply = worker.request(Trace(backward_command(context) if context.leaves else None), clock, "running once more")
+    reply = worker.request(
+        Trace(backward_command(context) if context.leaves else None), clock, "running again under the profiler"
+    )
     if not isinstance(reply, Traced):
         raise stop_for(reply, context.faults)
     return not reply.seen or any(one.own for one in (*reply.forward, *reply.backward))
@@ -105,17 +109,15 @@ def _inspected(context: CaseContext, worker: WorkerHandle, clock: Clock) -> list
     if not isinstance(reply, Inspected):
         raise stop_for(reply, context.faults)
     if reply.replaced:
-        message = f"replaced {_names(reply.replaced)}: what tells time, waits, compares or passes results on"
+        message = f"replaced {_names(reply.replaced)}, which measure time, wait, compare or pass results on"
         context.exchange.integrity.broken(REPLACED_FUNCTIONS, message)
     findings = []
     if reply.threads:
-        message = f"Python threads live on between calls: {_names(reply.threads)}"
-        findings.append(
-            _reported(THREADS, message, "take their results before a call returns, as it must, or end them")
-        )
+        message = f"Python threads stay alive between calls: {_names(reply.threads)}"
+        findings.append(_reported(THREADS, message, "end them, or wait for their results, before a call returns"))
     if reply.flags:
-        message = f"settings of torch are left changed: {_names(reply.flags)}"
-        findings.append(_reported(FLAGS, message, "change them under a context that puts them back"))
+        message = f"changed settings of torch and did not restore them: {_names(reply.flags)}"
+        findings.append(_reported(FLAGS, message, "change settings in a context manager that restores them"))
     return findings
 
 
@@ -153,7 +155,7 @@ def _operators(reply: Traced, directions: Sequence[str]) -> dict[str, dict[str, 
 
 def _heavy(operators: dict[str, dict[str, int]]) -> Finding:
     words = [f"{direction}: {_names(list(found))}" for direction, found in operators.items()]
-    message = f"heavy operators of torch run: {'; '.join(words)}"
+    message = f"torch's heavy operators ran: {'; '.join(words)}"
     return _reported(LIBRARY_OPERATORS, message, _TORCHS_WORK)
 
 
@@ -161,8 +163,8 @@ def _on_other_streams(told: dict[str, tuple[Launched, ...]]) -> list[Finding]:
     aside = {one.name: None for launched in told.values() for one in launched if one.aside > 0}
     if not aside:
         return []
-    message = f"work runs on other streams than the one that a call is made on: {_names(list(aside))}"
-    return [_reported(OTHER_STREAMS, message, "have the current stream wait for it before the call returns")]
+    message = f"work ran on streams other than the current one: {_names(list(aside))}"
+    return [_reported(OTHER_STREAMS, message, "make the current stream wait for that work before the call returns")]
 
 
 def _largest(context: CaseContext) -> int:
@@ -176,9 +178,9 @@ def _unseen(named: Links, operators: dict[str, dict[str, int]]) -> list[Finding]
     ran = {name for counts in operators.values() for name in counts}
     idle = [name for name in named.heavy if name not in ran]
     told = (
-        ("call torch's functions past its dispatcher, where nothing counts them", named.direct),
-        ("name functions that find or hide others at run time", named.hidden),
-        ("call heavy operators of torch that did not run in the calls looked at", idle),
+        ("call torch's functions without its dispatcher, so that nothing counts them", named.direct),
+        ("name functions that look up or hide others at run time", named.hidden),
+        ("name heavy operators of torch that did not run in the traced calls", idle),
     )
     return [
         _reported(LIBRARY_OPERATORS, f"its libraries {words}: {_names(list(names))}", _TORCHS_WORK)
@@ -196,12 +198,12 @@ def _none_of_its_own(reply: Traced, without: dict[str, tuple[KernelUse, ...]], k
     names = list(dict.fromkeys(use.name for uses in without.values() for use in uses))
     where = "" if len(without) == len(kernels) else f" in {' or '.join(without)}"
     others = f": only {_names(names)}" if names else ""
-    remedy = "call the operators that load_inline built, in forward and backward; whatever is fast here is torch's"
+    remedy = "call the operators that load_inline built, in forward and backward; otherwise the speed is torch's"
     return _reported(NO_OWN_KERNEL, f"no kernel of the solution's own ran{where}{others}{_refused(reply)}", remedy)
 
 
 def _reported(kind: str, message: str, remedy: str) -> Finding:
-    return Finding(kind, None, None, (), remedy, message, REPORT)
+    return Finding(kind, kernel=None, line=None, accesses=(), remedy=remedy, message=message, level=REPORT)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ class SharedArena:
             self.arena = Arena(map_file(self.descriptor, total_bytes))
 
     def settle(self) -> None:
-        """Wait until everything written lies in the arena, before a worker is told to read it."""
+        """Wait until all writes have reached the arena, before a worker reads it."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -67,10 +67,10 @@ class SharedArena:
 
 
 def out_of_bounds(place: str) -> CandidateStopped:
-    """Return the end of a candidate that wrote beside its tensors."""
+    """Return the verdict on a candidate that wrote outside its tensors."""
     message = f"a kernel wrote outside its tensors, {place}"
     remedy = "check the index of every store against the tensor's size"
-    finding = Finding("out-of-bounds", None, None, (), remedy, message)
+    finding = Finding("out-of-bounds", kernel=None, line=None, accesses=(), remedy=remedy, message=message)
     return CandidateStopped(Status.UNSAFE, f"{message}; {remedy}", findings=(finding,))
 
 
@@ -99,6 +99,7 @@ class Exchange:
         state: Sequence[StateTensor],
         outputs: Sequence[TensorForm],
         leaves: dict[str, torch.Tensor],
+        *,
         input_names: dict[int, str],
         device: torch.device,
         integrity: Integrity | None = None,
@@ -161,7 +162,7 @@ class Exchange:
         self._shared.close()
 
     def settle(self) -> None:
-        """Wait until everything written lies in the arena, before the worker is told to read it."""
+        """Wait until all writes have reached the arena, before the worker reads it."""
         self._shared.settle()
 
     def write_inputs(self, inputs: Sequence[Any]) -> tuple[Value, ...]:
@@ -178,7 +179,7 @@ class Exchange:
                 continue
             target = self._arena.tensor(place.region)
             if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
-                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+                raise ProblemError(f"get_inputs() gave input {position} a different shape or dtype in a later call")
             target.copy_(value.detach())
         return tuple(
             place if place.region is not None else Value(None, encode_plain(value))

@@ -73,7 +73,7 @@ class Slots:
         self._shared.close()
 
     def settle(self) -> None:
-        """Wait until everything written lies in its place."""
+        """Wait until all writes have finished."""
         self._shared.settle()
 
     def write(self, number: int, inputs: Sequence[Any], cotangents: Sequence[torch.Tensor]) -> None:
@@ -86,7 +86,7 @@ class Slots:
         for position, region in place.inputs:
             value, target = inputs[position], arena.tensor(region)
             if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
-                raise ProblemError(f"get_inputs() gave input {position} another shape or dtype in a later call")
+                raise ProblemError(f"get_inputs() gave input {position} a different shape or dtype in a later call")
             target.copy_(value.detach())
         for region, cotangent in zip(place.cotangents, cotangents, strict=True):
             arena.tensor(region).copy_(cotangent)
@@ -126,7 +126,7 @@ class Slots:
         results = [self._arena(number).tensor(region).clone() for region in self.places[number].results]
         now = [_taken(result, chosen) for result, chosen in zip(results, places, strict=True)]
         if not all(map(same_bits, now, before)):
-            message = "a result was written after the answer that its call was done"
+            message = "a result was written after the worker reported that its call was done"
             self._exchange.integrity.broken(LATE_WRITE, message)
         return results
 

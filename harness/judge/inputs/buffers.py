@@ -21,7 +21,7 @@ PREFIX = "buffer "
 
 
 def buffers_of(draw: Draw, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a model's persistent buffers by name; others are no part of the state."""
+    """Return a model's persistent buffers by name; other buffers are not part of the state."""
     kept = {tensor.name for tensor in draw.state if not tensor.is_parameter}
     return {name: buffer for name, buffer in model.named_buffers() if name in kept}
 

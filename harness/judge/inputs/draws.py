@@ -136,9 +136,11 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
         except Exception as error:
             raise failure(problem, "Model(*get_init_inputs())", error) from error
         if not isinstance(model, torch.nn.Module):
-            raise ProblemError(f"{problem.path}: Model is no torch.nn.Module")
+            raise ProblemError(f"{problem.path}: Model is not a torch.nn.Module")
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
-            raise ProblemError(f"{problem.path}: Model has lazy parameters, whose shapes are unknown before a forward")
+            raise ProblemError(
+                f"{problem.path}: Model has lazy parameters, whose shapes are unknown before the first forward"
+            )
         state = describe_state(model)
         model = model.to(device)
         redraw_constant_parameters(model)

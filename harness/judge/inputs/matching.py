@@ -54,7 +54,7 @@ def match_state(
     if long := next((name for name in pairs.values() if len(name) > MAX_NAME_CHARACTERS), ""):
         start = shortened(long, 60)
         raise MatchError(
-            f"ModelNew's {start} has a name of {len(long):,} characters; {MAX_NAME_CHARACTERS} are the most"
+            f"ModelNew's {start} has a name of {len(long):,} characters; the limit is {MAX_NAME_CHARACTERS}"
         )
     return pairs
 
@@ -93,9 +93,9 @@ def _pair_up(wanted: Sequence[StateTensor], offered: Sequence[StateTensor]) -> d
 def _explain(wanted: Sequence[StateTensor], offered: Sequence[StateTensor], free: Sequence[StateTensor]) -> str:
     names = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in wanted)
     there = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in free) or "none"
-    why = "several could be meant" if len(offered) > len(wanted) else "too few have its shape"
+    why = "several match" if len(offered) > len(wanted) else "not enough have its shape"
     return (
-        f"no parameter of ModelNew can be matched to the reference's {names} ({why}; unmatched in ModelNew: {there}). "
-        "Register it with nn.Parameter under the reference's name, or declare "
-        "PARAMETER_MAP = {'name in ModelNew': 'name in Model'}."
+        f"no parameter of ModelNew matches the reference's {names} ({why}; unmatched in ModelNew: {there}). "
+        "Register it with nn.Parameter under the reference's name, or declare PARAMETER_MAP = "
+        f"{{'name in ModelNew': 'name in Model'}}."
     )

@@ -135,7 +135,7 @@ def shortage(problem: Problem, case: str, constants: dict[str, Any], device: tor
     """Describe how much GPU memory a case would have needed, and how much there is."""
     size = size_of(problem, constants)
     free, total = torch.cuda.mem_get_info(device)
-    needed = f"about {size.device_bytes / 2**30:.0f} GiB" if size is not None else "more than there is"
+    needed = f"about {size.device_bytes / 2**30:.0f} GiB" if size is not None else "more than the device has"
     return (
         f"case {case!r} needs {needed} of device memory for inputs, outputs, gradients and references; "
         f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"

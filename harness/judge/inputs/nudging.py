@@ -1,4 +1,4 @@
-"""Moves inputs by one rounding, to measure what rounding may change downstream.
+"""Changes inputs by one rounding step, to measure how much rounding may change results.
 
 Three eager runs may round alike to the bit, and be lucky together: permuting the batch changes
 nothing in a sample whose sums are short. Runs that begin one rounding away differ. They show how
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-#: Numbers with at most so many mantissa bits stay: integers, masks, halves. Models compare them with
+#: Numbers with at most this many mantissa bits stay unchanged: integers, masks, halves. Models compare them with
 #: constants and compute with them exactly (``1 - mask``), so nothing rounds them.
 PLAIN_BITS = 11
 _MANTISSA_BITS = 23

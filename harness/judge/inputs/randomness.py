@@ -18,7 +18,8 @@ from harness.aten.dispatching import DispatchMode
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import generators
 
-#: A difference of so many times that of two runs under one seed is no longer the order of sums.
+#: If two seeds differ by more than this multiple of the difference under one seed, the order of
+#: summation cannot explain it.
 BEYOND_ROUNDING = 8
 #: Operators whose results are only drawn. No gradient goes through them, and the judge may cast
 #: them.
@@ -31,8 +32,9 @@ _DRAWS = frozenset(
 )
 _DROPOUT = "native_dropout"
 REMEDY = (
-    "put the model into evaluation mode (TRAINING = False), give it its random numbers as an input, or declare "
-    "RANDOMNESS = 'same-generator', where a candidate is to draw the same numbers by the same calls of torch"
+    "put the model into evaluation mode (TRAINING = False), pass the random numbers to forward as an input, "
+    "or declare RANDOMNESS = 'same-generator', if a candidate is to draw the same numbers by the same calls "
+    "of torch"
 )
 
 
@@ -44,7 +46,7 @@ class States(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What an operator drew: its name, and the numbers (the mask of a dropout)."""
+    """The random numbers that one operator drew, such as the mask of a dropout, and its name."""
 
     operator: str
     numbers: torch.Tensor
@@ -99,8 +101,8 @@ class Recording(DispatchMode):  # type: ignore[no-untyped-call]
             numbers = result[1] if name == _DROPOUT else result
             if name != _DROPOUT and not (name.removesuffix("_") in _DRAWS and isinstance(numbers, torch.Tensor)):
                 raise ProblemError(
-                    f"the reference draws random numbers inside of torch's operator {name}, from which they cannot be "
-                    f"had for the evaluation in float64: {REMEDY}"
+                    f"torch's operator {name} draws random numbers inside the reference, and the judge "
+                    f"cannot repeat them in float64: {REMEDY}"
                 )
             self.kept.append(Drawn(name, numbers.detach().clone()))
         return result
@@ -127,7 +129,9 @@ class Replaying(DispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **(kwargs or {}))
         drawn = self._left.pop() if self._left else None
         if drawn is None or drawn.operator != name:
-            raise ProblemError(f"the reference draws other random numbers in float64 than as it is written ({name})")
+            raise ProblemError(
+                f"the reference draws different random numbers in float64 than in its own precision ({name})"
+            )
         if name == _DROPOUT:
             values, share = args[0], args[1]
             kept_share = 1 - share if args[2] in (None, True) else 1.0

@@ -29,7 +29,7 @@ CONSTANT = "ones"
 
 @dataclass(frozen=True)
 class Usage:
-    """How one trial calls the candidate.
+    """The way in which one trial calls the candidate.
 
     Attributes:
         frozen: Names of the reference's leaves that need no gradient.
@@ -55,18 +55,19 @@ class Usage:
         told = []
         if self.frozen:
             told.append(
-                f"in this trial {', '.join(self.frozen)} had requires_grad=False, as a first layer's input or a frozen "
-                "parameter has"
+                f"in this trial {', '.join(self.frozen)} had requires_grad=False, like a first layer's input "
+                "or a frozen parameter"
             )
         if self.aside == SAME_INSTANCE:
             told.append(
-                f"in this trial forward ran {_more(self.aside_calls)}, on other values, before its result was read: if "
-                "only this trial fails, a result or what backward needs lies in memory that calls share"
+                f"in this trial forward ran {_more(self.aside_calls)}, on other values, before its result "
+                "was read: if only this trial fails, calls share the memory of a result or of what backward "
+                "needs"
             )
         if self.aside == ANOTHER_INSTANCE:
             told.append(
-                "in this trial a second instance of ModelNew ran before the first one's result was read: if only this "
-                "trial fails, instances share memory that belongs to one of them"
+                "in this trial a second instance of ModelNew ran before the first one's result was read: if "
+                "only this trial fails, instances share memory that belongs to one of them"
             )
         if self.without_gradients:
             told.append("in this trial forward ran under torch.no_grad()")
@@ -78,7 +79,7 @@ class Usage:
         """Return ``notes``, and sentences on the cotangents under which gradients are wrong."""
         if CONSTANT not in cotangents:
             return self.notes
-        factor = "" if self.scale == 1 else f", times {self.scale:g} as loss scaling makes it"
+        factor = "" if self.scale == 1 else f", times {self.scale:g}, like loss scaling"
         return (
             *self.notes,
             f"the cotangent {CONSTANT!r} is one element expanded to the output's shape (stride 0), as "

@@ -13,7 +13,7 @@ from harness.compilation.nvcc import cuda_home
 
 
 def readable_places() -> list[str]:
-    """List what a worker reads beside system folders: Python, packages, this package, compilers."""
+    """List the readable folders beyond system folders: Python, packages, this package, compilers."""
     cuda = cuda_home()
     places = [
         *(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix),

@@ -21,7 +21,7 @@ _INTERVAL_S = 1.0
 
 
 class DiskWatch:
-    """Watches a worker's folder and the disk that it lies on.
+    """Watches a worker's folder and its disk.
 
     Sizes are apparent ones. The watch does not see open files without a name, nor files that the
     judge's user cannot read. Those show only in the free space.
@@ -44,25 +44,25 @@ class DiskWatch:
         if free is None or free >= MIN_FREE_BYTES:
             return ""
         place = self._folder.parent
-        return f"the disk of {place} is full ({size_text(free)} free): make room, or set TMPDIR to another folder"
+        return f"the disk of {place} is full ({size_text(free)} free): free some space, or set TMPDIR to another folder"
 
     def _look(self) -> str:
         free = _free_bytes(self._folder)
         if free is not None and free < MIN_FREE_BYTES:
             return (
-                f"the disk of {self._folder.parent} is full: less than {size_text(MIN_FREE_BYTES)} were left while the "
-                "candidate ran; let it write less, or make room where others filled it"
+                f"the disk of {self._folder.parent} is full: less than {size_text(MIN_FREE_BYTES)} were free "
+                "while the candidate ran; write less, or free space if other programs used it"
             )
         total_bytes = 0
         for number, size in enumerate(_sizes(str(self._folder)), 1):
             if size is None:
-                return f"its folder has grown deeper than {MAX_FOLDER_DEPTH} folders; nest less"
+                return f"its folder is nested more than {MAX_FOLDER_DEPTH} levels deep; nest less"
             total_bytes += size
             if number > MAX_FOLDER_ENTRIES:
-                return f"its folder has grown beyond {MAX_FOLDER_ENTRIES} files; write fewer, and remove what is used"
+                return f"its folder has more than {MAX_FOLDER_ENTRIES} files; write fewer, and remove used ones"
             if total_bytes > MAX_FOLDER_BYTES:
                 bound = size_text(MAX_FOLDER_BYTES)
-                return f"its folder has grown beyond {bound}; write less, and remove what is used"
+                return f"its folder holds more than {bound}; write less, and remove used files"
         return ""
 
 
@@ -76,7 +76,7 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _sizes(folder: str, parent: int | None = None, depth: int = 0) -> Iterator[int | None]:
-    """Yield the size of everything in a folder, in bytes; None for a folder that lies too deep.
+    """Yield the size of everything in a folder, in bytes; None for a folder that is nested too deeply.
 
     The walk uses descriptors and follows no link. It leaves out files that vanish meanwhile or
     cannot be read.

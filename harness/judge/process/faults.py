@@ -87,7 +87,7 @@ class Faults:
             return status, message
         first, more = self.kept[0], len(self.kept) - 1
         told = [first.words + (f" (and {more} more, see the findings)" if more else "")]
-        told.append("outputs and gradients are right all the same" if status is Status.PASSED else f"also {status}:")
+        told.append("outputs and gradients are right nevertheless" if status is Status.PASSED else f"also {status}:")
         return Status.UNSAFE, "\n".join(filter(None, (*told, message)))
 
     def _keep(self, where: list[Finding], reports: Sequence[Report]) -> None:
@@ -120,9 +120,7 @@ def stop_for(reply: Reply, faults: Faults) -> CandidateStopped:
         told = shortened(reply.message, MAX_MESSAGE_CHARACTERS)
         message = told if reply.kind in ("build", "unsupported") else f"{shortened(reply.stage, 100)}: {told}"
         return CandidateStopped(status, message, build_log=reply.log)
-    return CandidateStopped(
-        Status.CHEATED, f"the worker answered with {type(reply).__name__} out of turn", rule=PROTOCOL
-    )
+    return CandidateStopped(Status.CHEATED, f"the worker sent an unexpected {type(reply).__name__}", rule=PROTOCOL)
 
 
 def findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
@@ -138,7 +136,11 @@ def findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
             shortened(text, MAX_REPORT_CHARACTERS) if text is not None else None
             for text in (report.kind, report.kernel, report.remedy, report.message)
         )
-        result.append(Finding(kind or "", kernel, report.line, kept, remedy or "", message or ""))
+        result.append(
+            Finding(
+                kind or "", kernel=kernel, line=report.line, accesses=kept, remedy=remedy or "", message=message or ""
+            )
+        )
     return tuple(result)
 
 

@@ -165,7 +165,7 @@ class WorkerHandle:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the worker's process has ended."""
+        """True if the worker's process has ended."""
         return self._process.poll() is not None
 
     def start(self) -> None:
@@ -198,7 +198,9 @@ class WorkerHandle:
         """
         missing = "; ".join(f"{layer}: {why}" for layer, why in self.confinement.items() if why)
         if missing:
-            raise HarnessError(f"--require-confinement: the candidate was not run, not all layers hold: {missing}")
+            raise HarnessError(
+                f"--require-confinement: did not run the candidate, because some layers are missing: {missing}"
+            )
 
     def request(self, command: Command, clock: Clock, stage: str, descriptor: int | None = None) -> Reply:
         """Send a command and wait for its reply.
@@ -325,7 +327,7 @@ class WorkerHandle:
         return replace(command, solution=str(own), cached={key: str(path) for key, path in libraries.items()})
 
     def _speakable(self, path: str) -> str:
-        """Return a path that a message can hold: a link if the name is no UTF-8."""
+        """Return a path that a message can hold: a link if the name is not UTF-8."""
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -399,14 +401,14 @@ class WorkerHandle:
                 message = decode(frame, REPLIES)
                 # A thread of the candidate may build at any time.
                 if not isinstance(message, Building):
-                    words = f"the worker answered with {type(message).__name__} before it was asked"
+                    words = f"the worker sent {type(message).__name__} without a command"
                     raise CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
         except (channel.FrameError, SchemaError) as error:
             raise self._unknown(error) from None
 
     @staticmethod
     def _unknown(error: Exception) -> CandidateStopped:
-        words = f"the worker sent what the protocol does not know: {error}"
+        words = f"the worker sent an invalid message: {error}"
         return CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
 
     def _check_resources(self) -> None:
@@ -429,11 +431,9 @@ class WorkerHandle:
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}
             name = known.get(-code, str(-code))
-            hint = " (the system may have run out of memory)" if name == "SIGKILL" else ""
-            return CandidateStopped(Status.CRASHED, f"the process was ended by signal {name}{hint}")
-        return CandidateStopped(
-            Status.CRASHED, f"the process ended itself with exit code {code} while the candidate ran"
-        )
+            hint = " (perhaps the system ran out of memory)" if name == "SIGKILL" else ""
+            return CandidateStopped(Status.CRASHED, f"signal {name} ended the process{hint}")
+        return CandidateStopped(Status.CRASHED, f"the process ended with exit code {code} while the candidate ran")
 
     def _drain(self) -> None:
         """Read what the worker printed; bounded, so that endless output cannot outrun the clock."""

@@ -21,7 +21,7 @@ LEAST_BOUND_BYTES = 4 << 30
 MIN_AVAILABLE_BYTES = 256 << 20
 #: Seconds between two checks.
 INTERVAL_S = 0.25
-_REMEDY = "use less at a time, or give it a machine with more memory"
+_REMEDY = "use less memory at a time, or run it on a machine with more memory"
 
 
 class MemoryWatch:
@@ -50,7 +50,7 @@ class MemoryWatch:
     def _look(self) -> str:
         if available_memory() < self._floor_bytes:
             floor = size_text(self._floor_bytes)
-            return f"the machine had less than {floor} of memory left while the candidate ran; {_REMEDY}"
+            return f"the machine had less than {floor} of free memory while the candidate ran; {_REMEDY}"
         processes = [self._process, *children_of(self._process)]
         was_beyond = self._was_beyond
         self._was_beyond = sum(map(_resident_bytes, processes)) > self._bound_bytes
@@ -62,7 +62,7 @@ class MemoryWatch:
         if held_bytes <= self._bound_bytes:
             return ""
         held, bound = size_text(held_bytes), size_text(self._bound_bytes)
-        return f"its processes hold {held} of memory together, more than {bound}; {_REMEDY}"
+        return f"its processes use {held} of memory together, more than {bound}; {_REMEDY}"
 
 
 def _resident_bytes(process: int) -> int:

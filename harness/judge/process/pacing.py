@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: After a check, the next one waits this many times its duration, but no more than so many seconds.
+#: The pause after a check, as a multiple of its duration, and the longest pause in seconds.
 _REST, _LONGEST_REST_S = 20, 5.0
 
 

@@ -33,6 +33,7 @@ class Workers:
         self,
         device: str,
         libraries: dict[str, str],
+        *,
         memory_bytes: int | None,
         confined: bool = True,
         environment: Mapping[str, str] = MappingProxyType({}),
@@ -65,7 +66,7 @@ class Workers:
         """
         hidden = {"CUDA_VISIBLE_DEVICES": ""}
         memory = available_memory() // 2
-        return cls(device, libraries, memory, environment=hidden, zygote=zygote, builds_for=capability)
+        return cls(device, libraries, memory_bytes=memory, environment=hidden, zygote=zygote, builds_for=capability)
 
     def are_ready(self) -> bool:
         """Return whether ``take`` will not wait."""

@@ -19,8 +19,8 @@ from harness.records.record import PrecisionClass
 
 L2_FACTOR = 8.0
 MAX_FACTOR = 16.0
-#: Errors of eager on nudged inputs count at most so many times those on the inputs themselves. A
-#: nudge may turn a branch, or change a number that the model means exactly.
+#: Eager's errors on perturbed inputs count at most this multiple of its errors on the inputs
+#: themselves. A perturbation may flip a branch, or change a number that must stay exact.
 NUDGED_FACTOR = 4.0
 
 
@@ -271,7 +271,14 @@ def judge(errors: Errors, eager: Errors, floor: LeastBudget, slice_floor: LeastB
         (floor.maximum, of_slices.maximum),
     )
     ok = l2.error <= l2.budget and maximum.error <= maximum.budget
-    return TensorVerdict(ok, _larger(l2.share, maximum.share), l2.error, l2.budget, maximum.error, maximum.budget)
+    return TensorVerdict(
+        ok,
+        share=_larger(l2.share, maximum.share),
+        l2_error=l2.error,
+        l2_budget=l2.budget,
+        max_error=maximum.error,
+        max_budget=maximum.budget,
+    )
 
 
 class _Pair(NamedTuple):

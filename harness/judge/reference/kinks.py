@@ -24,7 +24,7 @@ from harness.records.record import PrecisionClass
 #: The most rounds of redrawing samples, and the most evaluations of the whole batch for it.
 ROUNDS = 32
 BATCHES = 8
-#: Redrawing stops above so many near comparisons, per sample on average or in the whole draw: no
+#: Redrawing stops above this many near comparisons, per sample on average or in the whole draw: no
 #: further draw would be free of them.
 HOPELESS_IN_A_SAMPLE = 8
 HOPELESS_IN_A_DRAW = 32

@@ -46,9 +46,9 @@ INDEPENDENCE_TOLERANCE = 1e-9
 #: Bytes of a float64 evaluation per input element: value, gradient and saved tensors of inputs and
 #: outputs.
 EXACT_BYTES_PER_ELEMENT = 64
-#: A float64 evaluation may take one part in so many of the free memory.
+#: A float64 evaluation may use this fraction of the free memory: one part in 8.
 EXACT_SHARE = 8
-#: Keeping data for a comparison must leave so many times the memory of a float64 evaluation.
+#: Data kept for a comparison must leave free this multiple of the memory of a float64 evaluation.
 ROOM = 2
 
 
@@ -196,8 +196,8 @@ class Reference:
             return
         if "random" in graph.drawn_from:
             raise ProblemError(
-                f"{self._problem.path}: the reference's outputs depend on what forward draws from Python's random, "
-                "which a candidate does not share: draw it in get_inputs() and give it to forward"
+                f"{self._problem.path}: the reference's outputs depend on Python's random module, whose "
+                "numbers a candidate cannot get: draw in get_inputs() and pass the values to forward"
             )
         if not self.same_generator:
             raise ProblemError(
@@ -384,8 +384,8 @@ class Reference:
         if strange or not outputs:
             what = f"{strange[0].path} is {strange[0].kind}" if strange else "it returned no tensor"
             raise ProblemError(
-                f"{self._problem.path}: the reference's outputs cannot be judged: {what}; return a tensor, or tuples, "
-                "lists and dicts (with strings for keys) of tensors and plain values"
+                f"{self._problem.path}: the judge cannot compare the reference's outputs: {what}; return a "
+                "tensor, or tuples, lists and dicts (with strings as keys) of tensors and plain values"
             )
         return structure, outputs
 
@@ -404,21 +404,22 @@ class Reference:
             before = draw.model.get_buffer(name)
             if name not in graph.buffers or not same_form(before, graph.buffers[name]):
                 raise ProblemError(
-                    f"{self._problem.path}: the reference's forward gives its buffer {name} another shape or dtype, or "
-                    "takes it away, which cannot be judged"
+                    f"{self._problem.path}: the reference's forward changes the shape or dtype of its buffer "
+                    f"{name}, or removes it, which the judge cannot compare"
                 )
             if name not in self.changes:
                 raise ProblemError(f"{self._problem.path}: the buffer {name} changes in one draw and not in another")
         if structure != self._structure and len(paths_of(structure)) == len(paths_of(self._structure)):
             first, now = next(pair for pair in zip(self._structure, structure, strict=False) if pair[0] != pair[1])
             raise ProblemError(
-                f"{self._problem.path}: what the reference returns beside its tensors changes from draw to draw "
-                f"({first.path}: {first.value}, then {now.value}): return what depends on the inputs as a tensor"
+                f"{self._problem.path}: a value that the reference returns and that is not a tensor changes "
+                f"from draw to draw ({first.path}: {first.value}, then {now.value}): return values that "
+                "depend on the inputs as tensors"
             )
 
 
 def batch_of(draw: Draw) -> int | None:
-    """Return the length of dimension 0 of the first tensor input; None if there is no batch to cut."""
+    """Return the length of dimension 0 of the first tensor input; None if no input has a batch."""
     for value in draw.inputs:
         if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] > 1:
             return value.shape[0]

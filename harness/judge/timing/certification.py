@@ -56,7 +56,7 @@ def certified(
             torch.cuda.empty_cache()
             calls = _calls(target, direction, series)
             if not calls:
-                raise Uncertified("the device's memory does not do for calls in a row")
+                raise Uncertified("the device has too little memory for calls in a row")
             exchange = target.context.exchange
             cotangents = exchange.cotangents if direction.backward[0] is not None else ()
             results = tuple(direction.results.values())
@@ -75,7 +75,7 @@ def certified(
                 raise Refuted(fault, series, audit)
         # This is the judge's own memory, so the verdict stands.
         except (torch.OutOfMemoryError, DeviceMemoryError):
-            raise Uncertified("the device's memory does not do for calls in a row") from None
+            raise Uncertified("the device has too little memory for calls in a row") from None
         at_failure.pop_all()  # All went well, and the sides have given the slots back.
     return proof, audit
 
@@ -104,7 +104,7 @@ def _calls(target: TimingTarget, direction: Direction, series: Series) -> int:
     started = time.monotonic()
     target.fresh_inputs(target.seed("how long"))
     drawing_s = max(time.monotonic() - started, 1e-6)
-    # Neither of the two is the candidate's word.
+    # The candidate reports neither of the two.
     call_ms = min(series.eager.median_ms, series.candidate.window_ms)
     wanted = min(math.ceil(WINDOW_MS / call_ms), math.ceil(DRAWING_S / drawing_s), MOST_CALLS)
     return int(min(max(1, wanted), slots // 2))

@@ -33,6 +33,7 @@ class Conditions:
         problem: Problem,
         constants: dict[str, Any],
         device: torch.device,
+        *,
         ceilings: Ceilings | None,
         folder: Path,
         own_pids: Collection[int],

@@ -222,7 +222,7 @@ def _moved(call: _Call) -> int:
 
 
 def _place(tensor: torch.Tensor) -> int:
-    """Identify the memory that a tensor lies in, as long as some tensor holds it."""
+    """Identify the memory of a tensor. The name is valid while some tensor holds the memory."""
     return int(tensor.untyped_storage()._cdata)
 
 

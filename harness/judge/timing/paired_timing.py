@@ -1,4 +1,4 @@
-"""Times a candidate and its rivals in interleaved pairs, each in a worker of its own.
+"""Times a candidate and its baselines in interleaved pairs, each in its own worker.
 
 For each round the judge draws fresh inputs and asks all sides in random order. It flushes the L2
 cache before each. Times come from the workers' CUDA events around one call, so they are claims. The
@@ -38,7 +38,7 @@ MAX_ROUNDS = 50
 SOON_ROUNDS, SOON_PRECISION = 6, 0.0025
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
-#: If all sides take longer than the first number, their launches get a head start of so many
+#: If all sides take longer than the first number, their launches get a head start of that many
 #: microseconds. Python and the driver take 0.2 to 0.4 ms to resume work, which varies more than a
 #: kernel does.
 LONG_MS, HEAD_START_US = 1.0, 1000
@@ -47,11 +47,11 @@ FULL_HEAD_START_US = 2000
 #: Tolerance on the time until the device is idle, beyond that after eager's calls: milliseconds, and
 #: a share of the call.
 WAKING_MS, WAKING_SHARE = 0.05, 0.01
-#: Limits on a busy device. The flush before a rival's call may take this multiple of the best flush,
-#: and this many milliseconds more. The device may be busy after a rival's call for that many
+#: Limits on a busy device. The flush before a baseline's call may take this multiple of the best
+#: flush, and this many milliseconds more. The device may be busy after a baseline's call for that many
 #: milliseconds longer than after the candidate's. Nobody shares the device, unless the candidate
 #: left something running there. The device then serves that for 2 ms at a time, as often as the
-#: rival.
+#: baseline.
 BUSY_FACTOR, BUSY_MS = 4.0, 1.0
 #: A series is long enough when the interval of its median ratio extends by no more than this share
 #: either way.
@@ -114,7 +114,7 @@ class Side:
 
     @property
     def is_candidate(self) -> bool:
-        """Whether its failures are the candidate's."""
+        """True if this side is the candidate, so that its failures count against the candidate."""
         return self.name == CANDIDATE
 
     def take_up(self) -> None:
@@ -270,13 +270,13 @@ def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Seq
             continue
         before, behind = statistics.median(flushes[name]), behind_ms[name]
         if before > BUSY_FACTOR * best + BUSY_MS:
-            found = f"before {name} was timed: what takes the judge {best:.3g} ms there took {before:.3g} ms"
+            found = f"before {name} was timed: a flush that takes the judge {best:.3g} ms took {before:.3g} ms"
         elif behind > BUSY_MS + behind_ms[CANDIDATE]:
-            own = f"{behind_ms[CANDIDATE]:.3g} behind the candidate's own"
-            found = f"behind calls of {name}: it was idle {behind:.3g} ms after they were over, {own}"
+            own = f"{behind_ms[CANDIDATE]:.3g} ms after the candidate's"
+            found = f"after calls of {name}: it became idle {behind:.3g} ms after them, {own}"
         else:
             continue
-        raise Refuted(f"the device was at work {found}", series)
+        raise Refuted(f"other work ran on the device {found}", series)
 
 
 def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:
@@ -353,8 +353,8 @@ def claimed(side: Side, backward: Backward | None, head_start_us: int) -> Claim:
     reply = asked(side, TimeCalls(backward, own, side.is_replayed), Timed)
     window = (time.perf_counter() - started) * 1e3
     if not (reply.milliseconds > 0 and reply.behind_ms >= 0 and reply.milliseconds + reply.behind_ms <= window):
-        claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms until the device was idle"
-        message = f"the worker claims {claim}, but all of it took {window:.3f} ms by the judge's clock"
+        claim = f"{reply.milliseconds} ms for a call, and {reply.behind_ms} ms more until the device was idle"
+        message = f"the worker claims {claim}, but the judge's clock measured {window:.3f} ms for both"
         if side.is_candidate:
             raise CandidateStopped(Status.CHEATED, message, rule=CLOCK)
         raise BaselineError(side.name, message)

@@ -219,7 +219,7 @@ class Baseline:
             compiled = self._ask(vary, clock, Varied)
             if not was_there:
                 told["prepare_s"] = time.monotonic() - started
-            notes = [f"left compiled code: {reason}" for reason in compiled.graph_breaks]
+            notes = [f"graph break: {reason}" for reason in compiled.graph_breaks]
             if not compiled.frames:
                 notes.append("nothing was compiled: it runs eagerly")
             if notes:
@@ -246,6 +246,8 @@ class Baseline:
             self.close()
             raise BaselineError(self._asked, stop.message) from None
         if isinstance(reply, Failed) or not isinstance(reply, expected):
-            words = reply.message if isinstance(reply, Failed) else f"it answered with {type(reply).__name__}"
+            words = (
+                reply.message if isinstance(reply, Failed) else f"the worker sent an unexpected {type(reply).__name__}"
+            )
             raise BaselineError(self._asked, words)
         return reply

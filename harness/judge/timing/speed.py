@@ -41,7 +41,7 @@ from harness.timing.statistics import Latency
 from harness.wire.commands import DropSlots, Weigh
 from harness.wire.replies import Outputs, Released, Traced, Weighed
 
-#: Calls shorter than this are also measured without launching and waiting, in so many rounds.
+#: Calls shorter than this are also measured without launching and waiting, and in how many rounds.
 SHORT_MS, QUICK_ROUNDS = LONG_MS, 10
 
 
@@ -74,12 +74,14 @@ class TimingResult:
         """Return record fields: samples of all directions, but speed only where it is certified."""
         counted = {name: series for name, series in self.series.items() if name not in self.reasons}
         notes = [
-            f"note: other streams were still at work when a call was over ({name}; {series.hidden_ms:.3g} ms): "
-            "all times are until the whole device was idle"
+            f"note: other streams were still busy when a call returned ({name}; {series.hidden_ms:.3g} ms): "
+            "every time runs until the whole device is idle"
             for name, series in self.series.items()
             if series.hidden_ms
         ]
-        notes += [f"note: speed ({name}) is not certified and not counted: {why}" for name, why in self.reasons.items()]
+        notes += [
+            f"note: speed ({name}) is not certified and does not count: {why}" for name, why in self.reasons.items()
+        ]
         return {
             **{f"{name}_ms": series.candidate.median_ms for name, series in counted.items()},
             "baselines": {name: {**told, **self._times(name, counted)} for name, told in self.told.items()},
@@ -164,11 +166,13 @@ class SpeedTimer:
         del draw
         self._scene = Scene(
             target.problem,
-            target.constants,
-            replace(target.construct, own_args=False, init_args=context.exchange.args),
-            context.exchange.descriptor,
-            replace(command, state=tuple((name, context.exchange.state[name]) for name in self._own), buffers=()),
-            self._directions[-1].backward[1],
+            constants=target.constants,
+            construct=replace(target.construct, own_args=False, init_args=context.exchange.args),
+            descriptor=context.exchange.descriptor,
+            forward=replace(
+                command, state=tuple((name, context.exchange.state[name]) for name in self._own), buffers=()
+            ),
+            backward=self._directions[-1].backward[1],
         )
         rivals = self._baseline.rivals(self._scene, target.baselines)
         self._eager = rivals.sides[EAGER]
@@ -195,7 +199,7 @@ class SpeedTimer:
         strangers = self._target.conditions.strangers()
         if strangers or not self._target.context.exchange.integrity.tolerates(stop):
             return strangers
-        return "the judge's clock is not enforced"
+        return "the rule `clock` is not enforced"
 
     def again(self) -> dict[str, Series]:
         """Take another series of candidate and eager in each direction, after ``run``.
@@ -240,7 +244,7 @@ class SpeedTimer:
         return [] if audit is None else [audit]
 
     def _certified(self, direction: Direction, series: Series) -> tuple[Certificate, TrialResult]:
-        """Certify a series beside eager, by ``certification.certified``."""
+        """Certify a series with ``certification.certified``, with eager as the comparison."""
         assert self._eager is not None
         self._eager.take_up()
         # Slots that other rivals hold are memory that the windows need.

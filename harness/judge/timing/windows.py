@@ -80,7 +80,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How near a result must be to eager's.
+    """The largest distance from eager's result that a call may have.
 
     Attributes:
         share: The least share of elements that must be within ``NEARNESS``. Integers and truth
@@ -264,7 +264,7 @@ class Loops:
         """
         used_s = self._sides[0].worker.used_since_pause_s()
         if used_s > MOST_AWAKE_S:
-            raise Uncertified(f"the candidate used {used_s * 1e3:.0f} ms of the processor while it was stopped")
+            raise Uncertified(f"the candidate used {used_s * 1e3:.0f} ms of processor time while it was stopped")
 
     def _timed(
         self, side: Side, looked_at: Sequence[int], places: Sequence[torch.Tensor | None]
@@ -278,7 +278,7 @@ class Loops:
         milliseconds = (time.perf_counter() - started) * 1e3
         side.worker.pause()
         if reply.fault:
-            fault = f"in timed calls, without a pause between them: {shortened(reply.fault, MAX_FAULT_CHARACTERS)}"
+            fault = f"in timed calls, made without a pause: {shortened(reply.fault, MAX_FAULT_CHARACTERS)}"
             if not side.is_candidate:
                 raise BaselineError(side.name, fault)
             raise CandidateStopped(self._wrong, fault)
@@ -303,14 +303,15 @@ class Loops:
                 if share < likeness.share:
                     raise CandidateStopped(
                         self._wrong,
-                        f"one of {calls} calls in a row, without a pause between them, gave a result that is wrong or "
-                        f"missing in {1 - share:.1%} of its elements; calls one by one were right. Calls must not "
-                        "share what they work on, and their work must be done when the device is synchronised",
+                        f"one of {calls} calls in a row, made without a pause, gave a result that is wrong "
+                        f"or missing in {1 - share:.1%} of its elements; single calls were right. Calls must "
+                        "not share memory that they write, and their work must be done when the device is "
+                        "synchronised",
                     )
                 if median > likeness.median:
                     raise Uncertified(
-                        f"results of calls in a row deviate from eager's by {median:.1e} (median, over the root mean "
-                        f"square), more than {likeness.median:.1e}, which those of calls by themselves would"
+                        f"results of calls in a row deviate from eager's by {median:.1e} (median, over the "
+                        f"root mean square); the limit, from single calls, is {likeness.median:.1e}"
                     )
 
 

@@ -48,21 +48,21 @@ LARGEST_FACTOR = 2.0**12
 _WORDS = {
     FurtherDraw.SHIFTED: (
         f"inputs {SHIFT:g} standard deviations away from zero",
-        "subtract the mean before squaring: take variances in two passes or by Welford's method, not as "
+        "subtract the mean before squaring: compute variances in two passes or by Welford's method, not as "
         "E[x^2] - E[x]^2",
     ),
     FurtherDraw.SCALED: (
         "inputs times a large power of two",
-        "let nothing leave the range of its type: subtract the largest before exp, divide before adding up, and keep "
-        "sums and operands out of float16",
+        "keep every value within the range of its type: subtract the largest before exp, divide before "
+        "adding up, and keep sums and operands out of float16",
     ),
     FurtherDraw.SMALL_VARIANCE: (
         f"inputs times {SMALL:g}",
-        "add eps where the reference adds it, and compare with no constant that only suits larger values",
+        "add eps where the reference adds it, and do not compare with a constant that suits only larger values",
     ),
     FurtherDraw.HEAVY_TAILED: (
         f"inputs times factors with heavy tails, up to {LARGEST_FACTOR:g}",
-        "assume no bound of the inputs; keep sums in float32 or better, in several parts",
+        "assume no bound on the inputs; keep sums in float32 or better, split into several parts",
     ),
 }
 
@@ -163,7 +163,7 @@ def unfit(reference: Reference, drawn: Draw, seed: int, differentiate: bool = Tr
         differentiate: Whether to test gradients, too.
     """
     if not drawn.differentiable_inputs():
-        return "no input is a floating tensor"
+        return "no input is a floating-point tensor"
     is_zero = True
     try:
         for piece in reference.exact(drawn, seed).pieces:
@@ -219,6 +219,7 @@ def further_trials(
     worker: WorkerHandle,
     clock: Clock,
     source: DrawSource,
+    *,
     first_trial: int,
     progress: Callable[[str], None],
 ) -> Further:
@@ -244,7 +245,7 @@ def further_trials(
         try:
             why, result = _trial(context, worker, clock, source, name=name, number=number)
         except (torch.OutOfMemoryError, DeviceMemoryError):
-            why, result = "it does not fit the device's memory", None
+            why, result = "not enough device memory", None
         except ProblemError as error:
             why, result = str(error), None
         except CandidateStopped as stop:
@@ -293,7 +294,13 @@ def _finding(name: FurtherDraw, result: TrialResult) -> Finding:
     told = explained(failed[0], replace(result, lower_class={}))
     others = f"; {', '.join(report.name for report in failed[1:])} also" if failed[1:] else ""
     return Finding(
-        ROBUSTNESS, None, None, (), remedy, f"under the further draw {str(name)!r} ({words}): {told}{others}", REPORT
+        ROBUSTNESS,
+        kernel=None,
+        line=None,
+        accesses=(),
+        remedy=remedy,
+        message=f"under the further draw {str(name)!r} ({words}): {told}{others}",
+        level=REPORT,
     )
 
 

@@ -58,7 +58,7 @@ def spread(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw)
     except CandidateStopped as stop:
         return {"failure": shortened(f"it ended with {stop.status}: {stop.message}", MAX_WORDS)}
     except (torch.OutOfMemoryError, DeviceMemoryError):
-        return {"failure": "the device's memory does not do for results of two runs"}
+        return {"failure": "not enough device memory for the results of two runs"}
     return {"runs": RUNS, "tensors": found}
 
 

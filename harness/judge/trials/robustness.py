@@ -94,6 +94,7 @@ def robustness_checks(
     worker: WorkerHandle,
     clock: Clock,
     source: DrawSource,
+    *,
     seed: int,
     progress: Callable[[str], None],
 ) -> Robustness:
@@ -123,7 +124,7 @@ def robustness_checks(
             fault = check(calls)
             ends[name] = f"failed: {fault}" if fault else "passed"
         except (torch.OutOfMemoryError, DeviceMemoryError):
-            ends[name] = "left out: it does not fit the device's memory"
+            ends[name] = "left out: not enough device memory"
         except (LeftOut, ProblemError) as error:
             ends[name] = f"left out: {one_line(str(error))}"
         except CandidateStopped as stop:
@@ -131,7 +132,9 @@ def robustness_checks(
             is_upset = source.device.type != "cpu" or stop.status not in _HARMLESS
         if ends[name].startswith("failed"):
             message = f"called with {words}: {fault}"
-            findings.append(Finding(ROBUSTNESS, None, None, (), remedy, message, REPORT))
+            findings.append(
+                Finding(ROBUSTNESS, kernel=None, line=None, accesses=(), remedy=remedy, message=message, level=REPORT)
+            )
         if is_upset:
             break
     return Robustness(ends, tuple(findings), is_upset)
@@ -167,11 +170,11 @@ def _signs(calls: _Calls) -> str:
         )
         inputs.append(_with_both_signs(value, derive_seed(str(seed), position)) if is_one_sided else value)
     if all(one is other for one, other in zip(inputs, calls.draw.inputs, strict=True)):
-        raise LeftOut("the problem draws no input of one sign")
+        raise LeftOut("the problem draws no input of only one sign")
     drawn = replace(calls.draw, inputs=inputs)
     outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False).outputs
     if not all(bool(output.isfinite().all()) for output in outputs):
-        raise LeftOut("the reference's output is not finite then")
+        raise LeftOut("the reference's output would not be finite")
     return _told(_judged(calls, calls.context, drawn, "signs"))
 
 
@@ -185,7 +188,7 @@ def _batch(calls: _Calls) -> str:
     drawn, exchange = calls.draw, calls.context.exchange
     batch = batch_of(drawn)
     if batch is None:
-        raise LeftOut("no input has a batch to cut")
+        raise LeftOut("no input has a batch that can be halved")
     rows = batch // 2
     inputs = [
         value[:rows].clone() if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == batch else value
@@ -199,7 +202,7 @@ def _batch(calls: _Calls) -> str:
     fits = [region_bytes(one.shape, one.dtype) <= region_bytes(other.shape, other.dtype)
             for one, other in zip(regions, exchange.outputs, strict=True)]  # fmt: skip
     if not all(fits):
-        raise LeftOut("the reference's output grows as the batch shrinks")
+        raise LeftOut("the reference's output grows when the batch shrinks")
     values = [
         _moved(place, tuple(value.shape)) if isinstance(value, torch.Tensor) else place
         for place, value in zip(exchange.inputs, inputs, strict=True)
@@ -230,7 +233,7 @@ def _not_finite(calls: _Calls) -> str:
         inputs.append(value)
     drawn = replace(calls.draw, inputs=inputs)
     if not drawn.differentiable_inputs():
-        raise LeftOut("no input is a floating tensor")
+        raise LeftOut("no input is a floating-point tensor")
     expected = context.reference.run(drawn, forward_seed(context, 0), None, None, differentiate=False).outputs
     received = received_outputs(context, calls.worker, calls.clock, drawn)
     for path, mine, theirs in zip(paths_of(context.structure), received, expected, strict=True):
@@ -238,7 +241,10 @@ def _not_finite(calls: _Calls) -> str:
             finite = int((~theirs.isfinite() & mine.isfinite()).sum())
             if finite:
                 total = int((~theirs.isfinite()).sum())
-                return f"{path}: {finite} of {total} elements that are NaN or infinite in eager's result are finite"
+                return (
+                    f"{path}: eager's result has {total} elements that are NaN or infinite; {finite} of them are "
+                    "finite here"
+                )
     return ""
 
 
@@ -293,18 +299,18 @@ LAYOUT = "layout"
 _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
     "signs": (
         _signs,
-        "inputs of both signs, where the problem draws one",
+        "inputs of both signs, although the problem draws only one",
         "compute what the reference computes for every input, not only for those that the problem draws",
     ),
     "batch": (_batch, "half of the batch", "take every size from the input, in every call"),
     LAYOUT: (
         _layout,
-        "inputs whose dimensions lie in memory in reverse order (x.t().contiguous().t())",
-        "call .contiguous() before a kernel reads a tensor by its pointer, or check the strides and raise",
+        "inputs with their dimensions stored in reverse order (x.t().contiguous().t())",
+        "call .contiguous() before a kernel reads a tensor by its pointer, or check the strides and raise an error",
     ),
     "not finite": (
         _not_finite,
         "a NaN and an infinity in each input",
-        "let NaN through: fmaxf, fminf and comparisons drop it, where torch's operators keep it",
+        "propagate NaN: fmaxf, fminf and comparisons drop it, torch's operators do not",
     ),
 }

@@ -233,7 +233,7 @@ def _buffers(context: CaseContext, reply: Outputs, draw: Draw) -> dict[str, torc
         if name in context.reference.changes:
             found[name] = buffer
         elif not same_bytes(buffer, draw.model.get_buffer(name)):
-            message = f"forward changes the buffer {name}, which the reference's leaves alone"
+            message = f"forward changes the buffer {name}, but the reference does not"
             raise CandidateStopped(Status.WRONG_OUTPUT, message)
     return found
 
@@ -243,7 +243,7 @@ def _check_form(expected: Sequence[Region], reply: Outputs, context: CaseContext
     if words := difference(context.structure, reply.structure):
         raise CandidateStopped(Status.WRONG_OUTPUT, words)
     if len(reply.tensors) != len(expected):
-        raise CandidateStopped(Status.CHEATED, "the worker described tensors that it did not name", rule=PROTOCOL)
+        raise CandidateStopped(Status.CHEATED, "the worker described tensors that it had not announced", rule=PROTOCOL)
     for path, tensor, region in zip(paths_of(context.structure), reply.tensors, expected, strict=True):
         name = "the output" if path == ROOT else path
         if tensor.shape != region.shape:
@@ -258,8 +258,8 @@ def _check_form(expected: Sequence[Region], reply: Outputs, context: CaseContext
     if context.leaves and not any(tensor.differentiable for tensor in reply.tensors):
         raise CandidateStopped(
             Status.NO_GRADIENT,
-            "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a backward, "
-            "or have outputs alone judged with --forward-only",
+            "the output does not require a gradient: wrap the kernel in a torch.autograd.Function with a "
+            "backward, or judge only outputs with --forward-only",
         )
 
 
@@ -302,7 +302,9 @@ def _backward(
     exchange.check_untouched(draw.inputs)
     for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
         if not exchange.holds(region, tensor, constant):
-            message = "backward changes grad_output in place, which autograd gives to other branches as well: copy it"
+            message = (
+                "backward changes grad_output in place, but autograd passes it to other branches as well: copy it first"
+            )
             raise CandidateStopped(Status.WRONG_GRADIENT, message)
     positions = {name: position for position, name in exchange.input_names.items()}
     keys = {name: input_key(positions[name]) if name in positions else context.names[name] for name in wanted}

@@ -37,7 +37,7 @@ LEAST_CALLS, MOST_CALLS = 4, 64
 FEW_ELEMENTS = 1 << 14
 CALLS_SHARE = 1 / 80
 #: Calls on other values before the judge reads a result, where tensors have few elements. They
-#: overwrite results kept in a ring of so many buffers.
+#: overwrite results that a candidate keeps in a ring of up to this many buffers.
 ASIDE_CALLS = 4
 #: A trial calls forward and backward three times each; the two take about the same time.
 CALLS_OF_A_TRIAL = 6
@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def is_small(self) -> bool:
-        """Whether tensors have so few elements that calls cost next to nothing."""
+        """True if the tensors have so few elements that calls cost next to nothing."""
         tensors = [value for value in self.first.inputs if isinstance(value, torch.Tensor)]
         elements = sum(one.numel() for one in (*tensors, *self.first.model.parameters()))
         return elements + sum(math.prod(region.shape) for region in self.context.exchange.outputs) <= FEW_ELEMENTS
@@ -254,11 +254,10 @@ class _Repeated:
                 return False  # The wrong result found before says more than the timeout.
             raise
         message = (
-            f"the result depends on the order in which threads run: right in {right} order, wrong in {self._order} "
-            "order"
+            f"the result depends on the order of the threads: right in {right} order, wrong in {self._order} order"
         )
         remedy = "synchronise threads that share memory: is a __syncthreads() or __syncwarp() missing?"
-        finding = Finding("race", None, None, (), remedy, message)
+        finding = Finding("race", kernel=None, line=None, accesses=(), remedy=remedy, message=message)
         raise CandidateStopped(Status.UNSAFE, f"race: {message}; {remedy}", findings=(finding,))
 
     def _passes(self, order: str) -> bool:
@@ -277,7 +276,7 @@ def summary(results: Sequence[TrialResult], notes: Sequence[str]) -> dict[str, A
     told = list(notes)
     kinks = summed_kinks(results)
     if kinks.get("remaining"):
-        told.append(f"note: {kinks['remaining']} elements within rounding of a branch remained (see `kinks`)")
+        told.append(f"note: {kinks['remaining']} elements remained within rounding of a branch (see `kinks`)")
     status = Status.PASSED
     if last.failed:
         wrong_output = any(not report.ok for report in last.outputs)
@@ -285,8 +284,9 @@ def summary(results: Sequence[TrialResult], notes: Sequence[str]) -> dict[str, A
         told = [*(explained(report, last) for report in last.failed), *told]
         if last.is_unsteady:
             told.append(
-                "note: the same trial passed when it ran again: what is returned changes from call to call (is "
-                "something left over from an earlier call, or not written in every call?)"
+                "note: the same trial passed when it ran again, so the result changes from call to call "
+                "(does it depend on data left from an earlier call, or does a call leave part of it "
+                "unwritten?)"
             )
         cotangents = {report.cotangent for report in last.failed if report.cotangent}
         told += [f"note: {words}" for words in last.usage.notes_on(cotangents)]

@@ -35,5 +35,5 @@ class CheckFinding(NamedTuple):
 
 
 def bad_structure(error: ProblemError) -> ProblemCheck:
-    """Return the check of a file that is no problem at all."""
+    """Return the failed check of a file that does not define a problem."""
     return ProblemCheck(STRUCTURE, False, str(error))

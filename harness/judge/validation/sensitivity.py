@@ -54,10 +54,12 @@ def variation(problem: Problem, trials: Trials) -> Iterator[CheckFinding]:
             if not value >= BARELY:
                 fine = False
                 words = f"{output_words(place, len(first))} barely varies over {kind}: coefficient of variation"
-                yield CheckFinding(None, f"{words} {value:.1e}; a wrong answer may come as close")
+                yield CheckFinding(None, f"{words} {value:.1e}; a wrong answer may be this close")
     if fine:
         told = ", ".join(f"{value:.1e} over {kind}" for kind, value in least.items())
-        yield CheckFinding(True, f"other draws give the same form, and other outputs; coefficient of variation {told}")
+        yield CheckFinding(
+            True, f"other draws give the same shapes, and different outputs; coefficient of variation {told}"
+        )
 
 
 def influence(trials: Trials) -> Iterator[CheckFinding]:
@@ -71,7 +73,7 @@ def influence(trials: Trials) -> Iterator[CheckFinding]:
     fine = True
     for name, changed in _changed_draws(draw, other, model, others, generator):
         if changed is None:
-            found: CheckFinding | None = CheckFinding(None, f"{name} has one value only: its influence is unknown")
+            found: CheckFinding | None = CheckFinding(None, f"{name} has only one value: its influence is unknown")
         else:
             found = _found(trials, comparison, name, changed, changes)
         if found is not None:
@@ -79,8 +81,10 @@ def influence(trials: Trials) -> Iterator[CheckFinding]:
             yield found
     if fine:
         least = min(changes, key=changes.__getitem__, default=None)
-        told = f"; the least, {least}, by {changes[least]:.1e} (relative L2)" if least is not None else ""
-        yield CheckFinding(True, f"every parameter and input, drawn anew, changes an output beyond its budget{told}")
+        told = f"; the smallest change, by {least}, is {changes[least]:.1e} (relative L2)" if least is not None else ""
+        yield CheckFinding(
+            True, f"each parameter and input, drawn again, changes an output by more than its budget{told}"
+        )
 
 
 def _found(
@@ -90,13 +94,13 @@ def _found(
     try:
         outputs = trials.outputs(changed)
     except ProblemError as error:
-        return CheckFinding(None, f"{name} alone cannot be drawn anew, its influence is unknown: {error}")
+        return CheckFinding(None, f"{name} alone cannot be drawn again, so its influence is unknown: {error}")
     reports = comparison.of_other_outputs(outputs)
     if any(not report.ok for report in reports):
         changes[name] = max(math.inf if report.l2_error is None else report.l2_error for report in reports)
         return None
     largest = max(reports, key=lambda report: report.share or 0.0)
-    return CheckFinding(None, f"{name}, drawn anew, changes no output beyond its budget: {figures(largest)}")
+    return CheckFinding(None, f"{name}, drawn again, changes no output by more than its budget: {figures(largest)}")
 
 
 def _changed_draws(

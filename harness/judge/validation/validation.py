@@ -79,8 +79,8 @@ def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> It
         yield ProblemCheck(
             STRUCTURE,
             None,
-            f"Model reads {', '.join(hidden)}, which cases replace; a solution does not learn of that: give it to the "
-            "constructor through get_init_inputs()",
+            f"Model reads {', '.join(hidden)}, which cases replace. A solution cannot see these values: pass "
+            "them to the constructor through get_init_inputs()",
         )
     ran = False
     for name, constants in chosen.items():
@@ -202,7 +202,7 @@ class _Case:
         self._module = problems.load(self._problem, self._constants)
         self._reference.same_generator = self._module.same_generator
         settings = ", ".join(f"{name}={value!r}" for name, value in self._constants.items())
-        yield CheckFinding(True, f"runs with {settings}" if settings else "runs as it is written")
+        yield CheckFinding(True, f"runs with {settings}" if settings else "runs unchanged")
 
     def _memory(self) -> Iterator[CheckFinding]:
         size = size_of(self._problem, self._constants)
@@ -217,7 +217,7 @@ class _Case:
                 None, "unknown: the reference does not run on torch's meta device, where nothing is allocated"
             )
         elif not on_cpu and size.device_bytes > free:
-            yield CheckFinding(None, f"{_size_words(size)}, of which {size_text(free)} are free: it may not fit")
+            yield CheckFinding(None, f"{_size_words(size)}, but only {size_text(free)} are free: it may not fit")
         else:
             yield CheckFinding(True, _size_words(size))
 
@@ -232,7 +232,7 @@ class _Case:
         inputs = self._draws[0].inputs
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         if not tensors:
-            yield CheckFinding(False, "get_inputs() gives no tensor: there is nothing that a kernel could be given")
+            yield CheckFinding(False, "get_inputs() returns no tensor, so a kernel has no input")
             raise _Stop
         yield CheckFinding(True, ", ".join(_value_words(value) for value in inputs))
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
@@ -246,13 +246,13 @@ class _Case:
         if not (_same_inputs(first, again) and _same_parameters(first, again)):
             yield CheckFinding(
                 False,
-                "the same seed gives other inputs or parameters: draw with torch or random, not from the time, the "
-                "system or a generator of your own",
+                "the same seed gives different inputs or parameters: draw with torch or random, not from the "
+                "time, the system or your own generator",
             )
         else:
             yield CheckFinding(True, "the same seed gives the same draw")
         if _same_inputs(first, other):
-            yield CheckFinding(None, "inputs are the same for every seed: a candidate may know them by heart")
+            yield CheckFinding(None, "inputs are the same for every seed: a candidate can hard-code the answer")
         self._draws.append(other)
 
     def _forward(self) -> Iterator[CheckFinding]:
@@ -261,7 +261,7 @@ class _Case:
         self._reference.check_randomness(self._draws[0], self._seed, self._graph)
         outputs = self._graph.outputs
         if any(output.is_complex() for output in outputs):
-            yield CheckFinding(False, "the reference returns complex numbers, which cannot be judged yet")
+            yield CheckFinding(False, "the reference returns complex numbers, which the harness cannot judge")
             raise _Stop
         self._check_crossing()
         forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
@@ -298,7 +298,9 @@ class _Case:
             exact = one.detach().to(torch.float64)
             errors = relative(deviation(other.detach().to(torch.float64), exact), magnitude(exact))
             fine = self._passes(errors)
-            why = "the order of sums, which the budget allows" if fine else "the reference does not repeat itself"
+            why = (
+                "the order of summation, which the budget allows for" if fine else "the reference is not deterministic"
+            )
             words = f"{name} differs from run to run by {errors.l2:.1e} (relative L2): {why}"
             yield CheckFinding(None if fine else False, words)
             forgets |= not fine
@@ -339,7 +341,7 @@ class _Case:
         whole = {name: joined(parts) for name, parts in scales.items() if self._is_floating(name)}
         nothing = [name for name, sums in whole.items() if sums.elements and sums.rms == 0]
         for name in nothing:
-            yield CheckFinding(False, f"{name} is zero, or not finite, everywhere: it proves nothing")
+            yield CheckFinding(False, f"{name} is zero everywhere, or not finite: comparing it proves nothing")
         yield from self._gradient_words(leaves, unused)
         if nothing:
             raise _Stop
@@ -350,14 +352,16 @@ class _Case:
 
     def _gradient_words(self, leaves: dict[str, dict[str, list[Slices]]], unused: set[str]) -> Iterator[CheckFinding]:
         if not leaves:
-            yield CheckFinding(None, "no output has a gradient: outputs alone are judged")
+            yield CheckFinding(None, "no output has a gradient: only outputs are judged")
             return
         largest = {name: max(joined(parts).rms for parts in found.values()) for name, found in leaves.items()}
         bound = _ROUNDING * max(largest.values())
         for name, rms in largest.items():
             if not rms > bound:
                 self._vacuous.add(name)
-                yield CheckFinding(None, f"the gradient of {name} is zero for every cotangent: it says nothing")
+                yield CheckFinding(
+                    None, f"the gradient of {name} is zero for every cotangent: comparing it proves nothing"
+                )
         for name in sorted(unused - set(leaves)):
             yield CheckFinding(None, f"{name} has no gradient")
 
@@ -380,7 +384,9 @@ class _Case:
         """
         first = self._draws[0]
         forms = [TensorForm(output.shape, output.dtype) for output in self._graph.outputs]
-        exchange = Exchange(self._args, first.inputs, first.state, forms, {}, input_names(first), self._device)
+        exchange = Exchange(
+            self._args, first.inputs, first.state, forms, {}, input_names=input_names(first), device=self._device
+        )
         with contextlib.closing(exchange):
             exchange.write_inputs(self._draws[1].inputs)
 

@@ -15,8 +15,8 @@ def layouts_lost(inputs: Sequence[Any]) -> Iterator[str]:
     for position, value in enumerate(inputs):
         if isinstance(value, torch.Tensor) and order_of(value) is None:
             yield (
-                f"input {position} has strides {list(value.stride())}, with gaps or elements that share memory: a "
-                "candidate gets it contiguous"
+                f"input {position} has strides {list(value.stride())}, with gaps or elements that share "
+                "memory: a candidate gets a contiguous copy"
             )
 
 
@@ -24,4 +24,4 @@ def all_empty(outputs: Sequence[torch.Tensor]) -> str:
     """Return words if no output has an element; empty otherwise."""
     if any(output.numel() for output in outputs):
         return ""
-    return "every output is empty: the case proves nothing but that a candidate survives it"
+    return "every output is empty: the case only tests that a candidate does not crash"

@@ -124,8 +124,8 @@ def answers(trials: Trials) -> Iterator[CheckFinding]:
     if judged and not passed:
         yield CheckFinding(
             True,
-            "zeros, a constant, the inputs, other draws' answers and other samples' fail; the closest, "
-            f"{_closest(judged)}",
+            "zeros, a constant, the inputs, other draws' answers and other samples' answers fail; the "
+            f"closest, {_closest(judged)}",
         )
 
 
@@ -135,25 +135,27 @@ def precision_class(trials: Trials) -> Iterator[CheckFinding]:
     lower = classes[classes.index(trials.precision) + 1 :]
     bits = mantissa_bits(lower[0]) if lower else None
     if bits is None:
-        yield CheckFinding(True, f"{trials.precision} is the lowest class: there is none to tell it from")
+        yield CheckFinding(True, f"{trials.precision} is the lowest class: there is no lower one to compare with")
         return
 
     def coarse(trials: Trials, number: int, draw: Draw, right: Outputs) -> Iterator[_Wrong]:
         floating = [place for place, output in enumerate(right) if output.is_floating_point()]
         rounded = _by_rounded_products(trials, draw, bits, right)
         if rounded is not None:
-            what = f"what products of operands rounded to {lower[0]} give"
+            what = f"the result with operands of products rounded to {lower[0]}"
             yield _Wrong(what, {place: rounded[place] for place in floating})
         stored = cut_inputs(right, bits)
         yield _Wrong(f"the answer stored in {lower[0]}", {place: stored[place] for place in floating})
 
     reports, passed = _judged_answers(trials, coarse, jointly=True)
     if not reports:
-        yield CheckFinding(True, "no output is a floating tensor: there is no class to tell")
+        yield CheckFinding(True, "no output is a floating-point tensor, so it has no precision class")
     _, eager = trials.of_trial(0)
     for what, place, report in passed:
-        own = f"eager's own has {eager[place].l2_error or 0:.1e}"
-        yield CheckFinding(None, f"{what} would pass: {figures(report)}, {own}: the class cannot be told")
+        own = f"eager's has {eager[place].l2_error or 0:.1e}"
+        yield CheckFinding(
+            None, f"{what} would pass: {figures(report)}, {own}: the check cannot distinguish the classes"
+        )
     if reports and not passed:
         yield CheckFinding(True, f"answers of class {lower[0]} fail; the closest, {_closest(reports)}")
 
@@ -168,7 +170,7 @@ def gradients(trials: Trials, told: Collection[str]) -> Iterator[CheckFinding]:
     draw, settled = trials.settled(0)
     graph = trials.reference.eager(draw, trials.seed)
     if not any(output.requires_grad for output in graph.outputs) or not graph.leaves:
-        yield CheckFinding(True, "there are none to judge")
+        yield CheckFinding(True, "the reference has no gradients to judge")
         return
     first = graph.gradients(next(cotangents(graph.outputs, trials.seed))[1])
     leaves = differentiable_leaves(first)
@@ -190,7 +192,8 @@ def gradients(trials: Trials, told: Collection[str]) -> Iterator[CheckFinding]:
     if fine:
         worst = max(reports.values(), key=lambda report: report.l2_budget or 0)
         yield CheckFinding(
-            True, f"eager's pass, zeros do not; the widest budget, of {worst.name}, {worst.l2_budget or 0:.1e}"
+            True,
+            f"eager's gradients pass, zeros do not; the widest budget, of {worst.name}, is {worst.l2_budget or 0:.1e}",
         )
 
 

@@ -84,4 +84,4 @@ def _limit_resources(alone: bool) -> None:
     try:
         limit_processes(alone)
     except OSError as error:
-        raise Missing(f"the machine's threads cannot be counted: {error.strerror}") from None
+        raise Missing(f"cannot count the machine's threads: {error.strerror}") from None

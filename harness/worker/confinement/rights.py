@@ -41,11 +41,11 @@ def become_nobody(folder: Path, readable: Sequence[str]) -> None:
     for place in (*readable, str(folder.parent)):
         closed = _closed_to_others(Path(place))
         if closed is not None:
-            raise Missing(f"{closed} is closed to other users: chmod o+rx, or install where they may read")
+            raise Missing(f"other users cannot enter {closed}: chmod o+rx, or install where they may read")
     devices = (path for path in map(Path, gpu_devices()) if not path.is_dir())
     closed_device = next((path for path in devices if path.stat().st_mode & 0o006 != 0o006), None)
     if closed_device is not None:
-        raise Missing(f"{closed_device} is closed to other users: chmod o+rw")
+        raise Missing(f"other users cannot open {closed_device}: chmod o+rw")
     user = _FIRST_USER + os.getpid() % _USERS
     try:
         _give(folder, user)
@@ -93,10 +93,10 @@ def drop_capabilities(folder: Path, readable: Sequence[str]) -> None:
     library = libc()
     foreign = next((place for place in (str(folder), *readable) if _needs_rights(Path(place))), None)
     if foreign is not None:
-        raise Missing(f"only root's rights open {foreign}: chmod o+rx, or let root own it")
+        raise Missing(f"only root can open {foreign}: chmod o+rx, or change its owner to root")
     number = _CAPSET.get(platform.machine())
     if number is None:
-        raise Missing(f"the number of capset on {platform.machine()} is not known here")
+        raise Missing(f"the harness does not know the number of the system call capset on {platform.machine()}")
     # Calls for a capability that does not exist or is gone already do nothing.
     for capability in range(_MOST_CAPABILITIES):
         library.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)

@@ -83,7 +83,7 @@ _SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 #: F_SETOWN and F_SETOWN_EX of ``fcntl``, FIOSETOWN and SIOCSPGRP of ``ioctl``. They choose the
 #: process that the kernel signals when a descriptor is ready, which could be the judge.
 _SET_OWNER = {"fcntl": (8, 15), "ioctl": (0x8901, 0x8902)}
-#: F_SETLEASE and F_SETDELEG make other processes wait when they open a file, such as a rival's
+#: F_SETLEASE and F_SETDELEG make other processes wait when they open a file, such as another candidate's
 #: compiler. F_NOTIFY watches a folder. F_SETPIPE_SZ uses up the memory that all pipes of the user
 #: share. F_SET_RW_HINT and F_SET_FILE_RW_HINT leave a mark on a file.
 _ON_FILES_OF_OTHERS = (1024, 1040, 1026, 1031, 1036, 1038)
@@ -150,7 +150,7 @@ def filter_calls(trusted: Sequence[int], on_gpu: bool, owns_files: bool = True, 
     """
     known = _MACHINES.get(platform.machine())
     if known is None:
-        raise Missing(f"the numbers of system calls on {platform.machine()} are not known here")
+        raise Missing(f"the harness does not know the numbers of system calls on {platform.machine()}")
     column, mark = known
     numbers = {call: of_machine for call, both in _NUMBERS.items() if (of_machine := both[column]) is not None}
     rules = [rule for rule in _rules(trusted, on_gpu, keeps_lengths) if rule.call in numbers]

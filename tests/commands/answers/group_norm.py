@@ -1,4 +1,4 @@
-"""Group norm as models like to write it: one kernel for the sums, one to apply them, parameters of its own."""
+"""Group norm in the style of language models: one kernel for the sums, one to apply them, its own parameters."""
 
 import torch
 import torch.nn as nn

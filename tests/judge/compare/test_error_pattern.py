@@ -1,4 +1,4 @@
-"""What is told of a failing tensor: its worst element, how many are wrong, and a pattern only where there is one."""
+"""Tests the description of a failing tensor: its worst element, how many are wrong, and any pattern."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EVERYWHERE = slice(None)
 CHANNEL_WEIGHTS = draw((8, 1, 1), seed=3).float()
 BUGS: dict[str, tuple[Bug, int | None, str]] = {
     "tail": (flat(put(1.0, slice(-10, None))), 10, "exactly the last 10 elements of the flattened tensor"),
-    "unwritten_tail": (flat(put(math.nan, slice(-10, None))), 10, "all of them NaN, as where nothing was written"),
+    "unwritten_tail": (flat(put(math.nan, slice(-10, None))), 10, "all of them NaN, as if nothing was written there"),
     "head": (flat(put(9.0, slice(10))), 10, "exactly the first 10 elements of the flattened tensor"),
     "range": (flat(put(9.0, slice(400, 477))), 77, "exactly elements 400 to 476 of the flattened tensor"),
     "block_tail": (
@@ -83,19 +83,19 @@ BUGS: dict[str, tuple[Bug, int | None, str]] = {
     "one_element": (put(9.0, 2, 3, 1, 1), 1, ""),
     "factor": (lambda x: x * 2, 1680, "received is 2 times expected"),
     "small_factor": (lambda x: x * 1.00001, None, "received is 1.00001 times expected"),
-    "sign": (lambda x: -x, 1680, "received is expected with the other sign"),
+    "sign": (lambda x: -x, 1680, "received is expected with the opposite sign"),
     "offset": (lambda x: x - 0.5, 1680, "received is expected - 0.5"),
     "line": (lambda x: 2 * x + 1, 1680, "received is 2 times expected + 1"),
     "zeros": (torch.zeros_like, 1680, "received is 0 at all of them"),
     "no_weight": (
         lambda x: x * CHANNEL_WEIGHTS,
         1680,
-        "received is expected but for a factor of its own at each index of dimension 1",
+        "received is expected with a factor per index of dimension 1",
     ),
     "no_bias": (
         lambda x: x + CHANNEL_WEIGHTS,
         1680,
-        "received is expected but for an offset of its own at each index of dimension 1",
+        "received is expected with an offset per index of dimension 1",
     ),
     "shifted_rows": (lambda x: x.roll(1, 0), 1680, "received is expected shifted by 1 along dimension 0"),
     "shifted": (lambda x: x.roll(-1, 3), 1680, "received is expected shifted by -1 along dimension 3"),
@@ -108,16 +108,20 @@ BUGS: dict[str, tuple[Bug, int | None, str]] = {
     "channels_last": (
         lambda x: x.movedim(1, -1).reshape(SHAPE),
         None,
-        "received is expected laid out with dimension 1 as the last",
+        "received is expected with dimension 1 moved to the end",
     ),
     "reversed": (lambda x: x.flip(1), 1680, "received is expected reversed along dimension 1"),
     "halves": (lambda x: x.roll(4, 1), 1680, "received is expected with the halves of dimension 1 swapped"),
     "mixed_up": (
         lambda x: x[:, [3, 1, 2, 0, 4, 7, 6, 5]],
         None,
-        "indices of dimension 1 are mixed up: 0 holds what belongs at 3, 3 holds what belongs at 0",
+        "indices of dimension 1 are mixed up: 0 holds the value that belongs at 3, 3 holds the value that belongs at 0",
     ),
-    "broadcast": (lambda x: x[:, :1].expand(SHAPE), 1470, "1 holds what belongs at 0, 2 holds what belongs at 0"),
+    "broadcast": (
+        lambda x: x[:, :1].expand(SHAPE),
+        1470,
+        "1 holds the value that belongs at 0, 2 holds the value that belongs at 0",
+    ),
     "some_of_a_channel": (
         lambda x: x + torch.where((draw(SHAPE, 1) > 0.5) & (torch.arange(8).view(8, 1, 1) == 2), draw(SHAPE, 2), 0),
         None,
@@ -143,7 +147,9 @@ def test_what_spans_pieces_is_told_of_the_whole_or_not_at_all(pieces: int) -> No
     exact = draw(SHAPE)
     swapped = seen(exact.float()[[5, 1, 2, 0, 4, 3]], exact, pieces)
     assert "exactly the elements at indices 0, 3 and 5 in dimension 0" in swapped["pattern"]
-    assert ("0 holds what belongs at 5, 3 holds what belongs at 0" in swapped["pattern"]) is (pieces == 1)
+    assert ("0 holds the value that belongs at 5, 3 holds the value that belongs at 0" in swapped["pattern"]) is (
+        pieces == 1
+    )
     assert "reversed" not in seen(exact.float().reshape(3, 2, 8, 5, 7).flip(1).reshape(SHAPE), exact, pieces)["pattern"]
     different = torch.cat([exact.float()[:2] * 2, exact.float()[2:] * 3])
     assert "times" not in seen(different, exact, pieces)["pattern"]

@@ -1,4 +1,4 @@
-"""``--precision relaxed``: errors up to the tolerances of torch's own tests, said on every row."""
+"""Tests ``--precision relaxed``: errors within the tolerances of torch's own tests pass, and each row is marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge's hold on its worker, where the harness itself is at fault."""
+"""Tests the judge's control of its worker when the harness itself is at fault."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_worker_that_cannot_start_is_the_harness_fault_and_says_why(tmp_path: 
     surroundings = Surroundings(BuildCache(tmp_path), tmp_path, tmp_path, {})
     policy = Policy("cpu", "00", Limits(60, 300))
     with (
-        contextlib.closing(Workers("cpu", {"core": nowhere, "torch": nowhere}, None)) as workers,
+        contextlib.closing(Workers("cpu", {"core": nowhere, "torch": nowhere}, memory_bytes=None)) as workers,
         contextlib.closing(CandidateJudge(candidate, policy, surroundings, workers)) as judge,
     ):
         record = judge.evaluate("odd", candidate.problem.case("odd"))

@@ -1,4 +1,4 @@
-"""A case's result: what each stage adds, and what its record says in the end."""
+"""Tests a case's result: what each stage adds, and the final record."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one pair a line
-"""Verdicts on small problems with plain torch candidates: forms, draws and answers that a judge may get wrong."""
+"""Tests verdicts on small problems with plain torch candidates: unusual forms, draws and answers."""
 
 from __future__ import annotations
 

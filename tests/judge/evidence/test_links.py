@@ -1,4 +1,4 @@
-"""What of torch a library names: read from symbol tables, of files that may be anything."""
+"""Tests which functions of torch a library names, read from symbol tables of untrusted files."""
 
 from __future__ import annotations
 

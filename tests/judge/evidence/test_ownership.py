@@ -1,4 +1,4 @@
-"""What a candidate leaves in its process, and whose operators it runs: enforced, reported, or refused on demand."""
+"""Tests findings about a candidate's process and operators: enforced, reported or refused on demand."""
 
 from __future__ import annotations
 
@@ -57,8 +57,14 @@ REPLACED = {
 REPORTED = {
     "thread": ("live-threads", "idler"),
     "flag_at_import": ("flags", "torch.backends.cuda.matmul.allow_tf32: False before its import, True after"),
-    "flag_in_a_call": ("flags", "default dtype: torch.float32 before a call, torch.float64 after; it was put back"),
-    "gradients_off": ("flags", "torch.backends.cudnn.benchmark: False before a call, True after; it was put back"),
+    "flag_in_a_call": (
+        "flags",
+        "default dtype: torch.float32 before a call, torch.float64 after; the harness restored it",
+    ),
+    "gradients_off": (
+        "flags",
+        "torch.backends.cudnn.benchmark: False before a call, True after; the harness restored it",
+    ),
 }
 HARMLESS = sorted(DEEDS.keys() - REPLACED.keys() - REPORTED.keys())
 
@@ -108,7 +114,7 @@ def test_heavy_operators_are_counted_in_both_directions(rows: dict[str, dict[str
     row = rows["honest"]
     assert row["operators"] == {"forward": {"addmm": 1}, "backward": {"mm": 2}}
     (finding,) = [finding for finding in row["findings"] if finding["kind"] == "library-operators"]
-    assert finding["message"] == "heavy operators of torch run: forward: addmm; backward: mm"
+    assert finding["message"] == "torch's heavy operators ran: forward: addmm; backward: mm"
 
 
 def test_a_user_may_refuse_what_is_only_reported(folder: Path, harness: Callable[..., Any]) -> None:
@@ -200,7 +206,7 @@ def test_a_pass_under_weaker_rules_says_so_and_never_answers_for_another(
         ("flag=off", "there is no rule 'flag'. Did you mean 'flags'?"),
         ("flags=of", "there is no mode 'of'. Did you mean 'off'?"),
         ("flags", "write NAME=off"),
-        ("flags=off,flags=report", "flags is to be off, too"),
+        ("flags=off,flags=report", "flags is already set to off"),
     ],
 )
 def test_what_is_no_switch_is_told(harness: Callable[..., Any], rules: str, words: str) -> None:

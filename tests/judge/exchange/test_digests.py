@@ -1,4 +1,4 @@
-"""Digests of tensors: equal for the same bits in the same places and form, and for nothing else."""
+"""Tests digests of tensors: equal for the same bits, places and form, and otherwise different."""
 
 from __future__ import annotations
 

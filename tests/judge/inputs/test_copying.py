@@ -1,4 +1,4 @@
-"""Models whose functions hold on to the model: each evaluation must compute with its own copy."""
+"""Tests models whose functions refer to the model: each evaluation must compute with its own copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The yardstick: eager's luck in one draw is not held against others, and what eager does not round stays exact."""
+"""Tests perturbed inputs: one lucky draw of eager does not set the budget, and exact numbers stay exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers are forked of a process that has imported torch, and are in every respect processes of their own."""
+"""Tests that workers are forked from a process that has imported torch, and are isolated from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def workers(zygote: Zygote, home: Path) -> Iterator[Workers]:
-    with contextlib.closing(Workers("cpu", tools_for("cpu", home).libraries, None, zygote=zygote)) as workers:
+    with contextlib.closing(
+        Workers("cpu", tools_for("cpu", home).libraries, memory_bytes=None, zygote=zygote)
+    ) as workers:
         yield workers
 
 

@@ -1,4 +1,4 @@
-"""The budget: what passes, what fails, and that nothing passes for want of a number."""
+"""Tests budgets: what passes, what fails, and that a missing number never passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where rounding decides a branch: honest kernels pass, wrong ones do not hide behind it."""
+"""Tests cases where rounding decides a branch: honest kernels pass, and wrong ones still fail."""
 
 from __future__ import annotations
 

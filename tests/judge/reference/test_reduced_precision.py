@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps one twin a line
-"""The lower classes let a candidate round the operands of its products, and nothing else."""
+"""Tests that lower precision classes allow rounded operands of products, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates of a batch share what their reference came to: their figures are those that each gets alone."""
+"""Tests that candidates of a batch share reference results and get the same figures as alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes and flops of problems, counted by hand and by the harness."""
+"""Tests the harness's count of bytes and flops against counts by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several baselines in one series: what is compiled, kept, told, and what a baseline that fails costs the others.
+"""Tests several baselines in one series: compilation, caching, notes, and failures of one baseline.
 
 Speed is measured on a GPU; the way there is the same on the CPU, where calls are timed by the system's clock. What
 refutes a claim is the subject of ``test_timed_calls.py``.
@@ -83,7 +83,7 @@ def baseline(home: Path) -> Iterator[Baseline]:
     """The baselines' worker, for all."""
     folder = home / "references"
     kept = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    workers = Workers("cpu", tools_for("cpu", home).libraries, None, confined=False, environment=kept)
+    workers = Workers("cpu", tools_for("cpu", home).libraries, memory_bytes=None, confined=False, environment=kept)
     rival = Baseline(workers)
     yield rival
     rival.close()
@@ -155,7 +155,7 @@ def test_all_baselines_share_the_rounds_of_a_series(
 def test_code_that_is_not_compiled_is_told(tmp_path: Path, home: Path, baseline: Baseline) -> None:
     record = judged(tmp_path, home, baseline, ("eager", "compile"), "print('here')")
     assert record.status == "PASSED", record.message
-    assert record.baselines["compile"]["note"].startswith("left compiled code: ")
+    assert record.baselines["compile"]["note"].startswith("graph break: ")
     assert record.baselines["compile"]["speedup"]
 
 
@@ -229,7 +229,7 @@ def test_memory_that_is_short_beside_rivals_leaves_the_verdict(tmp_path: Path, h
     candidate = "if is_timed(): raise torch.OutOfMemoryError('none is left')"
     record = judged(tmp_path, home, baseline, ("eager",), "pass", candidate)
     assert (record.status, record.baselines, record.speedup) == ("PASSED", {}, None)
-    assert "memory is short beside its rivals" in record.message
+    assert "not enough memory for the candidate and its baselines" in record.message
     assert "none is left" in record.message
 
 

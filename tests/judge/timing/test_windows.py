@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the table keeps what a candidate does in one line
-"""Many calls in a row by the judge's clock: what a candidate gains by lying, by skipping, and by leaving work behind.
+"""Tests windows of many calls by the judge's clock, and candidates that lie, skip work or leave work behind.
 
 Speed itself is measured on a GPU. The windows, and what is looked at in them, are the same anywhere: here candidates
 run on the CPU, and the events that would have timed them are given.
@@ -288,7 +288,7 @@ TRIALS = [
 @pytest.fixture(scope="module")
 def baseline(home: Path) -> Iterator[Baseline]:
     """Eager's worker, for all."""
-    workers = Workers("cpu", tools_for("cpu", home).libraries, None, confined=False)
+    workers = Workers("cpu", tools_for("cpu", home).libraries, memory_bytes=None, confined=False)
     rival = Baseline(workers)
     yield rival
     rival.close()
@@ -322,7 +322,7 @@ def test_timed_calls(
     assert one.words in record.message
     if one.outcome == "UNCERTIFIED":
         assert record.status == "PASSED", record.message
-        assert "is not certified and not counted" in record.message
+        assert "is not certified and does not count" in record.message
         assert "forward" not in {**record.certified, **(record.speedup or {})}
         assert record.forward_ms is None
         assert set(record.samples["forward"]) == {"eager", "uncertified"}
@@ -368,7 +368,7 @@ def test_a_busy_candidate_is_certified_where_it_sleeps_when_stopped(
     record = _judged(TRIALS[0], tmp_path, home, baseline, more)
     assert record.status == "PASSED", record.message
     for direction in ("forward", "forward_backward"):  # a helper that is stopped a moment too late has woken it
-        woken = f"speed ({direction}) is not certified and not counted: the candidate used" in record.message
+        woken = f"speed ({direction}) is not certified and does not count: the candidate used" in record.message
         assert (direction in record.certified) is not woken, record.message
         assert not woken or more != BUSY, record.message
 
@@ -414,18 +414,18 @@ def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
 ) -> None:
     def measured(sides: Any, *_: Any, **__: Any) -> Series:
         if is_refuted_by == "series":
-            raise Refuted("the device was at work", series_of(sides, 110.0, 120.0))
+            raise Refuted("other work ran on the device", series_of(sides, 110.0, 120.0))
         return series_of(sides, 1.0, 120.0)
 
-    words = "process 7 was on the GPU too" if is_shared else ""
+    words = "process 7 also used the GPU" if is_shared else ""
     monkeypatch.setattr(speed, "measure", measured)
     monkeypatch.setattr(Conditions, "strangers", lambda _: words)
     record = _judged(Trial("takes_longer", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
-    refuted = {"windows": "the worker claims 1 ms", "series": "the device was at work"}[is_refuted_by]
+    refuted = {"windows": "the worker claims 1 ms", "series": "other work ran on the device"}[is_refuted_by]
     if is_shared:
         assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None), record.message
         assert record.samples.keys() == {"forward", "forward_backward"}
-        assert f"not certified and not counted: {words}, and {refuted}" in record.message
+        assert f"not certified and does not count: {words}, and {refuted}" in record.message
     else:
         assert (record.status, record.rule) == ("CHEATED", "clock"), record.message
         assert record.message.startswith(refuted)
@@ -438,7 +438,7 @@ def test_a_refuted_time_is_not_counted_where_the_clock_is_only_reported(
     monkeypatch.setattr(in_process, "Policy", functools.partial(Policy, rules={"clock": Mode.REPORT}))
     record = _judged(Trial("takes_longer", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
     assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None), record.message
-    assert "not counted: the judge's clock is not enforced, and the worker claims 1 ms" in record.message
+    assert "does not count: the rule `clock` is not enforced, and the worker claims 1 ms" in record.message
     told = [finding for finding in record.findings if finding.kind == "clock"]
     assert [finding.level for finding in told] == ["report"] * 2  # in either direction
 
@@ -467,11 +467,11 @@ def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
 ) -> None:
     def measured(sides: Any, *_: Any, **__: Any) -> Series:
         if is_refuted_by == "series":
-            raise Refuted("the device was at work", series_of(sides, 110.0, 120.0))
+            raise Refuted("other work ran on the device", series_of(sides, 110.0, 120.0))
         return series_of(sides, 1.0, 120.0)
 
     monkeypatch.setattr(speed, "measure", measured)
-    monkeypatch.setattr(Conditions, "strangers", lambda _: "process 7 was on the GPU too")
+    monkeypatch.setattr(Conditions, "strangers", lambda _: "process 7 also used the GPU")
     body = "s = self.scale * (1 + 1e-5 * bool(n)); time.sleep(0.1 if n else 0); return torch.tanh(x @ x.T) * s"
     record = _judged(Trial("coarse_and_slow", body), tmp_path, home, baseline)
     assert (record.status, record.speedup) == ("WRONG_OUTPUT", None), record.message
@@ -481,7 +481,7 @@ def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
 @pytest.mark.parametrize("elements", [300, 1 << 18])
 def test_results_that_change_after_the_bell_are_not_taken(elements: int) -> None:
     x = torch.randn(elements)
-    exchange = Exchange([], [x], [], [TensorForm(x.shape, x.dtype)], {}, {}, torch.device("cpu"))
+    exchange = Exchange([], [x], [], [TensorForm(x.shape, x.dtype)], {}, input_names={}, device=torch.device("cpu"))
     slots = Slots(exchange, exchange.outputs, (), 2, torch.device("cpu"))
     places = slots.result_places(seed=1)
     for number in range(2):

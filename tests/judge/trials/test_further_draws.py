@@ -1,4 +1,4 @@
-"""Further draws: what only fails there is told as evidence, and an honest kernel hears nothing of them."""
+"""Tests further draws: a failure only there becomes a finding, and an honest kernel has none."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_the_formulas() -> None:
         ("'shifted'", "DRAWS must be a list of names of further draws, as in ['shifted', 'scaled'], not str"),
         ("{'x': ['shifted']}", "not dict"),
         ("None", "not NoneType"),
-        ("[1]", "1 is no name"),
+        ("[1]", "1 is not a name"),
         ("['shifed']", "there is no 'shifed'. Did you mean 'shifted'?"),
         ("['uniform']", "there is no 'uniform'. Known: heavy_tailed, scaled, shifted, small_variance."),
     ],

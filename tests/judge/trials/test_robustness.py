@@ -1,4 +1,4 @@
-"""Calls beyond a problem's own inputs: a candidate that fails there gets a finding, and keeps its verdict."""
+"""Tests calls beyond a problem's own inputs: a candidate that fails there gets a finding and keeps its verdict."""
 
 from __future__ import annotations
 

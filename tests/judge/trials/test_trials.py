@@ -1,4 +1,4 @@
-"""Trials call a candidate as training loops and servers do, and give each one draws that no other has seen."""
+"""Tests that trials call a candidate as training loops and servers do, each with fresh draws."""
 
 from __future__ import annotations
 

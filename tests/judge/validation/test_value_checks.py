@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the tables keep one pair a line
-"""What crosses between a problem and its candidates beside plain tensors: nested results, state, modes, layouts."""
+"""Tests values other than plain tensors: nested results, state, modes and layouts."""
 
 from __future__ import annotations
 
@@ -138,10 +138,10 @@ STRUCTURES = [
     Pair("a_lazy_one_inside", NESTED, NESTED.replace("x.cos()", "x.cos().as_subclass(Lazy)"), "WRONG_OUTPUT", "Lazy", helpers="class Lazy(torch.Tensor): pass"),
     Pair("no_code_of_a_class_runs", "return x.sin(), 3", "return Late((None, 3))", "WRONG_OUTPUT", "forward has output[0]: None", helpers="class Late(tuple):\n    def __iter__(self): return iter((torch.zeros(6, 5), 3))"),
     Pair("in_itself", NESTED, "y = [x]; y.append(y); return y", "RUNTIME_ERROR", "nested deeper than 16"),
-    Pair("a_wide_one", NESTED, "return [None] * 1_000_000", "RUNTIME_ERROR", "over 4096 parts"),
+    Pair("a_wide_one", NESTED, "return [None] * 1_000_000", "RUNTIME_ERROR", "more than 4096 parts"),
     Pair("odd_keys", "return {'a b': x.sin(), '': x.cos()}", "return {'a b': x.sin(), '': x.cos() + 1}", "WRONG_OUTPUT", "output['']"),
     Pair("named_by_torch", "return torch.max(x, 1)", "y = torch.max(x, 1); return [y.values, y.indices]"),
-    Pair("keys_that_are_numbers", "return {1: x.sin()}", "return {1: x.sin()}", "refused", "keys that are no strings"),
+    Pair("keys_that_are_numbers", "return {1: x.sin()}", "return {1: x.sin()}", "refused", "keys that are not strings"),
     Pair("a_set", "return x.sin(), {1}", "return x.sin(), {1}", "refused", "output[1] is set"),
     Pair("no_tensor", "return {'a': 3}", "return {'a': 3}", "refused", "no tensor"),
     Pair("a_value_of_the_draw", "return x.sin(), float(x.detach().sum())", "return x.sin(), float(x.detach().sum())", "refused", "changes from draw to draw"),
@@ -182,10 +182,10 @@ BUFFERS = [
     Pair("none_at_all", "return self.bn(x)", "return F.batch_norm(x, None, None, self.w, self.b, True)", "LOAD_ERROR", "reference's bn.num_batches_tracked, bn.running_mean, bn.running_var", init=NORM, own="self.w = nn.Parameter(torch.ones(5)); self.b = nn.Parameter(torch.zeros(5))"),
     Pair("by_another_name", AVERAGE, AVERAGE.replace("mean =", "m =").replace("self.mean *", "self.m *"), init=MEAN, own=MEAN.replace("'mean'", "'m'"), helpers="PARAMETER_MAP = {'m': 'mean'}"),
     Pair("left_alone", AVERAGE, AVERAGE, init=MEAN),
-    Pair("not_left_alone", AVERAGE, "self.mask = self.mask * 1.0000001; " + AVERAGE, "WRONG_OUTPUT", "changes the buffer mask, which the reference's leaves alone", init=MEAN),
+    Pair("not_left_alone", AVERAGE, "self.mask = self.mask * 1.0000001; " + AVERAGE, "WRONG_OUTPUT", "changes the buffer mask, but the reference does not", init=MEAN),
     Pair("of_another_form", AVERAGE, AVERAGE.replace("return", "self.mean = self.mean[None]; return"), "WRONG_OUTPUT", "buffer mean: shape [1, 5], expected [5]", init=MEAN),
     Pair("a_workspace_of_its_own", "return x.sin()", "self.kept = x.sin(); return self.kept * 1", init="pass", own="self.register_buffer('kept', torch.zeros(6, 5))"),
-    Pair("grows", "self.mean = torch.cat([self.mean, x[0].detach()]); return x.sin()", "return x.sin()", "refused", "gives its buffer mean another shape", init=MEAN),
+    Pair("grows", "self.mean = torch.cat([self.mean, x[0].detach()]); return x.sin()", "return x.sin()", "refused", "changes the shape or dtype of its buffer mean", init=MEAN),
 ]  # fmt: skip
 
 
@@ -277,7 +277,7 @@ class Double(torch.autograd.Function):
 '''
 EMPTY = "torch.randn(0, 5)"
 NOTHING = [
-    Pair("no_features", "return x.sum(1)", "return x.sum(1)", "refused", "is zero, or not finite, everywhere", inputs="torch.randn(6, 0)"),
+    Pair("no_features", "return x.sum(1)", "return x.sum(1)", "refused", "is zero everywhere, or not finite", inputs="torch.randn(6, 0)"),
     Pair("one_is_empty", "return x.sin() + self.linear(y).sum(), y * 2", "return x.sin() + self.linear(y).sum(), y * 2", init="self.linear = nn.Linear(4, 3)", inputs="torch.randn(6, 5), torch.randn(0, 4)", arguments="x, y"),
     Pair("one_is_empty_wrong", "return x.sin(), y * 2", "return x.cos(), y * 2", "WRONG_OUTPUT", "output[0]", inputs="torch.randn(6, 5), torch.randn(0, 4)", arguments="x, y"),
 ]  # fmt: skip

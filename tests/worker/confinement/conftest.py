@@ -1,4 +1,4 @@
-"""Fixtures for candidates that try what they must not."""
+"""Fixtures for candidates that try forbidden operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker seen from inside: what a candidate can reach, and what an honest one still can do."""
+"""Tests a worker from inside: what a candidate can reach, and what an honest one may still do."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_what_is_not_confined_in_full_is_refused_where_that_is_wanted(
     (row,) = ran.rows
     if missing:
         assert (row["status"], ran.code) == ("HARNESS_ERROR", 3)
-        assert "the candidate was not run" in row["message"]
+        assert "did not run the candidate" in row["message"]
         options = ("--problem", tmp_path / "problem.py", "--device", "cpu", "--require-confinement")
         assert "not confined by" in harness("evaluate", tmp_path / "answer.py", *options).out
     else:

@@ -1,4 +1,4 @@
-"""A candidate that fills the disk is stopped, and whatever it leaves is gone afterwards."""
+"""Tests that a candidate that fills the disk is stopped, and that its files are removed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def solution(does: str, **holes: Any) -> str:
 
 @pytest.mark.parametrize(
     ("does", "count", "words"),
-    [(LARGE_FILES, 3, "beyond 4.0 GiB"), (MANY_FILES, 100_001, "beyond 100000 files")],
+    [(LARGE_FILES, 3, "more than 4.0 GiB"), (MANY_FILES, 100_001, "more than 100000 files")],
     ids=["bytes", "files"],
 )
 def test_a_folder_that_grows_without_end_ends_the_candidate(
@@ -158,5 +158,5 @@ def test_a_disk_that_gets_full_ends_the_candidate_even_where_the_file_has_no_nam
 def test_a_disk_that_was_full_before_is_no_fault_of_the_candidate(on_a_small_disk: Callable[..., Any]) -> None:
     row, left = on_a_small_disk(solution(""), 110)
     assert row["status"] == "HARNESS_ERROR"
-    assert "make room" in row["message"]
+    assert "free some space" in row["message"]
     assert not any(name.startswith("harness-worker-") for name in left)

@@ -1,4 +1,4 @@
-"""What a candidate finds in what it is given: memory, messages, environment, descriptors, and a GPU's memory."""
+"""Tests what a candidate finds in its memory, messages, environment, descriptors and GPU memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate's processes hold together is bounded; what they share, and what an honest one needs, is not."""
+"""Tests the limit on the memory of a candidate's processes, without counting shared memory twice."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def test_a_machine_that_runs_short_ends_the_candidate(monkeypatch: pytest.Monkey
 def test_children_that_hold_too_much_end_the_candidate(flags: str, then: str, tmp_path: Path, home: Path) -> None:
     record = with_children(tmp_path, home, flags=flags, count=4, then=then, waits="signal.pause()")
     assert record.status == "OUT_OF_MEMORY", record.message
-    assert "its processes hold" in record.message
-    assert "use less at a time" in record.message
+    assert "its processes use" in record.message
+    assert "use less memory at a time" in record.message
 
 
 def test_children_that_hold_less_pass(tmp_path: Path, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a candidate does to what it shares with the judge, the judge lives on and says what came of it."""
+"""Tests that the judge survives whatever a candidate does to shared resources, and reports it."""
 
 from __future__ import annotations
 
