@@ -83,6 +83,10 @@ class CaseCache:
             name: What the draw is for; its seed follows from that.
             draw: The draw. If the same seed gave another draw before, its gauges do not count.
         """
+        if self.bytes > MOST_BYTES:
+            for measured in self._gauges.values():
+                for gauge in measured.gauges.values():
+                    gauge.influence.forget()
         mark = draw.mark()
         kept = self._gauges.pop(name, None)
         if kept is None or kept.mark != mark:
