@@ -42,15 +42,7 @@ from harness.judge.reference.equivalence import Allowance, Errors, Slices, joine
 from harness.judge.reference.kinks import Settled, moved_runs
 from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference, input_names
-from harness.judge.reference.reference_errors import (
-    NORMAL,
-    OWN_OUTPUT,
-    Deviations,
-    Gauge,
-    Gauges,
-    Influence,
-    rows_of,
-)
+from harness.judge.reference.reference_errors import NORMAL, OWN_OUTPUT, Deviations, Gauge, Gauges, Influence, rows_of
 from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
@@ -475,7 +467,8 @@ class Comparison:
             # its neighbours.
             left = unexplained(error, flips, excess) if is_floating(judged.dtype) else error
             report = self._budgets.judged(form, left, judged.scale, measured)
-            if not report.ok and report.share is not None:
+            # Wrong elements that hold a multiple of the expected value are no matter of precision.
+            if not report.ok and report.share is not None and not any(one.holds for one in looks):
                 self._wrong[name, cotangent] = relative(left, judged.scale)
             if worst is None or badness(report) > badness(worst):
                 worst = report if report.ok else replace(report, **summary(looks, judged.shape))
