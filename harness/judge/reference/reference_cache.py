@@ -36,12 +36,14 @@ class Shape:
         leaves: The leaves that the reference differentiates.
         structure: The containers around the outputs.
         has_kinks: Whether the forward has an operator with a kink.
+        is_same_in_eval: Whether the model returns the same bits in evaluation mode.
     """
 
     outputs: list[TensorForm]
     leaves: tuple[str, ...]
     structure: tuple[OutputPart, ...]
     has_kinks: bool
+    is_same_in_eval: bool
 
 
 class _Measured(NamedTuple):
