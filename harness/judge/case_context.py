@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.judge.exchange.exchange import Exchange
@@ -15,7 +15,7 @@ from harness.judge.reference.reference_cache import CaseCache
 from harness.records.record import PrecisionClass
 from harness.wire.commands import Backward, Forward
 from harness.wire.replies import OutputPart
-from harness.wire.tensors import input_key
+from harness.wire.tensors import Region, input_key
 
 #: A trial that calls the candidate once, and needs all gradients.
 ORDINARY = Usage()
@@ -40,6 +40,7 @@ class CaseContext:
         faults: Collects the faults that the emulator reports.
         gauges_at_need: Whether eager's errors are measured only if an error exceeds the least
             budget (see ``Comparison``).
+        is_same_in_eval: Whether the reference returns the same bits in evaluation mode.
     """
 
     exchange: Exchange
@@ -55,6 +56,7 @@ class CaseContext:
     is_relaxed: bool = False
     faults: Faults = field(default_factory=Faults)
     gauges_at_need: bool = False
+    is_same_in_eval: bool = False
 
 
 def forward_command(
@@ -85,17 +87,32 @@ def forward_command(
         aside=usage.aside,
         calls=usage.calls,
         aside_calls=usage.aside_calls,
+        ways=usage.ways,
     )
 
 
-def backward_command(context: CaseContext, expanded: bool = False) -> Backward:
-    """Return the command to differentiate with the cotangents in the arena (see ``Backward``)."""
+def backward_command(
+    context: CaseContext,
+    cotangents: Sequence[Region] | None = None,
+    *,
+    expanded: bool = False,
+    twice: bool = False,
+) -> Backward:
+    """Return the command to differentiate with the cotangents in the arena (see ``Backward``).
+
+    Args:
+        context: The case's context.
+        cotangents: Where they lie; None for the exchange's own regions.
+        expanded: As in ``Backward``.
+        twice: As in ``Backward``.
+    """
     exchange = context.exchange
     positions = {name: position for position, name in exchange.input_names.items()}
     regions = {name: exchange.gradients[name] for name in context.leaves}
     return Backward(
-        exchange.cotangents,
+        exchange.cotangents if cotangents is None else tuple(cotangents),
         tuple((positions[name], region) for name, region in regions.items() if name in positions),
         tuple((context.names[name], region) for name, region in regions.items() if name not in positions),
         expanded,
+        twice,
     )

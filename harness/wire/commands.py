@@ -13,6 +13,10 @@ from harness.wire.tensors import Region, Value
 
 #: The instance that ``Forward.aside`` names.
 SAME_INSTANCE, ANOTHER_INSTANCE = "same", "another"
+#: The ways of a call that ``Forward.ways`` names: inputs are the results of other operators; the
+#: modules are in evaluation mode; within ``torch.inference_mode()``; the instance is a deep copy; in
+#: a batch of twice as many samples, of which the outputs keep the second half.
+NON_LEAF, EVALUATION, INFERENCE, DEEP_COPY, LARGER_BATCH = "non-leaf", "eval", "inference", "deep copy", "larger batch"
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Forward:
         calls: The number of calls of the instance. The worker copies out the outputs of the last
             one.
         aside_calls: The number of calls of the instance that ``aside`` names.
+        ways: The ways in which the worker calls the instance.
     """
 
     inputs: tuple[Value, ...]
@@ -83,6 +88,7 @@ class Forward:
     aside: str = ""
     calls: int = 1
     aside_calls: int = 1
+    ways: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,12 +103,15 @@ class Backward:
             gradient.
         expanded: Whether each cotangent is the first element of its region, expanded to the
             region's shape (stride 0).
+        twice: Whether the graph is differentiated twice. The second time the gradients go into the
+            leaves' ``.grad``, which the worker then copies.
     """
 
     cotangents: tuple[Region, ...]
     input_gradients: tuple[tuple[int, Region], ...]
     state_gradients: tuple[tuple[str, Region], ...]
     expanded: bool = False
+    twice: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib.machinery
 import importlib.util
 import sys
@@ -14,12 +16,13 @@ import torch
 
 from harness.system.files import StrangeEncoding, declared_encoding, read_source
 from harness.wire.arena import Arena, dtype_name
-from harness.wire.commands import Backward, Forward, Loop, Slot, TimeCalls
+from harness.wire.commands import DEEP_COPY, Backward, Forward, Loop, Slot, TimeCalls
 from harness.wire.replies import OutputTensor
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
+from harness.worker.calling import accumulated, called_as, differentiate, kept, reversed_input
 
 MODULE_NAME = "solution"
 #: Calls before the worker captures a CUDA graph.
@@ -125,6 +128,7 @@ class Instance:
 
     def __init__(self, model: torch.nn.Module, arena: Arena):
         self.model = model
+        self._called = model
         self._arena = arena
         self._inputs: dict[int, tuple[Region, torch.Tensor]] = {}
         self._frozen: list[torch.nn.Parameter] = []
@@ -138,8 +142,8 @@ class Instance:
             self._generators.append(torch.cuda.default_generators[arena.device.index])
 
     def set_state(self) -> None:
-        """Copies the trial's parameters and buffers into the model in place."""
-        self._set({**dict(self.model.named_buffers()), **dict(self.model.named_parameters())})
+        """Copies the trial's parameters and buffers into the called model in place."""
+        self._set({**dict(self._called.named_buffers()), **dict(self._called.named_parameters())})
 
     def _set(self, named: Mapping[str, torch.Tensor]) -> None:
         assert self._command is not None
@@ -150,7 +154,7 @@ class Instance:
 
     def prepare(self, command: Forward) -> None:
         """Takes over a trial's inputs. No code of the candidate runs."""
-        self._command = command
+        self._command, self._called = command, self.model
         self._arguments = [self._input(position, value, command) for position, value in enumerate(command.inputs)]
         for parameter in self._frozen:
             parameter.requires_grad_()
@@ -168,10 +172,20 @@ class Instance:
         """Calls the candidate with its current state. Nothing else runs."""
         assert self._command is not None
         torch.manual_seed(self._command.order_seed)
-        with torch.set_grad_enabled(self._command.differentiate):
-            result = self.model(*self._arguments)
+        with called_as(self._command, self._called, self._arguments) as arguments:
+            result = self._called(*arguments)
         self._outputs = tensors_of(result)
         return result
+
+    def copy_model(self) -> None:
+        """Makes the next calls those of a deep copy, if the command says so and the model can be copied.
+
+        The instance itself does not get the trial's state.
+        """
+        assert self._command is not None
+        if DEEP_COPY in self._command.ways:
+            with contextlib.suppress(Exception):  # torch does not promise that every module can be copied
+                self._called = copy.deepcopy(self.model)
 
     def call_aside(self, model: torch.nn.Module) -> None:
         """Calls a model on other values and drops the result.
@@ -185,7 +199,12 @@ class Instance:
         """
         assert self._command is not None
         with torch.set_grad_enabled(self._command.differentiate):
-            model(*(_reversed(value) for value in self._arguments))
+            model(*(reversed_input(value) for value in self._arguments))
+
+    def kept(self, output: torch.Tensor) -> torch.Tensor:
+        """Returns the part of an output that the judge asked for."""
+        assert self._command is not None
+        return kept(output, self._arguments, self._command.ways)
 
     def store_buffers(self, wanted: Sequence[tuple[str, Region]]) -> dict[str, str]:
         """Copies buffers into their regions.
@@ -193,7 +212,7 @@ class Instance:
         Returns:
             The reason for each buffer that could not be copied, by name.
         """
-        named = dict(self.model.named_buffers())
+        named = dict(self._called.named_buffers())
         faults = {
             name: store(self._arena, region, named[name]) if name in named else "is missing" for name, region in wanted
         }
@@ -210,7 +229,11 @@ class Instance:
         assert self._outputs is not None
         outputs, self._outputs = self._outputs, None
         leaves, cotangents = self._backward_arguments(command)
-        return self._differentiate(outputs, leaves, cotangents)
+        if command.twice:
+            differentiate(outputs, leaves, cotangents, retain_graph=True)
+            others = [*self.model.parameters(), *(tensor for _, tensor in self._inputs.values())]
+            return accumulated(outputs, leaves, cotangents, others)
+        return differentiate(outputs, leaves, cotangents)
 
     @property
     def has_outputs(self) -> bool:
@@ -244,7 +267,7 @@ class Instance:
         leaves, cotangents = self._backward_arguments(backward)
 
         def both() -> Any:
-            return self._differentiate(tensors_of(self.model(*self._arguments)), leaves, cotangents)
+            return differentiate(tensors_of(self.model(*self._arguments)), leaves, cotangents)
 
         return both
 
@@ -326,7 +349,7 @@ class Instance:
         if not loop.differentiate:
             return outputs
         wanted = {name: leaf for name, leaf in call.leaves.items() if leaf.requires_grad}
-        found = self._differentiate(outputs, wanted, call.cotangents)
+        found = differentiate(outputs, wanted, call.cotangents)
         return [found.get(name) for name in call.leaves]
 
     def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
@@ -343,23 +366,6 @@ class Instance:
             return tensors
         return [one[(0,) * one.dim()].expand(one.shape) if one.numel() else one for one in tensors]
 
-    @staticmethod
-    def _differentiate(
-        outputs: Sequence[torch.Tensor], leaves: dict[str, torch.Tensor], cotangents: Sequence[torch.Tensor]
-    ) -> dict[str, torch.Tensor | None]:
-        pairs = [
-            (output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if output.requires_grad
-        ]
-        if not leaves or not pairs:
-            return {}
-        results = torch.autograd.grad(
-            [output for output, _ in pairs],
-            list(leaves.values()),
-            [cotangent for _, cotangent in pairs],
-            allow_unused=True,
-        )
-        return dict(zip(leaves, results, strict=True))
-
     def _input(self, position: int, value: Value, command: Forward) -> Any:
         if value.region is None:
             return decode_plain(value.plain or "null")
@@ -369,22 +375,6 @@ class Instance:
         _, tensor = known
         needs_gradient = command.differentiate and input_key(position) not in command.frozen
         return tensor.requires_grad_(needs_gradient and tensor.is_floating_point())
-
-
-def _reversed(value: Any) -> Any:
-    """Returns a tensor with its elements reversed, as a new leaf, and anything else unchanged.
-
-    Integers and truth values only swap samples (dimension 0), so that indices stay within the
-    bounds of what they select from. A rising row of integers may hold offsets, which mean nothing
-    in another order: the function leaves it as it is.
-    """
-    if not isinstance(value, torch.Tensor) or value.dim() == 0:
-        return value
-    if value.is_floating_point():
-        return value.detach().flip(tuple(range(value.dim()))).requires_grad_(value.requires_grad)
-    if value.is_complex() or (value.dim() == 1 and bool((value[1:] >= value[:-1]).all())):
-        return value
-    return value.flip(0)
 
 
 def describe_output(tensor: torch.Tensor, device: torch.device) -> OutputTensor:

@@ -79,8 +79,15 @@ class Inspection:
             if value != self._before[name]
         }
 
-    def restore_flags(self) -> None:
-        """Restores the flags that a call has left changed, and remembers which they were."""
+    def restore_flags(self, seed: int | None = None) -> None:
+        """Restores the flags that a call has left changed, and remembers which they were.
+
+        Args:
+            seed: The seed of torch's generator before the call; None to leave the generator out.
+        """
+        if seed is not None and torch.default_generator.initial_seed() != seed:
+            name = "seed of torch's generator"
+            self._left[name] = f"{name}: a call set it, so random numbers that the caller draws later repeat"
         for flag in FLAGS:
             before, now = self._flags[flag.name], flag.read()
             if now != before:

@@ -244,6 +244,7 @@ class Worker:
         self.platform.know(self._instance.given())
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self._running():
+            self._instance.copy_model()
             for _ in range(command.calls):
                 self._instance.set_state()
                 with self._watched(FORWARD):
@@ -255,10 +256,10 @@ class Worker:
                     with self._watched(FORWARD):
                         self._instance.call_aside(aside)
             self.platform.synchronize()
-        self._inspection.restore_flags()
+        self._inspection.restore_flags(command.order_seed)
         structure, tensors = taken_apart(result)
         described: list[OutputTensor] = []
-        for index, tensor in enumerate(tensors):
+        for index, tensor in enumerate(map(self._instance.kept, tensors)):
             output = describe_output(tensor, self.platform.device)
             if not output.fault and index < len(command.outputs):
                 fault = store(self._arena, command.outputs[index], tensor)

@@ -136,7 +136,7 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "forward exits": (FAILED, "memory", "sys.exit"),
     "dictionary": (OK, "forward", "returns a dict: float32 (64, 4)"),
     "nothing": (FAILED, "forward", "it returned no tensor"),
-    "empty": (NOTE, "forward", "every output is empty"),
+    "empty": (FAILED, "forward", "every output is empty"),
     "expanded": (NOTE, "inputs", "input 0 has strides [0, 1], with gaps or elements that share memory"),
     "complex": (FAILED, "forward", "complex"),
     "alien": (FAILED, "forward", "object"),
@@ -160,7 +160,6 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
 }
 #: Some flaws show in other checks as well.
 SHOW_AGAIN = {
-    "empty": {"exact", "influence"},
     "expanded": {"draws", "answers"},
     "infinite input": {"exact"},
     "same for every seed": {"answers", "draws"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -58,7 +59,10 @@ class TensorGauges:
         moved = {cotangent: gauge.of("moved", name) for cotangent, gauge in self._gauges.items()}
         self.explained = {cotangent: explained_by(runs) for cotangent, runs in moved.items() if runs}
         self.eager = [
-            [unexplained(run, self.explained.get(cotangent)) for run in runs]
+            [
+                unexplained(run, self.explained.get(cotangent), left)
+                for run, left in itertools.zip_longest(runs, gauge.of("eager left", name))
+            ]
             for cotangent, gauge in self._gauges.items()
             if (runs := gauge.of("eager", name))
         ]
@@ -122,7 +126,14 @@ class Budgets:
         return max(MAX_FACTOR * theirs, least)
 
     def allowance(
-        self, dtype: str, cotangent: str, error: Slices, scale: Slices, gauges: Callable[[], TensorGauges]
+        self,
+        dtype: str,
+        cotangent: str,
+        error: Slices,
+        scale: Slices,
+        gauges: Callable[[], TensorGauges],
+        *,
+        with_flips: bool = True,
     ) -> Allowance | None:
         """Return what the budgets allow each element of a piece; None where it is well within them.
 
@@ -132,6 +143,7 @@ class Budgets:
             error: The candidate's deviation in the piece.
             scale: The exact tensor's magnitude in the piece.
             gauges: Returns the tensor's gauges in the piece, where the least budgets do not suffice.
+            with_flips: Whether flips at kinks may explain a part of the error.
         """
         if not is_floating(dtype):
             equal = torch.zeros_like(error.maximum)
@@ -140,7 +152,7 @@ class Budgets:
         if judge(relative(error, scale), NO_ERROR, *least).ok:
             return None
         measured = gauges()
-        flips = measured.explained.get(cotangent)
+        flips = measured.explained.get(cotangent) if with_flips else None
         if scale.rms == 0 and cotangent:
             bound = torch.full_like(error.maximum, self.bound_of_zero(measured.eager))
             return Allowance(bound, bound) if float(error.maximum.max()) > float(bound[0]) else None
@@ -181,9 +193,18 @@ class Budgets:
         )
 
 
-def unexplained(error: Slices, flips: Slices | None) -> Slices:
-    """Return the error less what flips at kinks may change."""
-    return error if flips is None else beyond(error, flips)
+def unexplained(error: Slices, flips: Slices | None, left: Slices | None = None) -> Slices:
+    """Return the error less what flips at kinks may change.
+
+    Args:
+        error: The error.
+        flips: What flips change in a slice; None where there are none.
+        left: What is left of the error if flips excuse each element alone. That much always counts.
+    """
+    if flips is None:
+        return error
+    rest = beyond(error, flips)
+    return rest if left is None else rest.larger(left)
 
 
 def is_floating(dtype: str) -> bool:

@@ -28,15 +28,21 @@ from harness.judge.compare.lower_class import (
     explaining_classes,
     rounding_effects,
 )
-from harness.judge.compare.received import ReceivedGradients, ReceivedTensor, TensorTally, inequality, scale_in_piece
+from harness.judge.compare.received import (
+    ReceivedError,
+    ReceivedGradients,
+    ReceivedTensor,
+    TensorTally,
+    scale_in_piece,
+)
 from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw
-from harness.judge.reference.equivalence import Allowance, Errors, Slices, deviation, joined, relative
+from harness.judge.reference.equivalence import Allowance, Errors, Slices, joined, relative
 from harness.judge.reference.kinks import Settled, moved_runs
 from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference, input_names
-from harness.judge.reference.reference_errors import OWN_OUTPUT, Deviations, Gauge, Gauges, real, rows_of
+from harness.judge.reference.reference_errors import NORMAL, OWN_OUTPUT, Deviations, Gauge, Gauges, Influence, rows_of
 from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
@@ -94,6 +100,7 @@ class Comparison:
         self._outputs: dict[str, ReceivedTensor] = {}
         self._gradients: dict[str, ReceivedTensor] = {}
         self._settled = settled
+        self._influences: dict[str, Influence] = {}
         self._wrong: dict[tuple[str, str], Errors] = {}
         self._result = TrialResult(len(self._exact.pieces), {} if settled is None else settled.counts)
 
@@ -156,7 +163,6 @@ class Comparison:
             for tally in tallies:
                 for deviations in tally.gauging:
                     deviations.begin(graph, piece)
-                self._add(tally, piece)
             unknown = [tally.gauged for tally in tallies if tally.gauged is not None]
             if unknown:
                 forms = [output.shape for output in graph.outputs]
@@ -164,14 +170,19 @@ class Comparison:
                 self._gauge(unknown, piece, forms)
             else:
                 del graph
+            for tally in tallies:
+                tally.add(piece)
             if with_gauges:
                 self._examine(tallies, piece)
+                for tally in tallies:
+                    if tally.influence is not None:
+                        tally.influence.rest()
         for tally in tallies:
             for deviations in tally.gauging:
                 deviations.begin_totals()
-            self._add(tally, None)
             if tally.gauged is not None:
                 tally.gauged.add_totals()
+            tally.add(None)
         if with_gauges:
             self._examine(tallies, None)
         for tally in tallies:
@@ -203,9 +214,25 @@ class Comparison:
         received = dict(zip(names, outputs, strict=True)) | {PREFIX + name: one for name, one in buffers.items()}
         for name, tensor in received.items():
             self._outputs[name] = ReceivedTensor(tuple(tensor.shape), dtype_name(tensor.dtype))
-        known = self._gauges.get("")
-        reference = Deviations(received, frozenset(received), known=known)
-        return TensorTally("", received, self._outputs, reference, reference if known is None and with_gauges else None)
+        known, influence = self._known(""), self._influence("") if with_gauges else None
+        reference = Deviations(received, frozenset(received), known=known, influence=influence)
+        gauged = reference if known is None and with_gauges else None
+        return TensorTally("", received, self._outputs, reference, gauged, influence)
+
+    def _known(self, cotangent: str) -> Gauge | None:
+        """Return the gauge of the outputs ("") or of a cotangent if it is known completely."""
+        known = self._gauges.get(cotangent)
+        return None if known is None or known.is_cut else known
+
+    def _influence(self, cotangent: str) -> Influence:
+        """Return where the influence of flips is known, or where it goes."""
+        known = self._known(cotangent)
+        if known is not None:
+            return known.influence
+        if cotangent not in self._influences:
+            other = self._influence(NORMAL) if cotangent not in ("", NORMAL) else None
+            self._influences[cotangent] = Influence(other)
+        return self._influences[cotangent]
 
     def _tally_of_gradients(self, answer: ReceivedGradients, with_gauges: bool) -> TensorTally:
         for name in self._leaves:
@@ -216,14 +243,16 @@ class Comparison:
                 judged.note = (value, answer.name)
         tensors = {name: value for name, value in answer.gradients.items() if isinstance(value, torch.Tensor)}
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
-        known = self._gauges.get(answer.name)
+        known, influence = self._known(answer.name), self._influence(answer.name) if with_gauges else None
         is_own = answer.name == OWN_OUTPUT
-        reference = Deviations(self._leaves, inputs, answer.cotangent, known=None if is_own else known)
+        cotangent = answer.cotangent
+        reference = Deviations(self._leaves, inputs, cotangent, known=None if is_own else known, influence=influence)
         gauged: Deviations | None = None
         if known is None and with_gauges:
-            dtypes = [one.dtype for one in answer.cotangent]
-            gauged = Deviations(self._leaves, inputs, own_output=dtypes) if is_own else reference
-        return TensorTally(answer.name, tensors, self._gradients, reference, gauged)
+            dtypes = [one.dtype for one in cotangent]
+            own = Deviations(self._leaves, inputs, own_output=dtypes, influence=influence) if is_own else None
+            gauged = own or reference
+        return TensorTally(answer.name, tensors, self._gradients, reference, gauged, influence)
 
     def result(self, answers: Sequence[ReceivedGradients] | None = None) -> TrialResult:
         """Return the reports on everything that was added.
@@ -275,10 +304,11 @@ class Comparison:
         """
         judged = {name: replace(one, received={}) for name, one in self._outputs.items()}
         reference = Deviations(judged, frozenset(judged))
-        tally = TensorTally("", dict(zip(judged, outputs, strict=True)), judged, reference, None)
+        mine = dict(zip(judged, outputs, strict=True))
+        tally = TensorTally("", mine, judged, reference, None, self._influence(""))
         for piece in self._exact.pieces:
             reference.begin(self._exact.graph(piece), piece)
-            self._add(tally, piece)
+            tally.add(piece)
         self._book(tally, True)
         return [self._report(name, one) for name, one in judged.items()]
 
@@ -287,19 +317,19 @@ class Comparison:
     ) -> Iterator[tuple[str, int, Graph, torch.Tensor | None, contextlib.AbstractContextManager[object]]]:
         """Yield the other evaluations of a piece: kind, number, graph, sample order, backward mode.
 
-        There are three kinds. ``eager`` runs come first. Where elements lie near kinks, ``moved``
-        runs are exact evaluations with those elements on the other side. In the lower classes
-        ``rounded`` runs are exact but for the rounded operands of products. Their backward must run
-        within the mode.
+        There are three kinds. Where elements lie near kinks, ``moved`` runs come first: exact
+        evaluations with those elements on the other side. Then come ``eager`` runs. In the lower
+        classes ``rounded`` runs are exact but for the rounded operands of products. Their backward
+        must run within the mode.
         """
         plain = contextlib.nullcontext()
-        for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
-            yield "eager", number, graph, order, plain
-            del graph  # Release it before the next run.
         if self._settled is not None and self._settled.remaining:
             for number, graph in enumerate(moved_runs(self._reference, self._settled, self._seed, piece)):
                 yield "moved", number, graph, None, plain
-                del graph
+                del graph  # Release it before the next run.
+        for number, (graph, order) in enumerate(self._reference.eager_runs(self._draw, self._seed, piece)):
+            yield "eager", number, graph, order, plain
+            del graph
         if self._bits is not None:
             for number, (to_nearest, _) in enumerate(WAYS):
                 mode = Rounding(self._bits, to_nearest)
@@ -310,15 +340,6 @@ class Comparison:
         with sdpa_kernel(SDPBackend.MATH):
             return self._reference.run(self._draw, self._seed, torch.float64, piece, watch=mode)
 
-    def _add(self, tally: TensorTally, piece: slice | None) -> None:
-        """Add the candidate's deviations in a piece."""
-        for name, expected in tally.reference.exact.items():
-            if name in tally.mine:
-                mine = rows_of(tally.mine[name], piece)
-                is_floating = expected.is_floating_point()
-                part = deviation(real(mine), expected.to(torch.float64)) if is_floating else inequality(mine, expected)
-                tally.received.setdefault(name, []).append(part)
-
     def _examine(self, tallies: Sequence[TensorTally], piece: slice | None) -> None:
         """Describe the tensors that are beyond their budget in a piece.
 
@@ -326,27 +347,29 @@ class Comparison:
         """
         worst: dict[tuple[str, str], tuple[int, ...]] = {}
         allowances: dict[tuple[str, str], Allowance] = {}
+        apart: set[tuple[str, str]] = set()
         for tally in tallies:
             for name in tally.reference.exact.keys() & tally.mine.keys():
-                allowance = self._allowance(tally, tallies, name, piece)
+                key, error, allowance = (tally.name, name), tally.received[name][-1], None
+                if name in tally.left:
+                    allowance = self._allowance(tally, tallies, name, piece, left=tally.left[name][-1])
+                if allowance is not None:
+                    error = tally.left[name][-1]
+                    apart.add(key)
+                else:
+                    allowance = self._allowance(tally, tallies, name, piece)
                 if allowance is None:
                     continue
-                received, exact = self._compared(tally, name, piece)
-                at = worst_index(received, exact, tally.received[name][-1], allowance.maximum)
-                allowances[tally.name, name], worst[tally.name, name] = allowance, at
+                received, exact = tally.compared(name, piece, key in apart)
+                allowances[key], worst[key] = allowance, worst_index(received, exact, error, allowance.maximum)
         eager = self._eager_at(tallies, worst, piece)
         for tally in tallies:
             for (cotangent, name), at in worst.items():
                 if cotangent == tally.name:
                     key, first_row = (cotangent, name), None if piece is None else piece.start
-                    received, exact = self._compared(tally, name, piece)
+                    received, exact = tally.compared(name, piece, key in apart)
                     seen = look(received, exact, allowances[key], at, eager=eager.get(key), first_row=first_row)
                     tally.looks.setdefault(name, []).append(seen)
-
-    @staticmethod
-    def _compared(tally: TensorTally, name: str, piece: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the candidate's tensor, as floating numbers, and the exact one in float64."""
-        return real(rows_of(tally.mine[name], piece)), tally.reference.exact[name].to(torch.float64)
 
     def _eager_at(
         self, tallies: Sequence[TensorTally], worst: Mapping[tuple[str, str], tuple[int, ...]], piece: slice | None
@@ -369,9 +392,17 @@ class Comparison:
         return found
 
     def _allowance(
-        self, tally: TensorTally, tallies: Sequence[TensorTally], name: str, piece: slice | None
+        self,
+        tally: TensorTally,
+        tallies: Sequence[TensorTally],
+        name: str,
+        piece: slice | None,
+        left: Slices | None = None,
     ) -> Allowance | None:
-        """Return what the budgets allow each element of a piece; None where it is well within them."""
+        """Return what the budgets allow each element of a piece; None where it is well within them.
+
+        ``left`` is the error where flips have excused single elements; without it they explain a part of the slice's.
+        """
         judged = tally.judged[name]
 
         def gauges() -> TensorGauges:
@@ -387,8 +418,8 @@ class Comparison:
             }
             return TensorGauges(of_piece | before, name)
 
-        error, scale = tally.received[name][-1], scale_in_piece(tally, tallies, name, piece)
-        return self._budgets.allowance(judged.dtype, tally.name, error, scale, gauges)
+        error, scale = left or tally.received[name][-1], scale_in_piece(tally, tallies, name, piece)
+        return self._budgets.allowance(judged.dtype, tally.name, error, scale, gauges, with_flips=left is None)
 
     def _gauge_of(self, cotangent: str) -> Gauge:
         """Return the gauge of the outputs ("") or of a cotangent; it holds at least magnitudes."""
@@ -402,7 +433,8 @@ class Comparison:
         if not with_gauges:
             self._scales[tally.name] = tally.reference.whole
         for name, parts in tally.received.items():
-            judged[name].received[tally.name] = (joined(parts), tally.looks.get(name, []))
+            left = joined(tally.left[name]) if name in tally.left else None
+            judged[name].received[tally.name] = ReceivedError(joined(parts), left, tally.looks.get(name, []))
         for name, whole in tally.reference.whole.scale.items():
             before = judged[name].scale
             judged[name].scale = whole if before is None else before.larger(whole)
@@ -422,7 +454,7 @@ class Comparison:
             )
         measured = TensorGauges({cotangent: self._gauge_of(cotangent) for cotangent in judged.received}, name)
         worst: TensorReport | None = None
-        for cotangent, (error, looks) in judged.received.items():
+        for cotangent, (error, excess, looks) in judged.received.items():
             flips = measured.explained.get(cotangent)
             form = replace(
                 blank,
@@ -434,9 +466,10 @@ class Comparison:
                 form = replace(form, rounding=max(effect.l2 for effect in effects))
             # Integers and truth values must be equal. A flip explains one of their elements, never
             # its neighbours.
-            left = unexplained(error, flips) if is_floating(judged.dtype) else error
+            left = unexplained(error, flips, excess) if is_floating(judged.dtype) else error
             report = self._budgets.judged(form, left, judged.scale, measured)
-            if not report.ok and report.share is not None:
+            # Wrong elements that hold a multiple of the expected value are no matter of precision.
+            if not report.ok and report.share is not None and not any(one.holds for one in looks):
                 self._wrong[name, cotangent] = relative(left, judged.scale)
             if worst is None or badness(report) > badness(worst):
                 worst = report if report.ok else replace(report, **summary(looks, judged.shape))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from harness.judge.compare.error_pattern import ErrorPattern
 from harness.judge.reference.equivalence import Slices, deviation
-from harness.judge.reference.reference_errors import Deviations, Parts
+from harness.judge.reference.reference_errors import Deviations, Influence, Parts, excused_by, real, rows_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,20 @@ class ReceivedGradients:
         return sum(min(tensor.nbytes, tensor.untyped_storage().nbytes()) for tensor in tensors)
 
 
+class ReceivedError(NamedTuple):
+    """A candidate's deviation in one tensor.
+
+    Attributes:
+        whole: The deviation.
+        left: What is left of it where flips excuse an element's error. None where there are none.
+        looks: Error patterns of suspicious pieces.
+    """
+
+    whole: Slices
+    left: Slices | None
+    looks: list[ErrorPattern]
+
+
 @dataclass
 class ReceivedTensor:
     """The record of one tensor while its deviations come in.
@@ -42,15 +57,14 @@ class ReceivedTensor:
         shape: Shape of the candidate's tensor.
         dtype: Name of its dtype; empty where the candidate gave no tensor.
         scale: Largest magnitude of the exact tensor over the cotangents so far.
-        received: The candidate's deviation and the error patterns of suspicious pieces, by
-            cotangent ("" for an output).
+        received: The candidate's deviation by cotangent ("" for an output).
         note: What is wrong with the tensor's form, and the cotangent under which it is.
     """
 
     shape: tuple[int, ...]
     dtype: str
     scale: Slices | None = None
-    received: dict[str, tuple[Slices, list[ErrorPattern]]] = field(default_factory=dict)
+    received: dict[str, ReceivedError] = field(default_factory=dict)
     note: tuple[str, str] | None = None
 
 
@@ -65,7 +79,9 @@ class TensorTally:
         reference: The exact evaluation under the candidate's cotangent.
         gauged: The evaluations from which the gauge of this name is made. None where the gauge is
             known.
+        influence: What flips change of each element. None where it does not matter.
         received: The candidate's deviations by tensor, one per piece.
+        left: What is left of them where flips excuse an element's error.
         looks: Error patterns of the pieces beyond their budget, by tensor.
     """
 
@@ -74,8 +90,40 @@ class TensorTally:
     judged: dict[str, ReceivedTensor]
     reference: Deviations
     gauged: Deviations | None
+    influence: Influence | None = None
     received: dict[str, Parts] = field(default_factory=dict)
+    left: dict[str, Parts] = field(default_factory=dict)
     looks: dict[str, list[ErrorPattern]] = field(default_factory=dict)
+
+    def add(self, piece: slice | None) -> None:
+        """Add the candidate's deviations in a piece, once the reference's other evaluations of it are known."""
+        for name, expected in self.reference.exact.items():
+            if name not in self.mine:
+                continue
+            mine = rows_of(self.mine[name], piece)
+            if not expected.is_floating_point():
+                self.received.setdefault(name, []).append(inequality(mine, expected))
+                continue
+            exact, excused = expected.to(torch.float64), self._excused(name, piece)
+            self.received.setdefault(name, []).append(deviation(real(mine), exact))
+            if excused is not None:
+                self.left.setdefault(name, []).append(deviation(real(mine), exact, excused))
+
+    def compared(self, name: str, piece: slice | None, hides_flips: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the candidate's tensor in a piece, as floating numbers, and the exact one in float64.
+
+        With ``hides_flips``, elements whose error flips excuse have the exact value.
+        """
+        received, exact = real(rows_of(self.mine[name], piece)), self.reference.exact[name].to(torch.float64)
+        excused = self._excused(name, piece) if hides_flips else None
+        if excused is not None:
+            is_flip = (received - exact).abs() <= excused.to(exact.device)
+            received = torch.where(is_flip, exact, received.to(torch.float64))
+        return received, exact
+
+    def _excused(self, name: str, piece: slice | None) -> torch.Tensor | None:
+        """Return the error that flips excuse in each element of a tensor; None where there are none."""
+        return None if self.influence is None else excused_by(self.influence.of(name, piece))
 
     @property
     def gauging(self) -> list[Deviations]:

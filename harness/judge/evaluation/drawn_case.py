@@ -204,6 +204,7 @@ def trial_setup(
         known=drawn.known,
         is_relaxed=policy.is_relaxed,
         faults=faults,
+        is_same_in_eval=drawn.shape.is_same_in_eval,
     )
     # Results on draws that no other candidate gets are not cached.
     own = replace(context, secret=f"{own_seed}:{drawn.name}", kinks=own_kinks, known=CaseCache(), gauges_at_need=True)
@@ -237,7 +238,7 @@ def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
         ones = [torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs]
         leaves = tuple(differentiable_leaves(graph.gradients(ones)))
     forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
-    return Shape(forms, leaves, graph.structure, watcher.found)
+    return Shape(forms, leaves, graph.structure, watcher.found, reference.is_same_in_eval(first, seed, graph))
 
 
 def _leaf_tensors(first: Draw) -> dict[str, torch.Tensor]:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 import torch
 
 from harness.judge.inputs.draws import derive_seed
-from harness.wire.commands import ANOTHER_INSTANCE, SAME_INSTANCE
+from harness.wire.commands import (
+    ANOTHER_INSTANCE,
+    DEEP_COPY,
+    EVALUATION,
+    INFERENCE,
+    LARGER_BATCH,
+    NON_LEAF,
+    SAME_INSTANCE,
+)
 
 #: Half of the initial factor of ``torch.amp``'s GradScaler. Half precision, to which some precision
 #: classes allow operands to be rounded, holds 65504 at most. A power of two changes no rounding.
@@ -25,6 +33,23 @@ _SIZES = (2.0**-80, 2.0**80)
 #: The cotangent whose elements are all the same. ``out.sum().backward()`` gives it expanded, with
 #: stride 0.
 CONSTANT = "ones"
+#: The cotangent of a trial's first backward.
+FIRST = "normal"
+#: Ways of the backward under the first cotangent: the cotangent's dimensions lie in memory in
+#: reverse order; backward runs a second time over the same graph, into ``.grad``.
+TRANSPOSED, TWICE = OF_BACKWARD = ("transposed", "twice")
+#: What each way of a call means, for messages.
+WAYS = {
+    NON_LEAF: "the inputs were results of other operators, as behind a first layer",
+    EVALUATION: "the model was in evaluation mode (.eval()), in which the reference returns the same",
+    INFERENCE: "forward ran under torch.inference_mode()",
+    DEEP_COPY: "forward ran on a deep copy of the model with parameters of its own (copy.deepcopy)",
+    LARGER_BATCH: "the batch had twice as many samples",
+    TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: call .contiguous() "
+    "before a kernel reads it by its pointer",
+    TWICE: f"backward under the cotangent {FIRST!r} ran a second time over the same graph (retain_graph=True), into "
+    ".grad as loss.backward() does",
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +65,8 @@ class Usage:
         aside_calls: Number of such calls.
         calls: Number of calls before the judge reads a result.
         without_gradients: Whether the calls run under ``torch.no_grad()``.
+        ways: Further ways in which training loops and servers call a module. ``WAYS`` has those of
+            the backward under the first cotangent, ``harness.wire.commands`` those of a forward.
     """
 
     frozen: tuple[str, ...] = ()
@@ -48,6 +75,7 @@ class Usage:
     aside_calls: int = 1
     calls: int = 1
     without_gradients: bool = False
+    ways: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,19 +97,23 @@ class Usage:
                 "in this trial a second instance of ModelNew ran before the first one's result was read: if "
                 "only this trial fails, instances share memory that belongs to one of them"
             )
-        if self.without_gradients:
+        if self.without_gradients and INFERENCE not in self.ways:
             told.append("in this trial forward ran under torch.no_grad()")
+        told += [f"in this trial {WAYS[way]}" for way in self.ways if way not in OF_BACKWARD]
         if self.calls > 1:
             told.append(f"this is the result of the last of {self.calls} calls in a row")
         return tuple(told)
 
     def notes_on(self, cotangents: Collection[str]) -> tuple[str, ...]:
         """Return ``notes``, and sentences on the cotangents under which gradients are wrong."""
+        told = self.notes
+        if FIRST in cotangents:
+            told += tuple(f"in this trial {WAYS[way]}" for way in self.ways if way in OF_BACKWARD)
         if CONSTANT not in cotangents:
-            return self.notes
+            return told
         factor = "" if self.scale == 1 else f", times {self.scale:g}, like loss scaling"
         return (
-            *self.notes,
+            *told,
             f"the cotangent {CONSTANT!r} is one element expanded to the output's shape (stride 0), as "
             f"out.sum().backward() gives it{factor}: call .contiguous() before a kernel reads it by its pointer",
         )
@@ -102,10 +134,10 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears
             frozen = tuple(inputs) if parameters else _some(inputs, secret)
             return Usage(frozen, LOSS_SCALE if bears_scale else 1.0)
         case 2:
-            return Usage((), 1 / LOSS_SCALE if bears_scale else 1.0, SAME_INSTANCE)
+            return Usage((), 1 / LOSS_SCALE if bears_scale else 1.0, SAME_INSTANCE, ways=(TRANSPOSED,))
         case 3:
             frozen = tuple(parameters) if inputs and len(parameters) == 1 else _some(parameters, secret)
-            return Usage(frozen, aside=ANOTHER_INSTANCE)
+            return Usage(frozen, aside=ANOTHER_INSTANCE, ways=(NON_LEAF,))
         case _:
             return Usage()
 

@@ -146,12 +146,13 @@ def magnitude(exact: torch.Tensor) -> Slices:
     return Slices(squares, torch.full_like(squares, math.nan), rows.shape[1], by_slice)
 
 
-def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
+def deviation(received: torch.Tensor, exact: torch.Tensor, excused: torch.Tensor | None = None) -> Slices:
     """Return the sums over ``received - exact``.
 
     Args:
         received: The tensor to judge, of the reference's shape, any floating dtype.
         exact: The float64 reference.
+        excused: A finite part of each element's error that does not count; None for none.
 
     Returns:
         The sums, infinite in a slice where an element that is not finite differs from the
@@ -160,14 +161,21 @@ def deviation(received: torch.Tensor, exact: torch.Tensor) -> Slices:
     # The subtraction runs in float64. For a float32 tensor, float32 stores the difference well
     # enough in half the memory.
     difference = torch.empty_like(exact, dtype=torch.promote_types(received.dtype, torch.float32))
-    sums = _slices(torch.sub(received, exact, out=difference))
+    sums = _slices(_without(torch.sub(received, exact, out=difference), excused))
     if bool(torch.isfinite(sums.maximum).all()):
         return sums
     # Some element is not finite. Where the reference has the same value, that is no error.
     received = received.to(torch.float64)
     same = torch.where(torch.isnan(exact), torch.isnan(received), received == exact)
     error = torch.where(torch.isfinite(exact), received - exact, torch.where(same, 0.0, math.inf))
-    return _slices(torch.where(torch.isnan(error), math.inf, error))
+    return _slices(_without(torch.where(torch.isnan(error), math.inf, error), excused))
+
+
+def _without(difference: torch.Tensor, excused: torch.Tensor | None) -> torch.Tensor:
+    """Return the magnitude of differences less a part of each, or the differences if there is no such part."""
+    if excused is None:
+        return difference
+    return difference.abs_().sub_(excused.to(difference.device, difference.dtype)).clamp_(min=0)
 
 
 def beyond(error: Slices, explained: Slices) -> Slices:

@@ -30,6 +30,9 @@ HOPELESS_IN_A_SAMPLE = 8
 HOPELESS_IN_A_DRAW = 32
 #: The most draws of a batch with dependent samples, including the first one.
 WHOLE_DRAWS = 4
+#: A flip excuses an error of at most this many times what the ``moved_runs`` change of the very element. Flips
+#: may cancel in all runs and not in a candidate: that they do so down to one part in 256 is less likely than 1e-9.
+MOST_EXCUSED = 256.0
 #: Number of evaluations with moved elements where few remain and where many do. Many elements need
 #: fewer runs.
 RUNS_FOR_FEW, RUNS_FOR_MANY = 8, 4

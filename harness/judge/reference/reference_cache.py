@@ -36,12 +36,14 @@ class Shape:
         leaves: The leaves that the reference differentiates.
         structure: The containers around the outputs.
         has_kinks: Whether the forward has an operator with a kink.
+        is_same_in_eval: Whether the model returns the same bits in evaluation mode.
     """
 
     outputs: list[TensorForm]
     leaves: tuple[str, ...]
     structure: tuple[OutputPart, ...]
     has_kinks: bool
+    is_same_in_eval: bool
 
 
 class _Measured(NamedTuple):
@@ -83,6 +85,10 @@ class CaseCache:
             name: What the draw is for; its seed follows from that.
             draw: The draw. If the same seed gave another draw before, its gauges do not count.
         """
+        if self.bytes > MOST_BYTES:
+            for measured in self._gauges.values():
+                for gauge in measured.gauges.values():
+                    gauge.influence.forget()
         mark = draw.mark()
         kept = self._gauges.pop(name, None)
         if kept is None or kept.mark != mark:

@@ -15,20 +15,75 @@ import torch
 
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.reference.equivalence import Slices, deviation, joined, magnitude
+from harness.judge.reference.kinks import MOST_EXCUSED
 from harness.judge.reference.reference import Graph, unpermuted
 from harness.wire.structure import paths_of
 
 Parts = list[Slices]
-#: Kinds of evaluations beside the exact one: eager ones; exact ones with elements near a kink moved
-#: to its other side; and exact ones with the operands of products rounded in each of
-#: ``reduced_precision.WAYS`` (none in the class fp32).
-KINDS = ("eager", "moved", "rounded")
-#: Name of the cotangent that is the output itself.
-OWN_OUTPUT = "output"
+#: Kinds of evaluations beside the exact one: exact ones with elements near a kink moved to its other
+#: side; eager ones, and what is left of these where flips excuse an element's error; and exact ones
+#: with the operands of products rounded in each of ``reduced_precision.WAYS`` (none in the class
+#: fp32).
+KINDS = ("moved", "eager", "eager left", "rounded")
+#: Names of the first cotangent, and of the one that is the output itself.
+NORMAL, OWN_OUTPUT = "normal", "output"
 
 
 def _by_kind() -> dict[str, dict[str, Parts]]:
     return {kind: {} for kind in KINDS}
+
+
+class Influence:
+    """The influence of branch flips: how far any ``moved`` run changes each element of some tensors.
+
+    Equal changes may cancel under a cotangent of ones. So the influence under another cotangent counts, too.
+
+    Args:
+        other: The influence under the normal cotangent; None where this is it, or for outputs.
+    """
+
+    def __init__(self, other: Influence | None = None):
+        self._other = other
+        self._parts: dict[str, dict[int, torch.Tensor]] = {}
+
+    def take(self, name: str, piece: slice | None, change: torch.Tensor) -> None:
+        """Add the changes of a tensor, or of its piece of the batch, in one run."""
+        parts, first = self._parts.setdefault(name, {}), 0 if piece is None else piece.start
+        change = change.abs().nan_to_num(0.0, 0.0, 0.0).to(torch.bfloat16)
+        change.masked_fill_(change.isinf(), 0.0)  # Rounding to so few bits may overflow.
+        parts[first] = torch.maximum(parts[first], change) if first in parts else change
+
+    def rest(self) -> None:
+        """Leave the device, whose memory the next piece needs."""
+        for parts in self._parts.values():
+            for first, part in parts.items():
+                parts[first] = part.cpu()
+
+    def of(self, name: str, piece: slice | None) -> torch.Tensor | None:
+        """Return the largest change of each element, bfloat16; None where nothing was measured."""
+        found = self._of(name, piece)
+        other = None if self._other is None else self._other.of(name, piece)
+        if found is None or other is None:
+            return found
+        return torch.maximum(found, other.to(found.device))
+
+    def _of(self, name: str, piece: slice | None) -> torch.Tensor | None:
+        parts = self._parts.get(name)
+        if not parts:
+            return None
+        part = parts.get(0 if piece is None else piece.start)
+        if part is not None and (len(parts) == 1 if piece is None else len(part) == piece.stop - piece.start):
+            return part
+        return rows_of(torch.cat([parts[first].cpu() for first in sorted(parts)]), piece)
+
+    def forget(self) -> None:
+        """Release the memory."""
+        self._parts.clear()
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the changes take, in bytes."""
+        return sum(part.nbytes for parts in self._parts.values() for part in parts.values())
 
 
 @dataclass(frozen=True)
@@ -38,10 +93,17 @@ class Gauge:
     Attributes:
         scale: The exact tensors' magnitudes, by name.
         runs: Deviations by kind and name, one for each run.
+        influence: What flips change of each element.
     """
 
     scale: dict[str, Slices] = field(default_factory=dict)
     runs: dict[str, dict[str, Parts]] = field(default_factory=_by_kind)
+    influence: Influence = field(default_factory=Influence)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the influence of flips was measured and is no longer known."""
+        return bool(self.runs["moved"]) and not self.influence.bytes
 
     def of(self, kind: str, name: str) -> Parts:
         """Return a tensor's deviations in the runs of a kind."""
@@ -64,7 +126,8 @@ class Gauge:
     def bytes(self) -> int:
         """Memory that the sums take, in bytes."""
         runs = (run for by_name in self.runs.values() for parts in by_name.values() for run in parts)
-        return sum(one.squares.nbytes + one.maximum.nbytes for one in (*self.scale.values(), *runs))
+        sums = sum(one.squares.nbytes + one.maximum.nbytes for one in (*self.scale.values(), *runs))
+        return sums + self.influence.bytes
 
 
 #: The gauges of one draw by the cotangent's name, "" for the outputs.
@@ -88,6 +151,7 @@ class Deviations:
         cotangent: One tensor per output; None to measure the outputs themselves.
         own_output: The outputs' dtypes if the cotangent is the exact output itself; else None.
         known: The gauge under this very cotangent, if measured before. Its magnitudes serve again.
+        influence: Where the influence of flips goes.
 
     Attributes:
         exact: The exact tensors of the current piece, by name.
@@ -100,8 +164,11 @@ class Deviations:
         cotangent: Sequence[torch.Tensor] | None = None,
         own_output: Sequence[torch.dtype] | None = None,
         known: Gauge | None = None,
+        influence: Influence | None = None,
     ):
         self._known = {} if known is None else known.scale
+        self._influence = Influence() if influence is None else influence
+        self._piece: slice | None = None
         self.exact: dict[str, torch.Tensor] = {}
         self._names = frozenset(names)
         self._by_rows = by_rows
@@ -118,11 +185,13 @@ class Deviations:
             self._part = cotangent_like(graph.outputs, self._own_output)
         elif self._cotangent is not None:
             self._part = [rows_of(one, piece) for one in self._cotangent]
+        self._piece = piece
         self.exact = self.found("exact", 0, graph)
         self._book_scale(piece)
 
     def begin_totals(self) -> None:
         """Turn to tensors that are sums over the pieces, once all pieces are in."""
+        self._piece = None
         self.exact = self._totals.pop(("exact", 0), {})
         self._book_scale(None)
 
@@ -183,7 +252,7 @@ class Deviations:
         return {name: unpermuted(named[name].detach(), order) for name in self._names}
 
     def _gauge(self, one: Callable[[Parts], Slices], names: Collection[str]) -> Gauge:
-        gauge = Gauge({name: one(self._scale[name]) for name in names})
+        gauge = Gauge({name: one(self._scale[name]) for name in names}, influence=self._influence)
         for kind, runs in self._runs.items():
             for (name, _), parts in runs.items():
                 if name in names:
@@ -202,9 +271,20 @@ class Deviations:
     def book(self, kind: str, number: int, found: Mapping[str, torch.Tensor]) -> None:
         """Add the deviations of tensors ``found`` in an evaluation of the current piece."""
         for name, tensor in found.items():
-            if name in self.exact and tensor.shape == self.exact[name].shape:
-                part = deviation(real(tensor.detach()), self.exact[name].to(torch.float64))
-                self._runs[kind].setdefault((name, number), []).append(part)
+            if name not in self.exact or tensor.shape != self.exact[name].shape:
+                continue
+            received, exact = real(tensor.detach()), self.exact[name].to(torch.float64)
+            self._runs[kind].setdefault((name, number), []).append(deviation(received, exact))
+            if kind == "moved":
+                self._influence.take(name, self._piece, received - exact)
+            elif kind == "eager" and (excused := excused_by(self._influence.of(name, self._piece))) is not None:
+                left = deviation(received, exact, excused)
+                self._runs["eager left"].setdefault((name, number), []).append(left)
+
+
+def excused_by(influence: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the error that flips excuse in each element, by their influence on it."""
+    return None if influence is None else influence * MOST_EXCUSED
 
 
 def rows_of(tensor: torch.Tensor, piece: slice | None) -> torch.Tensor:

@@ -32,6 +32,7 @@ from harness.judge.trials.trial import forward_seed, received_outputs, run_trial
 from harness.records.record import REPORT, Finding, Status
 from harness.system.text import one_line, shortened
 from harness.wire.arena import region_bytes
+from harness.wire.commands import LARGER_BATCH
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.structure import paths_of
 from harness.wire.tensors import Region, Value
@@ -39,6 +40,8 @@ from harness.wire.tensors import Region, Value
 #: A case with more input elements runs only one check, chosen by its secret. One limit is for the
 #: emulator, one for a GPU.
 FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
+#: Samples count as independent if others change their results by no more than this.
+LIKE = 1e-2
 #: The most characters kept of a candidate's own message.
 MAX_WORDS = 300
 #: Ends after which the same process can go on. On a GPU no end counts as harmless, since it may
@@ -211,6 +214,30 @@ def _batch(calls: _Calls) -> str:
     return _told(_judged(calls, replace(calls.context, exchange=placed), smaller, "batch"))
 
 
+def _larger_batch(calls: _Calls) -> str:
+    """Give twice as many samples, the problem's own behind others."""
+    drawn, reference = calls.draw, calls.context.reference
+    batch = batch_of(drawn)
+    if batch is None:
+        raise LeftOut("no input has a batch to extend")
+    inputs = [
+        torch.cat([value.flip(0), value])
+        if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == batch
+        else value
+        for value in drawn.inputs
+    ]
+    ordinary = reference.run(drawn, 0, None, None, differentiate=False).outputs
+    larger = reference.run(replace(drawn, inputs=inputs), 0, None, None, differentiate=False).outputs
+    for one, other in zip(ordinary, larger, strict=True):
+        if not one.dim() or other.shape != (2 * batch, *one.shape[1:]) or not _is_like(other[batch:], one):
+            raise LeftOut("the reference's samples depend on each other")
+    return _told(_judged(calls, calls.context, calls.settled, None, (LARGER_BATCH,)))
+
+
+def _is_like(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.allclose(tensor.double(), other.double(), rtol=LIKE, atol=LIKE, equal_nan=True)
+
+
 def _layout(calls: _Calls) -> str:
     """Give inputs whose dimensions lie in memory in reverse order."""
     exchange = calls.context.exchange
@@ -248,14 +275,16 @@ def _not_finite(calls: _Calls) -> str:
     return ""
 
 
-def _judged(calls: _Calls, context: CaseContext, drawn: Draw | Settled, name: str | None) -> TrialResult:
+def _judged(
+    calls: _Calls, context: CaseContext, drawn: Draw | Settled, name: str | None, ways: tuple[str, ...] = ()
+) -> TrialResult:
     """Judge one forward without gradients.
 
     The name sets the trial number, which tells the draw from the first trial's. None means that
     draw, whose gauges are known.
     """
     number = 0 if name is None else -1 - [*_CHECKS].index(name)
-    usage = Usage(without_gradients=True)
+    usage = Usage(without_gradients=True, ways=ways)
     return run_trial(
         context,
         calls.worker,
@@ -296,13 +325,15 @@ def _placed(exchange: Exchange, inputs: Sequence[Value], outputs: Sequence[Regio
 
 
 LAYOUT = "layout"
+_SIZES = "take every size from the input, in every call"
 _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
     "signs": (
         _signs,
         "inputs of both signs, although the problem draws only one",
         "compute what the reference computes for every input, not only for those that the problem draws",
     ),
-    "batch": (_batch, "half of the batch", "take every size from the input, in every call"),
+    "batch": (_batch, "half of the batch", _SIZES),
+    "larger batch": (_larger_batch, "twice the batch", _SIZES),
     LAYOUT: (
         _layout,
         "inputs with their dimensions stored in reverse order (x.t().contiguous().t())",

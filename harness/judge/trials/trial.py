@@ -22,7 +22,7 @@ from harness.judge.exchange.digests import Digests
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
-from harness.judge.inputs.situations import CONSTANT, Usage
+from harness.judge.inputs.situations import CONSTANT, FIRST, TRANSPOSED, TWICE, Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
@@ -32,7 +32,7 @@ from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.arena import region_bytes
-from harness.wire.commands import ANOTHER_INSTANCE, SAME_INSTANCE
+from harness.wire.commands import ANOTHER_INSTANCE, DEEP_COPY, SAME_INSTANCE
 from harness.wire.replies import Gradients, Outputs
 from harness.wire.structure import ROOT, difference, paths_of
 from harness.wire.tensors import Region, input_key
@@ -100,8 +100,8 @@ def run_trial(
     context = replace(context, leaves=leaves)
     if usage.aside == SAME_INSTANCE and context.reference.changes:  # whose buffers a further call would change
         usage = replace(usage, aside=ANOTHER_INSTANCE)
-    if usage.aside and not _has_room_aside(context, draw):
-        usage = replace(usage, aside="")
+    if (usage.aside or DEEP_COPY in usage.ways) and not _has_room_aside(context, draw):
+        usage = replace(usage, aside="", ways=tuple(way for way in usage.ways if way != DEEP_COPY))
     try:
         received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=usage)
     except CandidateStopped as stop:
@@ -134,9 +134,9 @@ def run_trial(
         seeded = cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent"))
         # The normal cotangent is the first.
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):
-            is_constant = name == CONSTANT
-            constant = usage.scale if is_constant else None
-            gradients = _backward(context, worker, clock, draw, cotangent, constant=constant)
+            constant = usage.scale if name == CONSTANT else None
+            ways = usage.ways if name == FIRST else ()
+            gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients))
             # Answers compared together need one evaluation of the reference, so the judge collects
@@ -271,6 +271,7 @@ def _backward(
     cotangent: Sequence[torch.Tensor],
     *,
     constant: float | None = None,
+    ways: Sequence[str] = (),
 ) -> dict[str, torch.Tensor | str]:
     """Have the candidate run backward; return private copies of its gradients.
 
@@ -285,9 +286,12 @@ def _backward(
         constant: A power of two, given if all elements of a cotangent are equal. The candidate gets
             that one element times the factor, expanded. The judge divides the gradients by the
             factor.
+        ways: Further ways of the call (see ``Usage``).
     """
-    exchange = context.exchange
-    for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
+    exchange, regions = context.exchange, context.exchange.cotangents
+    if TRANSPOSED in ways:
+        regions = tuple(replace(region, order=tuple(reversed(range(len(region.shape))))) for region in regions)
+    for region, tensor in zip(regions, cotangent, strict=True):
         if constant is None:
             exchange.write(region, tensor)
         else:
@@ -295,12 +299,13 @@ def _backward(
     wanted = {name: exchange.gradients[name] for name in context.leaves}
     exchange.poison(list(wanted.values()))
     exchange.settle()
-    reply = worker.request(backward_command(context, constant is not None), clock, "running backward")
+    command = backward_command(context, regions, expanded=constant is not None, twice=TWICE in ways)
+    reply = worker.request(command, clock, "running backward")
     if not isinstance(reply, Gradients):
         raise stop_for(reply, context.faults)
     context.faults.take(reply.reports)
     exchange.check_untouched(draw.inputs)
-    for region, tensor in zip(exchange.cotangents, cotangent, strict=True):
+    for region, tensor in zip(regions, cotangent, strict=True):
         if not exchange.holds(region, tensor, constant):
             message = (
                 "backward changes grad_output in place, but autograd passes it to other branches as well: copy it first"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
 from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
-from harness.judge.inputs.situations import CONSTANT, Usage, bears_scale, usage_of
+from harness.judge.inputs.situations import CONSTANT, FIRST, TWICE, Usage, bears_scale, usage_of
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
@@ -28,7 +29,7 @@ from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
-from harness.wire.commands import SAME_INSTANCE
+from harness.wire.commands import DEEP_COPY, EVALUATION, INFERENCE, SAME_INSTANCE
 
 #: Limits on the calls in a row before each of the two results on the candidate's own draws. With few
 #: elements a call costs next to nothing, so the judge makes the most. Otherwise it makes as many as
@@ -36,9 +37,11 @@ from harness.wire.commands import SAME_INSTANCE
 LEAST_CALLS, MOST_CALLS = 4, 64
 FEW_ELEMENTS = 1 << 14
 CALLS_SHARE = 1 / 80
-#: Calls on other values before the judge reads a result, where tensors have few elements. They
-#: overwrite results that a candidate keeps in a ring of up to this many buffers.
-ASIDE_CALLS = 4
+#: Calls on other values before the judge reads a result. They overwrite results kept in a ring of so
+#: many buffers. Where tensors have few elements, their number is random in a range; elsewhere the
+#: same instance is called this often, and another one once.
+FEWEST_ASIDE, MOST_ASIDE = 8, 16
+ASIDE_OF_MANY_ELEMENTS = 2
 #: A trial calls forward and backward three times each; the two take about the same time.
 CALLS_OF_A_TRIAL = 6
 #: Above this relative budget a comparison says little about a tensor.
@@ -55,7 +58,7 @@ class Plan:
         source: The source of draws.
         first: The first trial's draw.
         seeds: A seed for the draw of each trial. The last is the candidate's own.
-        own_seed: A seed for the candidate's own draw without gradients.
+        own_seed: A seed for the candidate's own draws without gradients.
     """
 
     context: CaseContext
@@ -66,10 +69,11 @@ class Plan:
     own_seed: int
 
     def draw(self, trial: int) -> Draw:
-        """Make a trial's draw; the number after the last is for the trial without gradients."""
+        """Make a trial's draw; the two numbers after the last are for calls without gradients."""
         if trial == 0 and len(self.seeds) > 1:
             return self.first
-        source, seed = self.source, (*self.seeds, self.own_seed)[trial]
+        seeds = (*self.seeds, self.own_seed, derive_seed(str(self.own_seed), "serving"))
+        source, seed = self.source, seeds[trial]
         drawn = draw(source.problem, source.module, source.args, seed, source.device)
         if not all(tensor.is_parameter for tensor in drawn.state):
             others = derive_seed(str(seed), "training")
@@ -85,7 +89,14 @@ class Plan:
         dtypes = [dtype_named(region.dtype) for region in context.exchange.cotangents]
         sizes = context.known.sizes(("trial", 0), CONSTANT)
         usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), context.secret)
-        return replace(usage, aside_calls=ASIDE_CALLS) if usage.aside and self.is_small else usage
+        return replace(usage, aside_calls=self.aside_calls(trial, usage.aside)) if usage.aside else usage
+
+    def aside_calls(self, trial: int, which: str) -> int:
+        """Return how often to call the instance aside in a trial."""
+        if self.is_small:
+            secret = derive_seed(self.own.secret, "aside", trial)
+            return random.Random(secret).randint(FEWEST_ASIDE, MOST_ASIDE)
+        return ASIDE_OF_MANY_ELEMENTS if which == SAME_INSTANCE else 1
 
     @property
     def is_small(self) -> bool:
@@ -98,10 +109,11 @@ class Plan:
 def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callable[[str], None]) -> list[TrialResult]:
     """Run the trials, each under another order of threads, until one fails.
 
-    All but the last use draws that every candidate of a batch gets. The last two results are on
-    draws of the candidate's own: one without gradients, and one with. Nothing that another
-    candidate left behind can answer those. Each is the result of the last of several calls in a
-    row. The one without gradients is no trial by itself; it merges into the last trial.
+    All but the last use draws that every candidate of a batch gets. The last results are on draws
+    of the candidate's own: one without gradients, one as a server calls a model, and one with
+    gradients. Nothing that another candidate left behind can answer those. The first and the third
+    are results of the last of several calls in a row. Those without gradients are no trials by
+    themselves; they merge into the last trial.
 
     Args:
         plan: The trials to run.
@@ -125,10 +137,12 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
         if results[-1].failed:
             return results
     calls = _calls_in_a_row(plan, clock, last, time.monotonic() - started)
-    aside_calls = ASIDE_CALLS if plan.is_small else 1
+    aside_calls = plan.aside_calls(last + 1, SAME_INSTANCE)
     without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
-    for trial, usage in ((last + 1, without), (last, Usage(calls=calls))):
-        if usage.without_gradients and not plan.own.leaves:
+    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), INFERENCE, DEEP_COPY)
+    serving = Usage(without_gradients=True, ways=ways)
+    for trial, usage in ((last + 1, without), (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,)))):
+        if usage is without and not plan.own.leaves:
             continue  # The last trial itself runs without gradients.
         progress(f"trial {last + 1}/{last + 1}")
         drawn = settle(plan.own, plan.draw(trial), trial)
@@ -136,11 +150,9 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
         results.append(repeated.judged())
         if results[-1].failed:
             return results
-    if plan.own.leaves:
-        with_gradients, plain = results.pop(), results.pop()
-        with_gradients.outputs = list(worst_reports((*plain.outputs, *with_gradients.outputs)))
-        results.append(with_gradients)
-    return results
+    final = results[-1]
+    final.outputs = list(worst_reports(report for result in results[last:] for report in result.outputs))
+    return [*results[:last], final]
 
 
 def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> int:
@@ -203,7 +215,8 @@ class _Repeated:
         try:
             result = self.run()
         except CandidateStopped as stop:
-            stop.message = "\n".join((stop.message, *(f"note: {words}" for words in self._usage.notes)))
+            notes = self._usage.notes_on({FIRST})
+            stop.message = "\n".join((stop.message, *(f"note: {words}" for words in notes)))
             raise
         if result.failed:
             if self._context.faults.is_checked:

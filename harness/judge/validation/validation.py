@@ -268,7 +268,8 @@ class _Case:
         kind = self._graph.structure[0].kind
         yield CheckFinding(True, f"returns {'' if kind == TENSOR else f'a {kind}: '}{forms}")
         if words := all_empty(outputs):
-            yield CheckFinding(None, words)
+            yield CheckFinding(False, words)
+            raise _Stop
         self._draws.append(self._draw(2))
         kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
         self._trials = Trials(

@@ -12,7 +12,7 @@ import torch
 
 from harness.judge.compare.error_pattern import look, summary, worst_index
 from harness.judge.reference.equivalence import FLOORS, NO_ERROR, allowed, deviation, magnitude
-from harness.records.record import EvaluationRecord, PrecisionClass, TensorReport
+from harness.records.record import EvaluationRecord, PrecisionClass, Status, TensorReport
 from harness.report.single import sections
 from tests.judge import in_process
 
@@ -271,6 +271,13 @@ def test_a_record_tells_where_an_output_is_wrong(tmp_path: Path, home: Path) -> 
     assert wrong == f"  54 of 432 elements wrong (12.5 %): {report.pattern}"
     assert "54 of 432 elements wrong" in next(text for text in sections(record) if text.startswith("tensors"))
     assert EvaluationRecord.from_json(record.to_json()).outputs == record.outputs
+
+
+@pytest.mark.parametrize(("forward", "is_class"), [("{} * 1.001", False), ("{}.half().float()", True)])
+def test_a_scale_error_is_no_lower_precision(forward: str, is_class: bool, tmp_path: Path, home: Path) -> None:
+    record = record_of("return " + forward.format("(torch.tanh(x) * self.weight)"), tmp_path, home)
+    assert record.status is Status.WRONG_OUTPUT
+    assert ("its precision is of class" in record.message) == is_class
 
 
 def test_a_record_tells_where_a_gradient_is_wrong(tmp_path: Path, home: Path) -> None:

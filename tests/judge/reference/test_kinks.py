@@ -432,6 +432,29 @@ def test_a_near_tie_excuses_no_integer_but_its_own(tmp_path: Path, answer: str) 
     assert not report.ok
 
 
+@pytest.mark.parametrize("forward", ["torch.where(3 * x > 0.5, 1.0, 0.5)", "F.hardtanh(3 * x, -0.5, 0.5)"])
+def test_a_near_element_excuses_no_other_one(tmp_path: Path, forward: str) -> None:
+    set_up = bench(write_problem(tmp_path, forward, {"batch": 4, "features": 262144, "width": 1}), 1)
+    settled = set_up.settle(0)
+    assert settled.remaining > 0
+    x = settled.draw.inputs[0].clone().requires_grad_()
+    output = eval(forward, {"x": x, "F": F, "torch": torch})
+    cotangent = torch.randn_like(output)
+    right = torch.autograd.grad(output, x, cotangent)[0] if output.requires_grad else output
+    near = (3 * x.detach() - 0.5).abs()
+    for place, passes in ((near.argmin(1), True), (near.argmax(1), False)):
+        answer, rows = right.detach().clone(), torch.arange(4)
+        answer[rows, place] = torch.where(answer[rows, place] == 0, 1.0, 0.5 * answer[rows, place])
+        leaves = ("x",) if output.requires_grad else ()
+        comparison = Comparison(set_up.reference, settled.draw, 0, leaves, set_up.precision, trial=0, settled=settled)
+        outputs = [output.detach() if leaves else answer]
+        comparison.add(outputs, [ReceivedGradients("normal", [cotangent], {"x": answer})] if leaves else [])
+        result = comparison.result()
+        assert bool(result.failed) != passes
+        if not passes:
+            assert [report.wrong for report in result.failed] == [4]
+
+
 def test_inputs_of_another_form_in_another_draw_are_told(tmp_path: Path, harness: Callable[..., Any]) -> None:
     path = write_problem(tmp_path, CLIPPED, SQUARE)
     text = path.read_text().replace("torch.randn(n,", "torch.randn(n - int(torch.randint(0, 99, ())),")

@@ -294,11 +294,13 @@ def test_a_kernel_for_no_samples(tmp_path: Path, harness: Callable[..., Any]) ->
     guarded, unguarded = sorted(ran.rows, key=lambda row: str(row["solution"]))
     assert (guarded["status"], unguarded["status"]) == ("PASSED", "RUNTIME_ERROR"), ran.out
     assert "invalid configuration" in unguarded["message"]
+    assert "every output is empty" in guarded["unfit"][0]
 
 
 @each(NOTHING)
 def test_empty_tensors(pair: Pair, tmp_path: Path, home: Path) -> None:
-    check(pair, tmp_path, home)
+    record = check(pair, tmp_path, home)
+    assert record is None or not record.unfit
 
 
 TABLE = "self.table = nn.Embedding(9, 4)"

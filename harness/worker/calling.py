@@ -1,0 +1,126 @@
+"""Calls an instance and its backward in the ways in which training loops and servers do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, NON_LEAF, Forward
+
+
+@contextlib.contextmanager
+def called_as(command: Forward, model: torch.nn.Module, arguments: list[Any]) -> Iterator[list[Any]]:
+    """Sets up the modes of a call and yields its arguments.
+
+    Args:
+        command: The command, which names the ways of the call.
+        model: The model to call.
+        arguments: The arguments in the arena.
+    """
+    ways = command.ways
+    modes = {module: module.training for module in model.modules()}
+    with torch.inference_mode() if INFERENCE in ways else torch.set_grad_enabled(command.differentiate):
+        if NON_LEAF in ways:
+            arguments = [_passed_on(value) for value in arguments]
+        if LARGER_BATCH in ways:
+            batch = _batch(arguments)
+            arguments = [torch.cat([one.flip(0), one]) if _has(one, batch) else one for one in arguments]
+        if EVALUATION in ways:
+            model.eval()
+        try:
+            yield arguments
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+
+def kept(output: torch.Tensor, arguments: Sequence[Any], ways: Sequence[str]) -> torch.Tensor:
+    """Returns the part of an output that belongs to the arguments: of a larger batch, the second half."""
+    batch = _batch(arguments)
+    return output[batch:] if LARGER_BATCH in ways and _has(output, 2 * batch) else output
+
+
+def differentiate(
+    outputs: Sequence[torch.Tensor],
+    leaves: dict[str, torch.Tensor],
+    cotangents: Sequence[torch.Tensor],
+    retain_graph: bool = False,
+) -> dict[str, torch.Tensor | None]:
+    """Returns the gradients of leaves by name; None for one without a gradient."""
+    pairs = _differentiable(outputs, cotangents)
+    if not leaves or not pairs:
+        return {}
+    results = torch.autograd.grad(
+        [output for output, _ in pairs],
+        list(leaves.values()),
+        [cotangent for _, cotangent in pairs],
+        retain_graph=retain_graph,
+        allow_unused=True,
+    )
+    return dict(zip(leaves, results, strict=True))
+
+
+def accumulated(
+    outputs: Sequence[torch.Tensor],
+    leaves: dict[str, torch.Tensor],
+    cotangents: Sequence[torch.Tensor],
+    others: Iterable[torch.Tensor],
+) -> dict[str, torch.Tensor | None]:
+    """Runs backward into the leaves' ``.grad``, as ``loss.backward()`` does, and returns these.
+
+    Args:
+        outputs: The outputs of a forward.
+        leaves: The leaves in question, by name.
+        cotangents: One for each output.
+        others: All tensors that may get a ``.grad``. The function clears it before and afterwards.
+    """
+    pairs, others = _differentiable(outputs, cotangents), list(others)
+    for one in others:
+        one.grad = None
+    if pairs:
+        torch.autograd.backward([output for output, _ in pairs], [cotangent for _, cotangent in pairs])
+    found = {name: leaf.grad for name, leaf in leaves.items()}
+    for one in others:
+        one.grad = None
+    return found
+
+
+def reversed_input(value: Any) -> Any:
+    """Returns a tensor with its elements reversed, as a new leaf, and anything else unchanged.
+
+    Integers and truth values only swap samples (dimension 0), so that indices stay within the
+    bounds of what they select from. A rising row of integers may hold offsets, which mean nothing
+    in another order: the function leaves it as it is.
+    """
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return value
+    if value.is_floating_point():
+        return value.detach().flip(tuple(range(value.dim()))).requires_grad_(value.requires_grad)
+    if value.is_complex() or (value.dim() == 1 and bool((value[1:] >= value[:-1]).all())):
+        return value
+    return value.flip(0)
+
+
+def _differentiable(
+    outputs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Returns the outputs that have a gradient, with their cotangents."""
+    return [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
+
+
+def _passed_on(value: Any) -> Any:
+    """Returns a tensor that needs a gradient as the result of an operator, and anything else unchanged."""
+    return value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
+
+
+def _batch(arguments: Sequence[Any]) -> int:
+    """Returns the number of samples, from the first tensor with more than one; 0 if there is no batch."""
+    sizes = (len(value) for value in arguments if isinstance(value, torch.Tensor) and value.dim())
+    return next((size for size in sizes if size > 1), 0)
+
+
+def _has(value: Any, samples: int) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and 0 < samples == len(value)
