@@ -218,10 +218,16 @@ class Instance:
         }
         return {name: fault for name, fault in faults.items() if fault}
 
+    def differentiate_ahead(self, command: Backward) -> None:
+        """Runs the candidate's backward of the last forward, whose graph serves another one."""
+        assert self._outputs is not None
+        differentiate(self._outputs, *self._backward_arguments(command), retain_graph=True)
+
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
         """Runs the candidate's backward of the last forward.
 
-        Each forward serves one backward; ``call_anew`` runs the next forward.
+        Each forward serves one such call; ``call_anew`` runs the next forward. If the command asks
+        for two backwards, this is the second one.
 
         Returns:
             The gradients by ``input_key`` or parameter name; None for a missing gradient.
@@ -230,7 +236,6 @@ class Instance:
         outputs, self._outputs = self._outputs, None
         leaves, cotangents = self._backward_arguments(command)
         if command.twice:
-            differentiate(outputs, leaves, cotangents, retain_graph=True)
             others = [*self.model.parameters(), *(tensor for _, tensor in self._inputs.values())]
             return accumulated(outputs, leaves, cotangents, others)
         return differentiate(outputs, leaves, cotangents)

@@ -283,6 +283,9 @@ class Worker:
             if not self._instance.has_outputs:
                 with self._watched(FORWARD):
                     self._instance.call_anew()
+            if command.twice:  # two calls, each counted by itself
+                with self._watched(BACKWARD):
+                    self._instance.differentiate_ahead(command)
             with self._watched(BACKWARD):
                 gradients = self._instance.gradients(command)
             self.platform.synchronize()

@@ -169,4 +169,4 @@ def test_eager_s_errors_on_the_candidate_s_own_draws_are_measured_where_the_leas
         assert record.status is Status.PASSED, record.message
         found.append(len(draws))
     fine, coarse = found
-    assert coarse == fine + 2  # one with and one without gradients
+    assert coarse == fine + 3  # one with gradients, one without, and one as a server calls it
