@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.errors import EXIT_INTERRUPTED, HarnessError
 from harness.executors.lane import Lane
-from harness.executors.own_time import OwnTime
+from harness.executors.own_time import OwnTime, share_s
 from harness.executors.plan import Planned, fitting
 from harness.executors.prebuild import PlannedWork
 from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun, TimingTurn, Words
@@ -81,14 +81,14 @@ def serve(link: Link) -> None:
             session = calibrated(session, opening.home)
         lane = Lane(session, link.timing) if opening.is_alone else Lane(session)
         link.send(Opened(session.device, session.environment, session.builders.builds_for))
-        own_time = OwnTime(lambda error: _overrun(link, Overrun(error)))
+        own_time = OwnTime(lambda: _overrun(link))
         while True:
             try:
                 work: PlannedWork = link.receive()
             except EOFError:
                 return
             last_word: Planned | CandidateFinished = CandidateFinished()
-            with own_time.of(work):
+            with own_time.of(share_s(work.policy)):
                 if not work.is_planned:
                     last_word = fitting(work.job.candidate.problem, work.job.is_main)
                 for outcome in lane.judge(work, lambda words: link.send(Words(words))):
@@ -97,9 +97,9 @@ def serve(link: Link) -> None:
             link.send(last_word)
 
 
-def _overrun(link: Link, overrun: Overrun) -> None:
+def _overrun(link: Link) -> None:
     """Reports a problem that takes too long, then ends this process at once."""
-    link.send(overrun)
+    link.send(Overrun())
     os._exit(0)
 
 
@@ -117,6 +117,7 @@ def main() -> int:
     interrupts.reset_inherited()
     interrupts.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C and ends its lanes
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends this process, see OwnTime
     with Connection(int(sys.argv[1])) as connection:
         link = Link(connection)
         try:

@@ -101,6 +101,8 @@ class LaneProcess:
             said = self._link.recv()
         except (EOFError, ConnectionResetError):
             code = self._process.wait()
+            if code == -signal.SIGALRM:  # it could not say so itself
+                return Overrun()
             raise LaneDied(f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}") from None
         if isinstance(said, Failure):
             raise said.error
@@ -306,7 +308,7 @@ class Lanes:
             if said.begins:
                 lane.answer()
         elif isinstance(said, Overrun):
-            yield from self._overrun(lane, work, said.error, feed)
+            yield from self._overrun(lane, work, feed)
         elif isinstance(said, Planned):
             for note in said.notes:
                 _tell(note)
@@ -325,10 +327,11 @@ class Lanes:
         self.busy.remove(lane)
         self.free.append(lane)
 
-    def _overrun(
-        self, lane: LaneHandle, work: PlannedWork, error: ProblemError, feed: Scheduler
-    ) -> Iterator[KeptRecord | Judged | Fault]:
+    def _overrun(self, lane: LaneHandle, work: PlannedWork, feed: Scheduler) -> Iterator[KeptRecord | Judged | Fault]:
         """Replaces a lane whose problem takes too long on a case, and drops that case."""
+        from harness.executors.own_time import too_long
+
+        error = too_long(work)
         self.busy.remove(lane)
         self._end(lane)
         self.opening.append(self.start(lane.device))

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError, ProblemError
+from harness.errors import HarnessError
 from harness.records.record import EvaluationRecord
 from harness.records.run_config import RunConfig
 
@@ -76,13 +76,7 @@ class TimingTurn:
 
 @dataclass(frozen=True)
 class Overrun:
-    """A lane's last message if its own share of a case exceeds the timeout.
-
-    Attributes:
-        error: The error to report to the user.
-    """
-
-    error: ProblemError
+    """A lane's last message if its own share of a case exceeds the timeout."""
 
 
 @dataclass(frozen=True)
