@@ -32,7 +32,7 @@ from harness.judge.integrity import switched
 from harness.judge.policy import Policy
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
-from harness.project.settings import POSITIVE, option
+from harness.project.settings import POSITIVE, is_set, option
 from harness.project.solutions import Candidate, select
 from harness.records import baselines
 from harness.records.identity import new_run_name
@@ -226,8 +226,8 @@ def command(
         raise UsageError("--address goes with --executor ray: it is a Ray cluster's")
     constants = parse_settings(settings)
     config = RunConfig(
-        timeout_s=timeout if _is_set("timeout") else None,
-        build_timeout_s=build_timeout if _is_set("build_timeout") else None,
+        timeout_s=timeout if is_set("timeout") else None,
+        build_timeout_s=build_timeout if is_set("build_timeout") else None,
         forward_only=forward_only,
         timing=not no_timing,
         precision=precision,
@@ -264,14 +264,6 @@ def command(
     )
     code = _evaluate(order, "cpu" if check else device)
     return EXIT_USAGE if has_bad_files else code
-
-
-def _is_set(name: str) -> bool:
-    """Returns whether the user set an argument by flag, environment variable or settings table."""
-    context = click.get_current_context()
-    above = context.parent or context  # `check` calls this command with its own arguments
-    source = context.get_parameter_source(name) or above.get_parameter_source(name)
-    return source is not ParameterSource.DEFAULT
 
 
 def selected(root: str | None, selectors: Sequence[str], problem: str | None) -> tuple[list[Candidate], bool]:

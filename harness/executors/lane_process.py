@@ -21,9 +21,21 @@ from harness.executors.lane import Lane
 from harness.executors.own_time import OwnTime, share_s
 from harness.executors.plan import Planned, fitting
 from harness.executors.prebuild import PlannedWork
-from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun, TimingTurn, Words
+from harness.executors.protocol import (
+    CandidateFinished,
+    CaseBegun,
+    Failure,
+    Opened,
+    Opening,
+    Overrun,
+    TimingTurn,
+    Validation,
+    ValidationFinished,
+    Words,
+)
 from harness.executors.session import calibrated, opened
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.leftovers import end_descendants
 from harness.system import interrupts
 from harness.system.processes import die_with_parent
 
@@ -72,10 +84,32 @@ class Link:
 
 
 def serve(link: Link) -> None:
-    """Judges the candidates that the driver sends until the driver closes its end."""
-    opening: Opening = link.receive()
+    """Does what the driver's first message asks for."""
+    opening: Opening | Validation = link.receive()
     die_with_parent(opening.driver, signal.SIGTERM)
     threading.Thread(target=_end_with, args=(link.fileno(),), daemon=True).start()
+    if isinstance(opening, Validation):
+        _validate(link, opening)
+    else:
+        _judge(link, opening)
+
+
+def _validate(link: Link, order: Validation) -> None:
+    """Checks a problem."""
+    from harness.device.devices import choose
+    from harness.judge.validation.validation import validate
+
+    device = choose(order.device)
+    own_time = OwnTime(lambda: _overrun(link))
+    with own_time.of(order.limit_s):
+        for check in validate(order.problem, device, order.cases, lambda case: link.send(CaseBegun(case))):
+            own_time.next_case()
+            link.send(check)
+    link.send(ValidationFinished())
+
+
+def _judge(link: Link, opening: Opening) -> None:
+    """Judges the candidates that the driver sends until the driver closes its end."""
     with opened(opening.device, opening.home, opening.starts_ahead, opening.is_timed) as session:
         if opening.calibrates:
             session = calibrated(session, opening.home)
@@ -130,6 +164,9 @@ def main() -> int:
             return EXIT_INTERRUPTED
         except BrokenPipeError:  # the driver has ended
             return 0
+        finally:
+            interrupts.ignore_further()
+            end_descendants()  # what a problem has started
     return 0
 
 

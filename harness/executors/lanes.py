@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from harness.device.devices import guess
 from harness.errors import DeviceError, HarnessError, ProblemError
 from harness.executors.plan import Planned
-from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun, TimingTurn, Words
+from harness.executors.protocol import (
+    CandidateFinished,
+    Failure,
+    Opened,
+    Opening,
+    Overrun,
+    TimingTurn,
+    Validation,
+    Words,
+)
 from harness.executors.tools import tools_for
 from harness.project.paths import QUIET, import_path
 from harness.records.record import Status
@@ -54,7 +63,7 @@ class LaneProcess:
         work: The candidate that the lane judges; None while the lane is free.
     """
 
-    def __init__(self, opening: Opening):
+    def __init__(self, opening: Opening | Validation):
         self.device = opening.device
         self.work: PlannedWork | None = None
         ours, theirs = socket.socketpair()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.project.problems import Problem
 from harness.records.record import EvaluationRecord
 from harness.records.run_config import RunConfig
 
@@ -52,6 +53,37 @@ class Opened:
     device: str
     environment: dict[str, str]
     capability: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The first message to a lane that checks a problem and ends. It answers with a ``ProblemCheck`` for each.
+
+    Attributes:
+        problem: The problem.
+        device: The device, as ``--device`` takes it.
+        cases: Names of cases; empty for all that fit the device.
+        limit_s: The seconds that each check may take.
+        driver: The driver's process id.
+    """
+
+    problem: Problem
+    device: str
+    cases: tuple[str, ...]
+    limit_s: float
+    driver: int
+
+
+@dataclass(frozen=True)
+class CaseBegun:
+    """A lane's message before the checks of a case."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ValidationFinished:
+    """A lane's last message about a problem."""
 
 
 @dataclass(frozen=True)

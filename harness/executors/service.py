@@ -25,6 +25,7 @@ from harness.executors.protocol import Failure, Request, Response, Service, Serv
 from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import Asked
 from harness.judge.policy import Policy
+from harness.judge.process.leftovers import end_descendants
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, find_problem, read_solution, select
 from harness.records.identity import new_run_name
@@ -163,6 +164,9 @@ def main() -> int:
             return EXIT_INTERRUPTED
         except (BrokenPipeError, ConnectionResetError):  # the program has gone
             return 0
+        finally:
+            interrupts.ignore_further()
+            end_descendants()  # what problems have started
     return 0
 
 
