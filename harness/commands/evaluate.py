@@ -25,7 +25,7 @@ from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import EXIT_PASSED, EXIT_USAGE, HarnessError, UsageError
 from harness.executors import local
-from harness.executors.lanes import Lanes, Wanted, lanes_on
+from harness.executors.lanes import Lanes, TimeIsUp, Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner, Plans, plan_key
 from harness.executors.result_cache import ResultCache
 from harness.judge.integrity import switched
@@ -111,7 +111,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator, an
     "--max-hours",
     type=POSITIVE,
     metavar="H",
-    help="Begin nothing more after so many hours; the same command goes on from there.",
+    help="Begin nothing more after so many hours, and wait for no more input; the same command goes on from there.",
 )
 @click.option("--fresh", is_flag=True, help="Judge again what the store has an answer for.")
 @option("root")
@@ -343,7 +343,9 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         stack.enter_context(unwinding())
         planner = Planner(order.choice, lanes.device == "cpu", order.config)
         plans: Plans = {}
-        run = functools.partial(local.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans)
+        run = functools.partial(
+            local.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans, deadline=found.deadline
+        )
         jobs: list[Job] = []
         if order.candidates is None:
             if sys.stdin is None:
@@ -360,28 +362,35 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         bar = stack.enter_context(tqdm(total=total.now, file=sys.stderr, disable=None, unit="case", leave=False))
         outcomes = run(progress=bar.set_description_str)
         stack.enter_context(contextlib.closing(outcomes))
-        for done, outcome in enumerate(outcomes, start=1):
-            bar.total = total.now
-            bar.update()
-            if isinstance(outcome, local.Fault):
-                found.add_fault(outcome)
-                if order.as_json and outcome.tag is not None:
-                    print(outcome.to_json(), file=results, flush=True)
-            else:
-                found.add(outcome.record)
-                if order.as_json:  # keeps no record in memory
-                    more = {} if outcome.tag is None else {"tag": outcome.tag}
-                    print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
-                    found.tell_unfit(outcome.record)
+        try:
+            for done, outcome in enumerate(outcomes, start=1):
+                bar.total = total.now
+                bar.update()
+                if isinstance(outcome, local.Fault):
+                    found.add_fault(outcome)
+                    if order.as_json and outcome.tag is not None:
+                        print(outcome.to_json(), file=results, flush=True)
                 else:
-                    with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
-                        table.add(outcome.record, outcome.stored)
-            if done != total.now and (why := found.why_stop()):
-                tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
-                break
+                    found.add(outcome.record)
+                    if order.as_json:  # keeps no record in memory
+                        more = {} if outcome.tag is None else {"tag": outcome.tag}
+                        print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
+                        found.tell_unfit(outcome.record)
+                    else:
+                        with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
+                            table.add(outcome.record, outcome.stored)
+                if done != total.now and (why := found.why_stop()):
+                    _tell_stop(why)
+                    break
+        except TimeIsUp:
+            _tell_stop(found.why_stop())
     for words in found.slow:
         print(words, file=sys.stderr)
     return found.code
+
+
+def _tell_stop(why: str) -> None:
+    tqdm.write(f"{why}; the same command goes on from there", file=sys.stderr)
 
 
 class _Total:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from harness.compilation.cache import BuildCache
 from harness.errors import HarnessError
-from harness.executors.lanes import LaneProcess, opening_of
+from harness.executors.lane_handle import LaneProcess, opening_of
 from harness.executors.payload import Payload, unpacked
 from harness.executors.plan import Planned
 from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun

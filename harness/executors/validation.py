@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from harness.executors.lanes import LaneDied, LaneProcess
+from harness.executors.lane_handle import LaneDied, LaneProcess
 from harness.executors.own_time import SHARE
 from harness.executors.protocol import CaseBegun, Overrun, Validation, ValidationFinished
 from harness.judge.validation.checks import ProblemCheck
