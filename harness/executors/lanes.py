@@ -27,6 +27,7 @@ from harness.executors.tools import tools_for
 from harness.records.record import Status
 from harness.system.interrupts import shielded, unwinding
 from harness.system.processes import adopt_orphans
+from harness.system.scratch import check_temporary_folder
 from harness.system.text import printable
 
 if TYPE_CHECKING:
@@ -330,11 +331,12 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
         UsageError: A name means no device.
         DeviceError: There is no such GPU.
         ToolchainError: The device's compiler or a package is missing.
-        HarnessError: A lane does not start.
+        HarnessError: A lane does not start, or the temporary folder is of no use.
     """
     home, is_alone = wanted.home, len(devices) == 1
     for device in devices:
         guess(device)
+    check_temporary_folder()
     adopt_orphans()
     with contextlib.ExitStack() as stack, unwinding():
 

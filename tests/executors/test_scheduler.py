@@ -229,7 +229,7 @@ class World:
         if not work.cases:
             return CandidateFinished()
         if line.kind == "faulty":
-            return self.data.draw(st.sampled_from([ProblemError("faulty"), Overrun(ProblemError("too long"))]))
+            return self.data.draw(st.sampled_from([ProblemError("faulty"), Overrun()]))
         return blank_record(work.job.candidate, POLICY, {}, *work.cases[0])
 
 
