@@ -233,6 +233,14 @@ def test_whoever_stops_early_has_not_passed(harness: Callable[..., Any], folder:
     assert ran.code == 1
 
 
+def test_a_problem_that_has_changed_is_read_again(stream: Stream, folder: Path) -> None:
+    stream.write({"source": HONEST})
+    assert stream.read()["status"] == "PASSED"
+    (folder / "problem.py").write_text(PROBLEM.replace("torch.tanh(x)", "torch.sinh(x)"))
+    stream.write({"source": HONEST}, {"source": WRONG})
+    assert [stream.read()["status"], stream.read()["status"]] == ["WRONG_OUTPUT", "PASSED"]
+
+
 def test_the_time_limit_holds_while_nothing_comes(own_home: Path, folder: Path) -> None:
     hours = ("--problem", "problem.py", "--max-hours", "0.01")  # 36 seconds
     stream = Stream(own_home, folder, *hours)
