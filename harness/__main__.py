@@ -21,6 +21,7 @@ from harness import package
 from harness.errors import EXIT_HARNESS, EXIT_INTERRUPTED, HarnessError, UsageError, suggestion
 from harness.project.settings import default_map, read_table
 from harness.system import interrupts
+from harness.system.processes import adopts_orphans
 from harness.system.text import one_line, printable
 
 COMMANDS = {
@@ -117,6 +118,10 @@ def run() -> int:
     interrupts.install()
     code = _run()
     interrupts.ignore_further()  # only the interpreter's shutdown remains
+    if adopts_orphans():  # it has judged: a problem may have started processes
+        from harness.judge.process.leftovers import end_descendants
+
+        end_descendants()
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

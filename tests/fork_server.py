@@ -217,16 +217,16 @@ def _adopt(spare: _Spare) -> None:
 
 def _adopt_lane(spare: _Spare) -> None:
     """Have this process's first lane be the spare one."""
-    from harness.executors import lanes
+    from harness.executors import lane_handle
     from harness.judge.process.zygote import AdoptedProcess, Process
 
-    start = lanes.LaneProcess._started
+    start = lane_handle.LaneProcess._started
 
-    def started(self: lanes.LaneProcess, theirs: socket.socket) -> Process:
+    def started(self: lane_handle.LaneProcess, theirs: socket.socket) -> Process:
         number = spare.started(theirs, sys.stderr.fileno(), {"environment": dict(os.environ), "cwd": str(Path.cwd())})
         return AdoptedProcess(number) if number else start(self, theirs)
 
-    lanes.LaneProcess._started = started  # type: ignore[method-assign]
+    lane_handle.LaneProcess._started = started  # type: ignore[method-assign]
 
 
 def _command(told: int, *streams: int) -> int:

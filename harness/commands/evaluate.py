@@ -25,14 +25,14 @@ from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import EXIT_PASSED, EXIT_USAGE, HarnessError, UsageError
 from harness.executors import local
-from harness.executors.lanes import Lanes, Wanted, lanes_on
+from harness.executors.lanes import Lanes, TimeIsUp, Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner, Plans, plan_key
 from harness.executors.result_cache import ResultCache
 from harness.judge.integrity import switched
 from harness.judge.policy import Policy
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
-from harness.project.settings import POSITIVE, option
+from harness.project.settings import POSITIVE, is_set, option
 from harness.project.solutions import Candidate, select
 from harness.records import baselines
 from harness.records.identity import new_run_name
@@ -112,7 +112,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     "--max-hours",
     type=POSITIVE,
     metavar="H",
-    help="Start no new candidate after this many hours; the same command continues from there.",
+    help="After this many hours start no new candidate and read no more input; the same command continues from there.",
 )
 @click.option("--fresh", is_flag=True, help="Judge again even if the store has the answer.")
 @option("root")
@@ -236,8 +236,8 @@ def command(
         raise UsageError("--address needs --executor ray: it is the address of a Ray cluster")
     constants = parse_settings(settings)
     config = RunConfig(
-        timeout_s=timeout if _is_set("timeout") else None,
-        build_timeout_s=build_timeout if _is_set("build_timeout") else None,
+        timeout_s=timeout if is_set("timeout") else None,
+        build_timeout_s=build_timeout if is_set("build_timeout") else None,
         forward_only=forward_only,
         timing=not no_timing,
         precision=precision,
@@ -277,14 +277,6 @@ def command(
     )
     code = _evaluate(order, "cpu" if check else device)
     return EXIT_USAGE if has_bad_files else code
-
-
-def _is_set(name: str) -> bool:
-    """Returns whether the user set an argument by flag, environment variable or settings table."""
-    context = click.get_current_context()
-    above = context.parent or context  # `check` calls this command with its own arguments
-    source = context.get_parameter_source(name) or above.get_parameter_source(name)
-    return source is not ParameterSource.DEFAULT
 
 
 def selected(root: str | None, selectors: Sequence[str], problem: str | None) -> tuple[list[Candidate], bool]:
@@ -364,7 +356,9 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         stack.enter_context(unwinding())
         planner = Planner(order.choice, lanes.device == "cpu", order.config)
         plans: Plans = {}
-        run = functools.partial(local.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans)
+        run = functools.partial(
+            local.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans, deadline=found.deadline
+        )
         jobs: list[Job] = []
         if order.candidates is None:
             if sys.stdin is None:
@@ -381,28 +375,35 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         bar = stack.enter_context(tqdm(total=total.now, file=sys.stderr, disable=None, unit="case", leave=False))
         outcomes = run(progress=bar.set_description_str)
         stack.enter_context(contextlib.closing(outcomes))
-        for done, outcome in enumerate(outcomes, start=1):
-            bar.total = total.now
-            bar.update()
-            if isinstance(outcome, local.Fault):
-                found.add_fault(outcome)
-                if order.as_json and outcome.tag is not None:
-                    print(outcome.to_json(), file=results, flush=True)
-            else:
-                found.add(outcome.record)
-                if order.as_json:  # keeps no record in memory
-                    more = {} if outcome.tag is None else {"tag": outcome.tag}
-                    print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
-                    found.tell_unfit(outcome.record)
+        try:
+            for done, outcome in enumerate(outcomes, start=1):
+                bar.total = total.now
+                bar.update()
+                if isinstance(outcome, local.Fault):
+                    found.add_fault(outcome)
+                    if order.as_json and outcome.tag is not None:
+                        print(outcome.to_json(), file=results, flush=True)
                 else:
-                    with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
-                        table.add(outcome.record, outcome.stored)
-            if done != total.now and (why := found.why_stop()):
-                tqdm.write(f"{why}; run the same command again to continue", file=sys.stderr)
-                break
+                    found.add(outcome.record)
+                    if order.as_json:  # keeps no record in memory
+                        more = {} if outcome.tag is None else {"tag": outcome.tag}
+                        print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
+                        found.tell_unfit(outcome.record)
+                    else:
+                        with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
+                            table.add(outcome.record, outcome.stored)
+                if done != total.now and (why := found.why_stop()):
+                    _tell_stop(why)
+                    break
+        except TimeIsUp:
+            _tell_stop(found.why_stop())
     for words in found.slow:
         print(words, file=sys.stderr)
     return found.code
+
+
+def _tell_stop(why: str) -> None:
+    tqdm.write(f"{why}; run the same command again to continue", file=sys.stderr)
 
 
 class _Total:

@@ -14,7 +14,7 @@ from harness.errors import HarnessError, UsageError, suggestion
 from harness.executors.plan import Job, Planner
 from harness.executors.scheduler import Asked, Fault
 from harness.project.problems import Problem
-from harness.project.solutions import Candidate, find_problem, read_solution, select
+from harness.project.solutions import Candidate, KnownProblems, read_solution, select
 from harness.system.files import MAX_SOURCE_BYTES
 from harness.system.text import one_line
 
@@ -98,10 +98,11 @@ class Lines:
     def __init__(self, stream: LineReader, root: Path, problem: str | None, folder: Path, planner: Planner):
         self._stream = stream
         self._root = root
-        self._problem = find_problem(root, problem) if problem is not None else None
+        self._problems = KnownProblems(root)
+        self._problem = problem
+        self._problem_of(None)  # a wrong --problem ends the command and not each line
         self._folder = folder.resolve()
         self._planner = planner
-        self._problems: dict[str, Problem] = {}
         self._left: deque[Job | Fault] = deque()
         self._number = 0
 
@@ -166,11 +167,9 @@ class Lines:
         return [Candidate(problem, read_solution(file, one_line(tag) or f"line {self._number}"))]
 
     def _problem_of(self, name: str | None) -> Problem | None:
-        if name is None:
-            return self._problem
-        if name not in self._problems:
-            self._problems[name] = find_problem(self._root, name)
-        return self._problems[name]
+        """Returns the problem that a line names, else that of all lines."""
+        wanted = self._problem if name is None else name
+        return None if wanted is None else self._problems.find(wanted)
 
 
 def _object(line: bytes) -> dict[str, Any]:

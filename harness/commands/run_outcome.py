@@ -28,6 +28,8 @@ class RunOutcome:
         statuses: The number of records by status.
         slow: A message for each passed record whose speedup is not enough.
         has_bad_problem: Whether a problem did not run or lacks a requested case.
+        deadline: The time on the monotonic clock after which nothing more begins; None for no
+            limit.
     """
 
     def __init__(self, fails_fast: bool, max_hours: float | None, fail_below: float | None):
@@ -36,11 +38,11 @@ class RunOutcome:
         self.has_bad_problem = False
         self._fails_fast = fails_fast
         self._max_hours = max_hours
+        self.deadline = None if max_hours is None else time.monotonic() + max_hours * 3600
         self._fail_below = fail_below
         self._has_bad_line = False
         self._is_stopped = False
         self._told: set[str] = set()
-        self._started = time.monotonic()
 
     def add(self, record: EvaluationRecord) -> None:
         """Counts a record."""
@@ -70,19 +72,21 @@ class RunOutcome:
 
     def why_stop(self) -> str:
         """Returns the reason to stop judging; empty if there is none."""
-        hours = self._max_hours
         words = ""
         if self._fails_fast and (set(self.statuses) - {Status.PASSED} or self.has_bad_problem):
             words = "stopped at the first candidate that did not pass (--fail-fast)"
-        elif hours is not None and time.monotonic() - self._started > hours * 3600:
-            words = f"stopped after {hours:g} hours (--max-hours)"
+        elif self.deadline is not None and time.monotonic() > self.deadline:
+            words = f"stopped after {self._max_hours:g} hours (--max-hours)"
         self._is_stopped = bool(words)
         return words
 
     @property
     def code(self) -> int:
         """The exit code. Candidates that were left out count as not passed."""
-        code = exit_code(self.statuses, self.has_bad_problem or self._has_bad_line)
+        has_fault = self.has_bad_problem or self._has_bad_line
+        if self._is_stopped and not self.statuses and not has_fault:
+            return EXIT_NOT_PASSED
+        code = exit_code(self.statuses, has_fault)
         return code or (EXIT_NOT_PASSED if self.slow or self._is_stopped else EXIT_PASSED)
 
 

@@ -12,8 +12,9 @@ import click
 from harness.errors import EXIT_PASSED, EXIT_USAGE, ProblemError
 from harness.judge.validation.checks import ProblemCheck, bad_structure
 from harness.project.paths import project_root
-from harness.project.settings import option
+from harness.project.settings import is_set, option
 from harness.project.solutions import find_problem
+from harness.records.run_config import RunConfig
 from harness.system.streams import results_alone
 
 _WORDS = {True: "ok", False: "FAILED", None: "note"}
@@ -25,14 +26,18 @@ _WORDS = {True: "ok", False: "FAILED", None: "note"}
 @click.option(
     "--case", "cases", multiple=True, help="Only this case; repeatable. [default: all cases that fit the device]"
 )
+@option("timeout")
 @option("root")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-def command(problem: str, device: str, cases: tuple[str, ...], root: str | None, as_json: bool) -> int:
+def command(problem: str, device: str, cases: tuple[str, ...], timeout: float, root: str | None, as_json: bool) -> int:
     """Check that a problem runs and can tell right answers from wrong ones.
 
     PROBLEM is a name or the path of a file. The command draws and evaluates each case as for a
     candidate, and checks that results repeat. It also judges known wrong answers, which must fail.
     FAILED checks lead to exit code 2. A note is worth knowing but is no fault.
+
+    Each check may take ten times --timeout. A problem that takes longer, or ends its process, has a
+    FAILED check `process`.
 
     \b
     Examples:
@@ -41,7 +46,7 @@ def command(problem: str, device: str, cases: tuple[str, ...], root: str | None,
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     checks: list[ProblemCheck] = []
     with results_alone() as results:  # keeps the output of the problem's own code out of the results
-        width, found = _checks(project_root(root), problem, device, cases)
+        width, found = _checks(project_root(root), problem, device, cases, timeout if is_set("timeout") else None)
         for check in found:
             checks.append(check)
             if not as_json:
@@ -53,7 +58,9 @@ def command(problem: str, device: str, cases: tuple[str, ...], root: str | None,
     return EXIT_USAGE if failed else EXIT_PASSED
 
 
-def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple[int, Iterable[ProblemCheck]]:
+def _checks(
+    root: Path, name: str, device: str, cases: tuple[str, ...], timeout_s: float | None
+) -> tuple[int, Iterable[ProblemCheck]]:
     """Returns the checks as they run, and the length of the longest case name.
 
     Raises:
@@ -65,10 +72,11 @@ def _checks(root: Path, name: str, device: str, cases: tuple[str, ...]) -> tuple
         return 0, [bad_structure(error)]
     for case in cases:
         problem.case(case)
-    from harness.device.devices import choose
-    from harness.judge.validation.validation import validate
+    from harness.executors import validation
+    from harness.executors.own_time import SHARE
 
-    return max(len(case) for case in problem.cases), validate(problem, choose(device), cases)
+    run_s, _ = RunConfig(timeout_s=timeout_s).seconds(problem.timeout_s)
+    return max(len(case) for case in problem.cases), validation.checks(problem, device, cases, SHARE * run_s)
 
 
 def _line(check: ProblemCheck, width: int) -> str:

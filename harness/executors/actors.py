@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from harness.compilation.cache import BuildCache
 from harness.errors import HarnessError
-from harness.executors.lanes import LaneProcess, opening_of
+from harness.executors.lane_handle import LaneProcess, opening_of
 from harness.executors.payload import Payload, unpacked
 from harness.executors.plan import Planned
-from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening
+from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun
 from harness.executors.tools import tools_for
 from harness.judge.evaluation.builder import Refused, build_ahead
 from harness.judge.process.workers import Workers
@@ -63,7 +63,7 @@ class JudgingActor:
         with unpacked(parcel, self._cache) as work:
             self._lane.send(work)
             said: Any = None
-            while not isinstance(said, Planned | CandidateFinished | Failure):
+            while not isinstance(said, Planned | CandidateFinished | Failure | Overrun):
                 try:
                     said = self._lane.receive()
                 except HarnessError as error:

@@ -27,7 +27,8 @@ from harness.compilation.cache import BuildCache
 from harness.device import environment
 from harness.errors import DeviceError, HarnessError, UsageError
 from harness.executors.actors import ActorSetup, BuildingActor, JudgingActor
-from harness.executors.lanes import LaneDied, LaneHandle, Lanes, opening_of
+from harness.executors.lane_handle import LaneDied, LaneHandle, opening_of
+from harness.executors.lanes import Lanes
 from harness.executors.payload import Payload, keep, packed, readdressed
 from harness.executors.plan import Job, Planned
 from harness.executors.prebuild import Builders, PlannedWork

@@ -18,12 +18,24 @@ from typing import Any
 
 from harness.errors import EXIT_INTERRUPTED, HarnessError
 from harness.executors.lane import Lane
-from harness.executors.own_time import OwnTime
+from harness.executors.own_time import OwnTime, share_s
 from harness.executors.plan import Planned, fitting
 from harness.executors.prebuild import PlannedWork
-from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun, TimingTurn, Words
+from harness.executors.protocol import (
+    CandidateFinished,
+    CaseBegun,
+    Failure,
+    Opened,
+    Opening,
+    Overrun,
+    TimingTurn,
+    Validation,
+    ValidationFinished,
+    Words,
+)
 from harness.executors.session import calibrated, opened
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.leftovers import end_descendants
 from harness.system import interrupts
 from harness.system.processes import die_with_parent
 
@@ -72,23 +84,45 @@ class Link:
 
 
 def serve(link: Link) -> None:
-    """Judges the candidates that the driver sends until the driver closes its end."""
-    opening: Opening = link.receive()
+    """Does what the driver's first message asks for."""
+    opening: Opening | Validation = link.receive()
     die_with_parent(opening.driver, signal.SIGTERM)
     threading.Thread(target=_end_with, args=(link.fileno(),), daemon=True).start()
+    if isinstance(opening, Validation):
+        _validate(link, opening)
+    else:
+        _judge(link, opening)
+
+
+def _validate(link: Link, order: Validation) -> None:
+    """Checks a problem."""
+    from harness.device.devices import choose
+    from harness.judge.validation.validation import validate
+
+    device = choose(order.device)
+    own_time = OwnTime(lambda: _overrun(link))
+    with own_time.of(order.limit_s):
+        for check in validate(order.problem, device, order.cases, lambda case: link.send(CaseBegun(case))):
+            own_time.next_case()
+            link.send(check)
+    link.send(ValidationFinished())
+
+
+def _judge(link: Link, opening: Opening) -> None:
+    """Judges the candidates that the driver sends until the driver closes its end."""
     with opened(opening.device, opening.home, opening.starts_ahead, opening.is_timed) as session:
         if opening.calibrates:
             session = calibrated(session, opening.home)
         lane = Lane(session, link.timing) if opening.is_alone else Lane(session)
         link.send(Opened(session.device, session.environment, session.builders.builds_for))
-        own_time = OwnTime(lambda error: _overrun(link, Overrun(error)))
+        own_time = OwnTime(lambda: _overrun(link))
         while True:
             try:
                 work: PlannedWork = link.receive()
             except EOFError:
                 return
             last_word: Planned | CandidateFinished = CandidateFinished()
-            with own_time.of(work):
+            with own_time.of(share_s(work.policy)):
                 if not work.is_planned:
                     last_word = fitting(work.job.candidate.problem, work.job.is_main)
                 for outcome in lane.judge(work, lambda words: link.send(Words(words))):
@@ -97,9 +131,9 @@ def serve(link: Link) -> None:
             link.send(last_word)
 
 
-def _overrun(link: Link, overrun: Overrun) -> None:
+def _overrun(link: Link) -> None:
     """Reports a problem that takes too long, then ends this process at once."""
-    link.send(overrun)
+    link.send(Overrun())
     os._exit(0)
 
 
@@ -117,6 +151,7 @@ def main() -> int:
     interrupts.reset_inherited()
     interrupts.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C and ends its lanes
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends this process, see OwnTime
     with Connection(int(sys.argv[1])) as connection:
         link = Link(connection)
         try:
@@ -129,6 +164,9 @@ def main() -> int:
             return EXIT_INTERRUPTED
         except BrokenPipeError:  # the driver has ended
             return 0
+        finally:
+            interrupts.ignore_further()
+            end_descendants()  # what a problem has started
     return 0
 
 

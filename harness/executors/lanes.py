@@ -4,173 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.device.devices import guess
 from harness.errors import DeviceError, HarnessError, ProblemError
+from harness.executors.lane_handle import LaneDied, LaneHandle, LaneProcess, opening_of
 from harness.executors.plan import Planned
-from harness.executors.protocol import CandidateFinished, Failure, Opened, Opening, Overrun, TimingTurn, Words
+from harness.executors.protocol import (
+    CandidateFinished,
+    Opening,
+    Overrun,
+    TimingTurn,
+    Words,
+)
 from harness.executors.tools import tools_for
-from harness.project.paths import QUIET, import_path
 from harness.records.record import Status
 from harness.system.interrupts import shielded, unwinding
 from harness.system.processes import adopt_orphans
+from harness.system.scratch import check_temporary_folder
 from harness.system.text import printable
 
 if TYPE_CHECKING:
     from harness.compilation.cache import BuildCache
     from harness.executors.prebuild import Builders, PlannedWork
     from harness.executors.scheduler import Fault, Judged, KeptRecord, RequestSource, Scheduler
-    from harness.judge.process.zygote import Process
 
-#: Timeout in seconds for a lane to end its workers after the driver told it to end.
-END_LIMIT_S = 30.0
 #: Lanes that one candidate may end before the driver gives it up.
 MOST_DEATHS = 3
+#: The longest wait in seconds; systems limit what they take.
+LONGEST_WAIT_S = 86400.0
 #: Lanes lost in a row, without one finished candidate, before a device is taken out of service.
 MOST_LOST = 3
 
 
-class LaneDied(Exception):
-    """Raised when a lane's process ends on its own; the message gives its exit code or signal."""
-
-
-class LaneProcess:
-    """The driver's handle for a lane's process on this machine.
-
-    Args:
-        opening: The first message to the lane.
-
-    Attributes:
-        device: The lane's device.
-        work: The candidate that the lane judges; None while the lane is free.
-    """
-
-    def __init__(self, opening: Opening):
-        self.device = opening.device
-        self.work: PlannedWork | None = None
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = self._started(theirs)
-        self._link = connection.Connection(ours.detach())
-        with contextlib.suppress(BrokenPipeError):  # ``receive`` reports the lane's end
-            self._link.send(opening)
-
-    def _started(self, theirs: socket.socket) -> Process:
-        """Starts the lane's process with its end of the link."""
-        return subprocess.Popen(
-            [sys.executable, *QUIET, "-m", "harness.executors.lane_process", str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
-            env={**os.environ, "PYTHONPATH": import_path()},
-            pass_fds=[theirs.fileno()],
-            process_group=0,  # only the driver gets Ctrl-C
-        )
-
-    def fileno(self) -> int:
-        """Returns a descriptor that is readable once the lane has sent a message or ended."""
-        return self._link.fileno()
-
-    def send(self, work: PlannedWork) -> None:
-        """Gives the lane a candidate to judge."""
-        self.work = work
-        with contextlib.suppress(BrokenPipeError):  # ``receive`` reports the lane's end
-            self._link.send(work)
-
-    def answer(self) -> None:
-        """Tells the lane that builds are paused and timing may start."""
-        with contextlib.suppress(BrokenPipeError):
-            self._link.send(None)
-
-    def receive(self) -> Any:
-        """Returns the lane's next message.
-
-        Raises:
-            LaneDied: The lane has ended without giving a reason.
-            HarnessError: The lane has ended and gave this reason.
-        """
-        try:
-            said = self._link.recv()
-        except (EOFError, ConnectionResetError):
-            code = self._process.wait()
-            raise LaneDied(f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}") from None
-        if isinstance(said, Failure):
-            raise said.error
-        return said
-
-    def end(self) -> None:
-        """Tells the lane to end its workers and itself; ``close`` waits for that."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def close(self) -> None:
-        """Ends the lane, waits for its process and closes the link."""
-        self.end()
-        try:
-            self._process.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-        self._link.close()
-
-
-class LaneHandle(Protocol):
-    """The driver's handle for a lane, on this machine or on a cluster.
-
-    Attributes:
-        device: The lane's device, or another name that identifies it.
-        work: The candidate that the lane judges; None while the lane is free or not ready yet.
-    """
-
-    device: str
-    work: PlannedWork | None
-
-    def fileno(self) -> int:
-        """Returns a descriptor that is readable once the lane has sent a message or ended."""
-
-    def send(self, work: PlannedWork) -> None:
-        """Gives the lane a candidate to judge."""
-
-    def answer(self) -> None:
-        """Answers a ``TimingTurn``: the lane may time its candidate."""
-
-    def receive(self) -> Any:
-        """Returns the lane's next message.
-
-        That is a message of ``protocol``, a ``Planned``, a record, or a problem's error.
-
-        Raises:
-            LaneDied: The lane has ended without giving a reason.
-            HarnessError: The lane has ended and gave this reason.
-        """
-
-    def end(self) -> None:
-        """Tells the lane to end its workers and itself; ``close`` waits for that."""
-
-    def close(self) -> None:
-        """Ends the lane, waits for its process and closes the link."""
-
-
-def opening_of(lane: LaneHandle) -> Opened:
-    """Waits until a lane is ready, and returns its first message.
-
-    Raises:
-        HarnessError: The lane does not start.
-    """
-    try:
-        said = lane.receive()
-    except LaneDied as death:
-        raise HarnessError(f"a lane on {lane.device} did not start: {death}") from None
-    assert isinstance(said, Opened)
-    return said
+class TimeIsUp(Exception):
+    """Raised when the deadline has passed, no lane judges, and requests may be left."""
 
 
 @dataclass
@@ -200,7 +74,12 @@ class Lanes:
     _overruns: dict[tuple[str, str, str], ProblemError] = field(default_factory=dict)
 
     def judge(
-        self, feed: Scheduler, progress: Callable[[str], None], builders: Builders | None, source: RequestSource | None
+        self,
+        feed: Scheduler,
+        progress: Callable[[str], None],
+        builders: Builders | None,
+        source: RequestSource | None,
+        deadline: float | None = None,
     ) -> Generator[KeptRecord | Judged | Fault]:
         """Judges the scheduler's candidates on all lanes in parallel.
 
@@ -209,12 +88,15 @@ class Lanes:
             progress: Called with the name of the current step.
             builders: The pool that builds ahead; None to build in the lanes.
             source: The source of requests that arrive while lanes judge; None if all are known.
+            deadline: The time on the monotonic clock after which free lanes wait no longer; None
+                for no limit.
 
         Yields:
             Records from the store, new records, and errors of problems that do not run.
 
         Raises:
             DeviceError: No lane is left.
+            TimeIsUp: The deadline has passed.
         """
         while True:
             yield from feed.fill(len(self.free))
@@ -228,7 +110,12 @@ class Lanes:
                 watched.append(builders)
             if source is not None and feed.has_room(len(self.free)):
                 watched.append(source)
-            answering: list[Any] = connection.wait(watched)
+            patience_s = None
+            if deadline is not None and not self.busy:
+                if time.monotonic() > deadline:
+                    raise TimeIsUp
+                patience_s = min(max(0.0, deadline - time.monotonic()), LONGEST_WAIT_S)
+            answering: list[Any] = connection.wait(watched, patience_s)
             for ready in answering:
                 if ready in self.busy:
                     yield from self._heard(ready, feed, progress, builders)
@@ -306,7 +193,7 @@ class Lanes:
             if said.begins:
                 lane.answer()
         elif isinstance(said, Overrun):
-            yield from self._overrun(lane, work, said.error, feed)
+            yield from self._overrun(lane, work, feed)
         elif isinstance(said, Planned):
             for note in said.notes:
                 _tell(note)
@@ -325,10 +212,11 @@ class Lanes:
         self.busy.remove(lane)
         self.free.append(lane)
 
-    def _overrun(
-        self, lane: LaneHandle, work: PlannedWork, error: ProblemError, feed: Scheduler
-    ) -> Iterator[KeptRecord | Judged | Fault]:
+    def _overrun(self, lane: LaneHandle, work: PlannedWork, feed: Scheduler) -> Iterator[KeptRecord | Judged | Fault]:
         """Replaces a lane whose problem takes too long on a case, and drops that case."""
+        from harness.executors.own_time import too_long
+
+        error = too_long(work)
         self.busy.remove(lane)
         self._end(lane)
         self.opening.append(self.start(lane.device))
@@ -445,11 +333,12 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
         UsageError: A name means no device.
         DeviceError: There is no such GPU.
         ToolchainError: The device's compiler or a package is missing.
-        HarnessError: A lane does not start.
+        HarnessError: A lane does not start, or the temporary folder is of no use.
     """
     home, is_alone = wanted.home, len(devices) == 1
     for device in devices:
         guess(device)
+    check_temporary_folder()
     adopt_orphans()
     with contextlib.ExitStack() as stack, unwinding():
 

@@ -27,6 +27,7 @@ def run(
     source: RequestSource | None = None,
     done: Callable[[Job], None] = lambda _: None,
     plans: Plans | None = None,
+    deadline: float | None = None,
 ) -> Generator[KeptRecord | Fault]:
     """Judges all jobs; a bad candidate or problem never affects another.
 
@@ -45,6 +46,8 @@ def run(
         source: The source of jobs that arrive while lanes judge; None if all are known.
         done: Called with each finished job.
         plans: The cases of problems that fit the CPU; ``run`` adds to it.
+        deadline: The time on the monotonic clock after which ``run`` does not wait for a job or a
+            build if no lane judges; None for no limit.
 
     Yields:
         A record for each candidate and case, or the error of a problem that does not run.
@@ -52,6 +55,7 @@ def run(
     Raises:
         StoreError: The store cannot keep a record.
         DeviceError: The last GPU no longer works after a candidate failed.
+        TimeIsUp: The deadline has passed.
     """
     ahead = 2 * most_builders() if ahead is None else ahead
     is_ready = source.is_ready if source is not None else lambda: True
@@ -71,7 +75,7 @@ def run(
             done=done,
             plans={} if plans is None else plans,
         )
-        outcomes = lanes.judge(feed, progress, builders, source)
+        outcomes = lanes.judge(feed, progress, builders, source, deadline)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):
             if isinstance(outcome, Judged):
                 job = outcome.work.job

@@ -9,7 +9,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError, ProblemError
+from harness.errors import HarnessError
+from harness.project.problems import Problem
 from harness.records.record import EvaluationRecord
 from harness.records.run_config import RunConfig
 
@@ -55,6 +56,37 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Validation:
+    """The first message to a lane that checks a problem and ends. It answers with a ``ProblemCheck`` for each.
+
+    Attributes:
+        problem: The problem.
+        device: The device, as ``--device`` takes it.
+        cases: Names of cases; empty for all that fit the device.
+        limit_s: The seconds that each check may take.
+        driver: The driver's process id.
+    """
+
+    problem: Problem
+    device: str
+    cases: tuple[str, ...]
+    limit_s: float
+    driver: int
+
+
+@dataclass(frozen=True)
+class CaseBegun:
+    """A lane's message before the checks of a case."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ValidationFinished:
+    """A lane's last message about a problem."""
+
+
+@dataclass(frozen=True)
 class Words:
     """The name of a lane's current step, for the progress display."""
 
@@ -76,13 +108,7 @@ class TimingTurn:
 
 @dataclass(frozen=True)
 class Overrun:
-    """A lane's last message if its own share of a case exceeds the timeout.
-
-    Attributes:
-        error: The error to report to the user.
-    """
-
-    error: ProblemError
+    """A lane's last message if its own share of a case exceeds the timeout."""
 
 
 @dataclass(frozen=True)

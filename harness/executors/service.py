@@ -25,8 +25,8 @@ from harness.executors.protocol import Failure, Request, Response, Service, Serv
 from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import Asked
 from harness.judge.policy import Policy
-from harness.project.problems import Problem
-from harness.project.solutions import Candidate, find_problem, read_solution, select
+from harness.judge.process.leftovers import end_descendants
+from harness.project.solutions import Candidate, KnownProblems, read_solution, select
 from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store
@@ -49,7 +49,7 @@ class Requests:
         self._service = service
         self._on_cpu = on_cpu
         self._folder = folder.resolve()
-        self._problems: dict[str, Problem] = {}
+        self._problems = KnownProblems(service.root)
         self._found: dict[str, list[EvaluationRecord]] = {}
         self._errors: dict[str, HarnessError] = {}
 
@@ -94,7 +94,7 @@ class Requests:
         self._link.send(Response(int(job.tag), tuple(records), error))
 
     def _job(self, request: Request) -> Job:
-        problem = self._problem(request.problem) if request.problem is not None else None
+        problem = self._problems.find(request.problem) if request.problem is not None else None
         if request.source is None:
             found = select(self._service.root, [request.path or ""], None if problem is None else str(problem.path))
             if len(found) != 1:
@@ -110,11 +110,6 @@ class Requests:
             CaseChoice(request.cases, request.constants, is_main=True), self._on_cpu, self._service.config
         )
         return planner.job(candidate, str(request.number))
-
-    def _problem(self, name: str) -> Problem:
-        if name not in self._problems:
-            self._problems[name] = find_problem(self._service.root, name)
-        return self._problems[name]
 
 
 def serve(link: Connection) -> None:
@@ -163,6 +158,9 @@ def main() -> int:
             return EXIT_INTERRUPTED
         except (BrokenPipeError, ConnectionResetError):  # the program has gone
             return 0
+        finally:
+            interrupts.ignore_further()
+            end_descendants()  # what problems have started
     return 0
 
 

@@ -15,6 +15,7 @@ from harness.project.paths import REFERENCES
 from harness.system.interrupts import shielded, unwinding
 from harness.system.memory import available_memory
 from harness.system.processes import adopt_orphans
+from harness.system.scratch import check_temporary_folder
 from harness.system.text import one_line
 
 if TYPE_CHECKING:
@@ -86,10 +87,12 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         UsageError: ``wanted`` means no device.
         DeviceError: There is no such GPU.
         ToolchainError: The device's compiler or a package is missing.
+        HarnessError: The temporary folder is of no use.
     """
     from harness.device import devices
 
     likely = devices.guess(wanted)
+    check_temporary_folder()
     try:
         tools = tools_for(likely, home)
     except ToolchainError:

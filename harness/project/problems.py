@@ -114,13 +114,7 @@ def read_problem(path: Path) -> Problem:
     Raises:
         ProblemError: The file cannot be read or parsed, or lacks a required name.
     """
-    try:
-        source = read_source(path).decode("utf-8-sig")
-    except OSError as error:
-        raise ProblemError(f"cannot read problem {one_line(str(path))}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ProblemError(f"cannot read problem {one_line(str(path))}: it is not UTF-8 text ({error})") from None
-    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    source = problem_text(path)
     tree, assigned = _parsed(path, source)
     defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)} | assigned
     for name in _REQUIRED:
@@ -153,6 +147,21 @@ def read_problem(path: Path) -> Problem:
         timeout_s=timeout_s,
         build_timeout_s=build_timeout_s,
     )
+
+
+def problem_text(path: Path) -> str:
+    """Returns the text of a problem file, with plain line breaks.
+
+    Raises:
+        ProblemError: The file cannot be read.
+    """
+    try:
+        source = read_source(path).decode("utf-8-sig")
+    except OSError as error:
+        raise ProblemError(f"cannot read problem {one_line(str(path))}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"cannot read problem {one_line(str(path))}: it is not UTF-8 text ({error})") from None
+    return source.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:

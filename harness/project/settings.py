@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from harness.errors import UsageError, suggestion
 
@@ -152,6 +153,14 @@ class SettingsGroup(click.Group):
         # Click expects a subcommand's defaults under its name.
         ctx.default_map = dict.fromkeys(self.commands, ctx.default_map or {})
         return super().invoke(ctx)
+
+
+def is_set(name: str) -> bool:
+    """Returns whether the user set an argument by flag, environment variable or settings table."""
+    context = click.get_current_context()
+    above = context.parent or context  # `check` calls `evaluate` with its own arguments
+    source = context.get_parameter_source(name) or above.get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
 
 
 def read_table(start: Path) -> Table:

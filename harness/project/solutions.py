@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError, ProblemError, SolutionError, UsageError, suggestion
-from harness.project.problems import Problem, read_problem
+from harness.project.problems import Problem, problem_text, read_problem
 from harness.system.files import is_there, read_source, source_text
 from harness.system.text import one_line
 
@@ -72,6 +72,30 @@ def find_problem(root: Path, name_or_path: str) -> Problem:
     if path.suffix == ".py" and is_there(path):
         return read_problem(path)
     raise UsageError(f"no problem {name_or_path!r} in {root / 'problems'}.{suggestion(name_or_path, known)}")
+
+
+class KnownProblems:
+    """Problems by name or path, each read once, and again whenever its file has changed.
+
+    Args:
+        root: Folder that contains ``problems``.
+    """
+
+    def __init__(self, root: Path):
+        self._root = root
+        self._read: dict[str, Problem] = {}
+
+    def find(self, name_or_path: str) -> Problem:
+        """Returns a problem as its file is now.
+
+        Raises:
+            UsageError: There is no problem of that name.
+            ProblemError: The file is not a valid problem.
+        """
+        problem = self._read.get(name_or_path)
+        if problem is None or problem_text(problem.path) != problem.source:
+            problem = self._read[name_or_path] = find_problem(self._root, name_or_path)
+        return problem
 
 
 def problem_paths(root: Path) -> dict[str, Path]:

@@ -102,3 +102,15 @@ def _set_dumpable(value: int) -> str:
 def threads_of_this_process() -> int:
     """Counts the threads of this process, including those of libraries (Linux)."""
     return len(list(Path("/proc/self/task").iterdir()))
+
+
+def queued_seconds() -> float:
+    """Returns the seconds that this process's main thread was ready to run and had no processor (Linux).
+
+    Time of other processes on the same processors, and of a container's limit, counts. The result
+    is 0 if the kernel does not tell.
+    """
+    try:
+        return int(Path("/proc/self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -17,6 +17,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.errors import HarnessError
+from harness.system.text import one_line
+
 #: Prefix of folders for a build in progress, which lie beside their final place.
 BUILDING_PREFIX = ".build-"
 #: Prefix of folders whose content is being removed.
@@ -24,6 +27,22 @@ REMOVED_PREFIX = ".removed-"
 # A folder is locked a moment after its creation. This age keeps a new folder from looking
 # abandoned.
 _ABANDONED_AFTER_S = 60.0
+
+
+def check_temporary_folder() -> None:
+    """Checks that candidates can be built in the system's temporary folder and loaded from there.
+
+    Raises:
+        HarnessError: They cannot. The message says why, and what to do.
+    """
+    place = tempfile.gettempdir()
+    fault = ""
+    if "\n" in place or "\r" in place:
+        fault = "has a line break in its name, which compilers do not take"
+    elif hasattr(os, "ST_NOEXEC") and os.statvfs(place).f_flag & os.ST_NOEXEC:
+        fault = "is mounted noexec, so that no library can be loaded from there"
+    if fault:
+        raise HarnessError(f"the temporary folder {one_line(place)} {fault}: set TMPDIR to another folder")
 
 
 class ScratchFolder:

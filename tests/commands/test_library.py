@@ -51,6 +51,19 @@ def test_a_candidate_is_judged_and_a_wrong_question_raises(evaluator: Evaluator,
     assert not evaluator.evaluate(WRONG, problem, cases=["small"]).has_passed
 
 
+def test_a_problem_that_has_changed_is_read_again(evaluator: Evaluator, tmp_path: Path) -> None:
+    changing = tmp_path / "changing.py"
+    changing.write_text(PROBLEM)
+    before = evaluator.evaluate(HONEST, changing, cases=["small"])
+    same = evaluator.evaluate(HONEST, changing, cases=["small"])
+    changing.write_text(PROBLEM.replace("torch.tanh(x)", "torch.sinh(x)"))
+    after = evaluator.evaluate(HONEST, changing, cases=["small"])
+    assert before.has_passed
+    assert same.records[0].problem_digest == before.records[0].problem_digest != after.records[0].problem_digest
+    assert not after.has_passed
+    assert evaluator.evaluate(WRONG, changing, cases=["small"]).has_passed
+
+
 def test_a_stream_is_read_as_there_is_room_and_faults_end_nothing(evaluator: Evaluator, problem: Path) -> None:
     taken: list[int] = []
 

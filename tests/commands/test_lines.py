@@ -58,6 +58,10 @@ class Stream:
         out, err = self._process.communicate()
         return self._process.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
 
+    def wait(self) -> None:
+        """Waits for the command to end by itself."""
+        self._process.wait(600)
+
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
@@ -227,3 +231,30 @@ def test_whoever_stops_early_has_not_passed(harness: Callable[..., Any], folder:
     )  # fmt: skip
     assert [row["status"] for row in ran.rows] == ["PASSED"]
     assert ran.code == 1
+
+
+def test_a_problem_that_has_changed_is_read_again(stream: Stream, folder: Path) -> None:
+    stream.write({"source": HONEST})
+    assert stream.read()["status"] == "PASSED"
+    (folder / "problem.py").write_text(PROBLEM.replace("torch.tanh(x)", "torch.sinh(x)"))
+    stream.write({"source": HONEST}, {"source": WRONG})
+    assert [stream.read()["status"], stream.read()["status"]] == ["WRONG_OUTPUT", "PASSED"]
+
+
+def test_the_time_limit_holds_while_nothing_comes(own_home: Path, folder: Path) -> None:
+    hours = ("--problem", "problem.py", "--max-hours", "0.01")  # 36 seconds
+    stream = Stream(own_home, folder, *hours)
+    stream.write({"source": HONEST, "tag": "first"})
+    assert stream.read()["status"] == "PASSED"
+    stream.wait()  # standard input stays open
+    code, rows, err = stream.end()
+    assert (code, rows) == (1, [])
+    assert "stopped after 0.01 hours (--max-hours)" in err
+
+
+def test_who_sends_nothing_in_time_has_not_passed(own_home: Path, folder: Path) -> None:
+    stream = Stream(own_home, folder, "--problem", "problem.py", "--max-hours", "1e-9")
+    stream.wait()
+    code, rows, err = stream.end()
+    assert (code, rows) == (1, [])
+    assert "stopped after 1e-09 hours (--max-hours)" in err

@@ -273,3 +273,52 @@ def test_wrong_usage(harness: Harness, arguments: list[str], words: str) -> None
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err
     assert "Traceback" not in ran.err
+
+
+PLAIN = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("flaw", "words"),
+    [
+        ("__import__('os')._exit(0)", "the problem ended the process that judges it (exit code 0)"),
+        ("__import__('os').kill(0, 9)", "the problem ended the process that judges it (signal SIGKILL)"),
+        ("__import__('time').sleep(1e6)", "took longer than 5 s (10 times --timeout)"),
+        ("__import__('re').match('(a|a)*$', 64 * 'a' + 'b')", "took longer than 5 s (10 times --timeout)"),
+    ],
+    ids=["exit", "signal", "sleep", "interpreter lock"],
+)
+def test_a_problem_that_ends_or_holds_up_its_process(harness: Harness, tmp_path: Path, flaw: str, words: str) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(PLAIN.replace("    return [torch.randn", f"    {flaw}\n    return [torch.randn"))
+    ran = harness("validate", path, "--device", "cpu", "--json", "--timeout", "0.5")
+    assert ran.code == 2, ran.err
+    (row,) = ran.rows
+    assert [check["name"] for check in row["checks"] if check["ok"] is False] == ["process"]
+    assert row["checks"][-1]["case"] == "full"
+    assert words in row["checks"][-1]["found"]
+    assert "Traceback" not in ran.err
+
+
+def test_the_time_limit_is_the_problem_s_where_the_user_sets_none(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    sleepy = PLAIN.replace("    return [torch.randn", "    __import__('time').sleep(1e6)\n    return [torch.randn")
+    path.write_text(f"{sleepy}\nTIMEOUT_S = 0.5\n")
+    ran = harness("validate", path, "--device", "cpu")
+    assert ran.code == 2
+    assert "took longer than 5 s" in ran.out

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from harness.errors import ProblemError, UsageError
 from harness.executors import lanes as lanes_module
-from harness.executors.lanes import MOST_DEATHS, LaneDied, Lanes
+from harness.executors.lane_handle import LaneDied
+from harness.executors.lanes import MOST_DEATHS, Lanes
 from harness.executors.plan import Job, Planned
 from harness.executors.prebuild import PlannedWork
 from harness.executors.protocol import CandidateFinished, Opened, Overrun, TimingTurn, Words
@@ -190,7 +191,7 @@ class World:
                 found.append(("building", build))
         return found
 
-    def wait(self, watched: list[Any]) -> list[Any]:
+    def wait(self, watched: list[Any], timeout: float | None = None) -> list[Any]:
         events = self.events(watched)
         assert events, "nothing can happen any more: the driver hangs"
         what, one = self.data.draw(st.sampled_from(events))
@@ -228,7 +229,7 @@ class World:
         if not work.cases:
             return CandidateFinished()
         if line.kind == "faulty":
-            return self.data.draw(st.sampled_from([ProblemError("faulty"), Overrun(ProblemError("too long"))]))
+            return self.data.draw(st.sampled_from([ProblemError("faulty"), Overrun()]))
         return blank_record(work.job.candidate, POLICY, {}, *work.cases[0])
 
 

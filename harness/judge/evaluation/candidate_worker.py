@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.errors import HarnessError, ProblemError
 from harness.judge.evaluation.builder import IMPORTING, Refused, keep_builds, load_command
+from harness.judge.evaluation.machine_check import check_machine
 from harness.judge.exchange.exchange import Exchange
 from harness.judge.inputs.draws import Draw
 from harness.judge.inputs.matching import MatchError, match_state
@@ -59,7 +60,7 @@ class CandidateWorker:
         self._refused = refused
         self._progress = progress
         self._loaded: Loaded | None = None
-        self._never_loads: CandidateStopped | None = None
+        self._never_loads: CandidateStopped | HarnessError | None = None
 
     def close(self) -> None:
         """Ends the process."""
@@ -82,7 +83,7 @@ class CandidateWorker:
 
         Raises:
             CandidateStopped: The solution cannot be built or imported, now or in an earlier case.
-            HarnessError: No worker starts.
+            HarnessError: No worker starts, or the machine can build nothing.
         """
         if self._never_loads is not None:
             raise self._never_loads
@@ -105,6 +106,7 @@ class CandidateWorker:
                     raise stop_for(reply, faults)
             except CandidateStopped as stop:
                 self._never_loads = stop
+                self._check_machine(stop)
                 raise
             self._loaded = reply
         return worker
@@ -123,6 +125,7 @@ class CandidateWorker:
 
         Raises:
             CandidateStopped: The candidate fails, or its state does not match the reference's.
+            HarnessError: The machine can build nothing.
         """
         assert self.handle is not None
         assert self._loaded is not None
@@ -130,11 +133,25 @@ class CandidateWorker:
         exchange.settle()
         reply = self.handle.request(command, clock, "constructing ModelNew", exchange.descriptor)
         if not isinstance(reply, Constructed):
-            raise stop_for(reply, faults)
+            stop = stop_for(reply, faults)
+            self._check_machine(stop)
+            raise stop
         try:
             return match_state(state, reply.state, self._loaded.parameter_map)
         except MatchError as error:
             raise CandidateStopped(Status.LOAD_ERROR, str(error)) from None
+
+    def _check_machine(self, stop: CandidateStopped) -> None:
+        """Checks whether the machine is at fault for a failed build.
+
+        Raises:
+            HarnessError: It is.
+        """
+        try:
+            check_machine(stop, self._workers, self._policy.granted)
+        except HarnessError as error:
+            self._never_loads = error
+            raise
 
     def keep(self) -> None:
         """Copies the libraries that the worker has built since the last call into the cache."""

@@ -35,6 +35,11 @@ def descendants(process: int) -> list[int]:
     return [one for one in found if one not in ended]
 
 
+def end_descendants() -> None:
+    """End all processes that descend from this one; for a program that is about to end (Linux)."""
+    sweep(lambda: descendants(os.getpid()))
+
+
 def children_of(process: int) -> list[int]:
     """List a process's descendants from the kernel's lists (Linux), quicker than ``descendants``."""
     found: list[int] = []

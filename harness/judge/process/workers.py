@@ -27,6 +27,9 @@ class Workers:
             workers have their own.
         builds_for: The compute capability of the GPU for which they only build. None if they run
             what they build.
+
+    Attributes:
+        can_build: Whether a worker is known to have built something.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Workers:
         self._memory_bytes = memory_bytes
         self._zygote = zygote or Zygote()
         self.builds_for = builds_for
+        self.can_build = False
         self._owns_zygote = zygote is None
         self._lock = threading.Lock()
         self._open: list[WorkerHandle] = []

@@ -52,13 +52,16 @@ _FITNESS = frozenset({"body", "model", "inputs", "seeds", "forward", "answers"})
 _ROUNDING = 1e-12
 
 
-def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> Iterator[ProblemCheck]:
+def validate(
+    problem: Problem, device: torch.device, cases: Sequence[str], begins: Callable[[str], None] = lambda _: None
+) -> Iterator[ProblemCheck]:
     """Check a problem.
 
     Args:
         problem: The problem.
         device: The device to run on.
         cases: Names of cases; empty for all that fit the device.
+        begins: Called with the name of each case before its checks.
 
     Yields:
         Each result as soon as it is known. A case ends at the first result that keeps it from going
@@ -84,6 +87,7 @@ def validate(problem: Problem, device: torch.device, cases: Sequence[str]) -> It
         )
     ran = False
     for name, constants in chosen.items():
+        begins(name)
         case = _Case(problem, name, constants, device, forced=bool(cases))
         for check in case.checks():
             yield ProblemCheck(check.name, check.ok, check.found, name)
