@@ -64,7 +64,7 @@ def test_info_counts_and_clear_removes_all_but_the_store(harness: Harness, used:
         [str(used)],
         ["builds", "2", "solutions", "3", "libraries", "3.5", "KiB", "of", "8.0", "GiB"],
         ["emulator", "1", "runtimes", "2", "libraries", "2.9", "KiB"],
-        ["logs", "1", "logs", "0", "libraries", "70", "B", "of", "256", "MiB"],
+        ["logs", "1", "logs", "0", "libraries", "70", "B", "of", "256.0", "MiB"],
         ["references", "2", "kinds", "1", "libraries", "1.0", "KiB"],
     ]
     assert left(used) == {*CONTENT, *STORE}

@@ -243,7 +243,8 @@ def test_inline_ptx_fails_by_name_where_it_stands(keyword: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "operands", ["", ' ""', ':::"memory"', ' ::: "memory", "cc"', ': "+r"(x), "+f"(y[f(1, 2)]) :: "memory"', ' :: "r"(x)']
+    "operands",
+    ["", ' ""', ':::"memory"', ' ::: "memory", "cc"', ': "+r"(x), "+f"(y[f(1, 2)]) :: "memory"', ' :: "r"(x)'],
 )
 def test_an_assembler_statement_without_instructions_is_a_barrier(operands: str) -> None:
     result = rewrite_cuda(f'void f() {{\n  asm volatile(""{operands});\n  int after;\n}}')
