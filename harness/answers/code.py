@@ -45,7 +45,9 @@ def parse(text: str) -> Parsed:
     if len(text) > MAX_CODE_CHARACTERS:
         return Parsed(False, line=1, fault=f"it has more than {MAX_CODE_CHARACTERS:,} characters")
     if has_costly_fields(text):
-        return Parsed(False, line=1, fault=f"it has f-strings and {text.count('{'):,} braces; put it into smaller parts")
+        return Parsed(
+            False, line=1, fault=f"it has f-strings and {text.count('{'):,} braces; put it into smaller parts"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as warnings about "\d" in a string, which only concern the author

@@ -55,15 +55,15 @@ FILES: dict[str, tuple[str | bytes, str]] = {
     "deep": ("[" * 100_000 + "]" * 100_000, "this is no JSON"),
     "lacking": (json.dumps({"version": 1, "problem": "p"}), "record has no 'solution'"),
     "number": (changed(solution=3), "record.solution is int, where str belongs"),
-    "status": (changed(status="FINE"), "'FINE' is not a valid Status"),
+    "status": (changed(status="FINE"), "record.status is 'FINE', where one of PASSED"),
     "reports": (changed(outputs={"a": 1}), "record.outputs is dict"),
     "report": (changed(outputs=[{"name": "y"}]), "has no 'shape'"),
     "huge_number": (changed(total_s=10**400), "too large"),
-    "flat_samples": (changed(samples={"forward": 5}), "samples of forward  are no latencies"),
-    "no_samples": (samples(samples_ms="fast"), "samples of forward candidate are no latencies"),
+    "flat_samples": (changed(samples={"forward": 5}), "record.samples['forward'] is int, where dict belongs"),
+    "no_samples": (samples(samples_ms="fast"), "samples_ms is str, where list belongs"),
     "zero_samples": (samples(samples_ms=[0, 1]), "samples of forward candidate are no latencies"),
     "unpaired": (samples(samples_ms=[1.0, 1.0, 1.0]), "some have no partner"),
-    "no_median": (samples(median_ms=None), "samples of forward candidate are no latencies"),
+    "no_median": (samples(median_ms=None), "median_ms is NoneType, where a number belongs"),
 }
 
 

@@ -33,7 +33,7 @@ RECORD = EvaluationRecord(
     precision_class=PrecisionClass.FP32,
     constants={"shape": (1, 2)},
     outputs=(TensorReport("output", (1, 2), "float32", False, share=float("inf"), l2_error=float("nan")),),
-    samples={"forward": {"candidate": {"samples_ms": [1.0, 2.5]}}},
+    samples={"forward": {"candidate": {"samples_ms": [1.0, 2.5], "median_ms": 1.75, "low_ms": 1.0, "high_ms": 2.5}}},
     environment={"torch": "2.13", "cores": "2"},
     record="aaaaaaaaaaaa",
     run="run-1",
