@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harness.system.text import has_costly_fields
+
 MODEL = "ModelNew"
 #: Maximum length of a solution. A syntax tree takes some hundred bytes for each character.
 MAX_CODE_CHARACTERS = 1 << 20
@@ -42,6 +44,10 @@ def parse(text: str) -> Parsed:
     """Parses a text as Python."""
     if len(text) > MAX_CODE_CHARACTERS:
         return Parsed(False, line=1, fault=f"it has more than {MAX_CODE_CHARACTERS:,} characters")
+    if has_costly_fields(text):
+        return Parsed(
+            False, line=1, fault=f"it has f-strings and {text.count('{'):,} braces; put it into smaller parts"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as warnings about "\d" in a string, which only concern the author

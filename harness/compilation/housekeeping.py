@@ -1,4 +1,4 @@
-"""Measures and clears the harness's home, except the store, while evaluations may run.
+"""Measures, bounds and clears the harness's home, except the store, while evaluations may run.
 
 An entry leaves its place by a rename, as a whole, before it is deleted. So nobody ever sees half of
 a build. The emulator's runtime stays while an evaluation holds it (``hold``). The functions neither
@@ -7,6 +7,7 @@ follow nor count symbolic links.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -22,7 +23,9 @@ from harness.system.scratch import BUILDING_PREFIX, REMOVED_PREFIX
 
 #: The folders of the home that a user may delete at any time. The store is none of them.
 PARTS = ("builds", "emulator", "logs", REFERENCES)
-_MAX_BYTES = {"builds": MAX_TOTAL_BYTES}
+#: Limits for the logs of failed builds; one has at most 500,000 characters.
+MAX_LOGS, MAX_LOGS_BYTES = 4096, 256 << 20
+_MAX_BYTES = {"builds": MAX_TOTAL_BYTES, "logs": MAX_LOGS_BYTES}
 _LIBRARY_SUFFIX = ".so"
 
 
@@ -58,6 +61,37 @@ def measure(home: Path) -> list[CacheUsage]:
         return [_weighed(name, _entries(home, name)) for name in PARTS]
     except OSError as error:
         raise HarnessError(f"cannot read {home}: {error}; choose another --home, or make it readable") from None
+
+
+def keep_log(folder: Path, name: str, text: str, most: int = MAX_LOGS, most_bytes: int = MAX_LOGS_BYTES) -> Path:
+    """Writes a log and removes the oldest others while all together exceed a limit.
+
+    Args:
+        folder: The folder of the logs. It is created if it is missing.
+        name: The log's name; an earlier log of that name is replaced.
+        text: Its text.
+        most: The limit for the number of logs.
+        most_bytes: The limit for all logs together.
+
+    Raises:
+        OSError: The log cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(text, encoding="utf-8", errors="replace")
+    found = []
+    for other in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process removed it
+            status = other.lstat()
+            found.append((other == path, status.st_mtime_ns, status.st_size, other))
+    count, size = len(found), sum(one for _, _, one, _ in found)
+    for is_kept, _, freed, other in sorted(found):
+        if is_kept or (count <= most and size <= most_bytes):
+            break
+        with contextlib.suppress(OSError):  # it has gone, or is a folder of nobody's
+            other.unlink()
+        count, size = count - 1, size - freed
+    return path
 
 
 def clear(home: Path) -> list[CacheUsage]:

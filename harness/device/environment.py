@@ -11,7 +11,9 @@ from harness import package
 from harness.device.devices import driver_version
 
 #: Folders of the package that cannot affect a verdict.
-_NO_PART_IN_VERDICTS = {"commands", "report", "rendering", "skeletons", "profiling", "bundled", "__pycache__"}
+_NO_PART_IN_VERDICTS = {
+    "commands", "report", "rendering", "skeletons", "profiling", "doctor", "answers", "bundled", "__pycache__",
+}  # fmt: skip
 
 
 def describe(compiler: str) -> dict[str, str]:

@@ -21,6 +21,12 @@ _LAUNCH_CALLS = {
     "cudaLaunchKernelExC": ("launch_kernel_exc", 1),
 }
 
+# Stands for the type of braces whose kernel is a template without written arguments.
+_UNTYPED = (
+    'decltype([] { static_assert(false, "cuemu-unsupported: braces as an argument of a kernel template: name their '
+    'type, as in Sizes{a, b}"); return 0; }())'
+)
+
 
 class Kernels:
     """The kernels that a text defines, and the variables that stand for one.
@@ -30,7 +36,7 @@ class Kernels:
     """
 
     def __init__(self, code: Code):
-        self._defined = _defined_kernels(code)
+        self._defined, self._templates = _defined_kernels(code)
         self._aliases: dict[str, set[str]] = {}
         for position in range(1, len(code) - 1):
             if code.text(position) == "=" and code.is_name(position - 1):
@@ -43,6 +49,10 @@ class Kernels:
         named = names_in(code.span(position + 1, stop)) & self._defined
         if named:
             self._aliases.setdefault(code.text(position - 1), set()).update(named)
+
+    def is_deduced(self, code: Code, start: int, stop: int) -> bool:
+        """Tells whether a launched expression is a kernel template without any template arguments."""
+        return base_name(code, start, stop) in self._templates and code.text(stop - 1) != ">"
 
     def name_of(self, code: Code, start: int, stop: int) -> str:
         """Returns the kernel's name as a C++ expression of type ``const char*``.
@@ -65,9 +75,13 @@ class Kernels:
         return f'"{name or "kernel"}"'
 
 
-def _defined_kernels(code: Code) -> set[str]:
-    """Returns every name that directly follows the type of a ``__global__`` declaration."""
+def _defined_kernels(code: Code) -> tuple[set[str], set[str]]:
+    """Returns every name that directly follows the type of a ``__global__`` declaration.
+
+    The second set holds those whose declaration is a template.
+    """
     names: set[str] = set()
+    templates: set[str] = set()
     for position in range(len(code)):
         if code.text(position) != "__global__":
             continue
@@ -79,13 +93,25 @@ def _defined_kernels(code: Code) -> set[str]:
                     "__attribute__",
                 ):
                     names.add(code.text(index - 1))
+                    if _is_template(code, position):
+                        templates.add(code.text(index - 1))
                     break
                 closing = code.close_of(index)
                 if closing is None:
                     break
                 index = closing
             index += 1
-    return names
+    return names, templates
+
+
+def _is_template(code: Code, position: int) -> bool:
+    """Tells whether the declaration around ``__global__`` begins with ``template <...>``."""
+    index = position - 1
+    while index >= 0 and code.text(index) not in (";", "}"):
+        if code.text(index) == "{" or code.text(index) == "template":
+            return code.text(index) == "template"
+        index -= 1
+    return False
 
 
 def rewrite_launches(code: Code, kernels: Kernels) -> None:
@@ -117,10 +143,15 @@ def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
     code.replace(closing, closing + 3, call)
     has_arguments = arguments_close > arguments_open + 1
     code.token(arguments_open).written = ", " if has_arguments else ""
-    for first, stop in code.arguments(arguments_open + 1, arguments_close):
+    for place, (first, stop) in enumerate(code.arguments(arguments_open + 1, arguments_close)):
         # Passed on as a variable, NULL would no longer convert to a pointer.
         if stop == first + 1 and code.text(first) == "NULL":
             code.token(first).written = "nullptr"
+        # Braces have no type of their own, so they get the parameter's.
+        elif code.text(first) == "{" and code.close_of(first) == stop - 1:
+            is_known = not kernels.is_deduced(code, start, opening)
+            kind = f"decltype(::cuemu::parameter<{place}>({kernel}))" if is_known else _UNTYPED
+            code.token(first).written = f"{kind}{{"
 
 
 def _launch_close(code: Code, opening: int) -> int | None:

@@ -115,7 +115,10 @@ def _with_shared_macros_expanded(source: str) -> str:
 
 
 def _rewrite_asm(code: Code) -> None:
-    """Replaces inline PTX by an assertion that fails if the preprocessor lets it through."""
+    """Replaces inline PTX by an assertion that fails if the preprocessor lets it through.
+
+    Without any PTX the statement only keeps the compiler from moving accesses, and does so here too.
+    """
     for position in range(len(code)):
         if code.text(position) not in _ASM or not code.is_name(position):
             continue
@@ -125,8 +128,28 @@ def _rewrite_asm(code: Code) -> None:
         closing = code.close_of(opening) if code.text(opening) == "(" else None
         if closing is None:
             continue
+        if _is_empty_asm(code, opening + 1, closing):
+            code.replace(position, closing + 1, '__asm__ __volatile__("" ::: "memory")')
+            continue
         failure = f'static_assert(false, "cuemu-unsupported: {PTX_CONSTRUCT}: {PTX_REMEDY}")'
         code.replace(position, closing + 1, f"do {{ {failure}; }} while (0)")
+
+
+def _is_empty_asm(code: Code, start: int, closing: int) -> bool:
+    """Tells whether an assembler statement has no instruction and sets no variable.
+
+    ``"+r"(x)`` changes nothing where there is no instruction; ``"=r"(x)`` would be set to anything.
+    """
+    index = start
+    while re.fullmatch(r'"\s*"', code.text(index)):
+        index += 1
+    has_operands = index > start and code.text(index) == ":" and code.text(index + 1) != ":"
+    while has_operands and index + 1 < closing:
+        after = code.close_of(index + 2) if code.text(index + 2) == "(" else None
+        if after is None or not code.text(index + 1).startswith('"+'):
+            return False
+        index, has_operands = after + 1, code.text(after + 1) == ","
+    return index > start and (index == closing or code.text(index) in (":", "::"))
 
 
 def _rewrite_device(code: Code) -> None:

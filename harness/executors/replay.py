@@ -20,6 +20,7 @@ from harness.executors.session import opened
 from harness.project.cases import CUSTOM_CASE, parse_settings
 from harness.project.problems import Problem, faults_told, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
+from harness.records.baselines import chosen
 from harness.records.identity import IDENTIFYING, new_run_name
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, TensorReport
@@ -121,6 +122,7 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
     """
     original = task.original
     constants = _constants(original, task.problem)
+    chosen(RunConfig.of(original).baselines)  # raises UsageError for one of another version
     with _candidate(original, task.problem, store) as candidate:
         config = RunConfig.of(original)
         with (
@@ -259,10 +261,16 @@ def _other_environment(original: EvaluationRecord, again: EvaluationRecord) -> d
 
 
 def _constants(record: EvaluationRecord, problem: Problem) -> dict[str, Any]:
-    """Returns the case's constants with their original types, which JSON does not keep."""
+    """Returns the case's constants with their original types, which JSON does not keep.
+
+    Raises:
+        UsageError: The problem has no such case or constant, or a setting cannot be read.
+    """
     if record.case != CUSTOM_CASE:
         return problem.case(record.case)
-    return parse_settings(record.settings) if record.settings else record.constants
+    constants = parse_settings(record.settings) if record.settings else record.constants
+    problem.check_constants(constants, f"record {record.record}")
+    return constants
 
 
 @contextlib.contextmanager

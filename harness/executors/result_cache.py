@@ -9,8 +9,7 @@ from typing import Any
 
 from harness.device.device_state import clock_state
 from harness.project.solutions import Candidate
-from harness.records.identity import identity, new_record_name
-from harness.records.json_values import plain
+from harness.records.identity import constants_key, identity, new_record_name
 from harness.records.record import EvaluationRecord, Status
 from harness.records.run_config import RunConfig, of_the_verdict
 from harness.records.store import Store
@@ -116,7 +115,7 @@ def _is_in_full(record: EvaluationRecord) -> bool:
 def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
     """Returns the values that a baseline's times depend on; the solution is not among them."""
     software = tuple(record.environment.get(name) for name in _BASELINE_ENVIRONMENT)
-    return record.problem_digest, plain(record.constants), software, clock_state(record.device_state)
+    return record.problem_digest, constants_key(record), software, clock_state(record.device_state)
 
 
 def _is_timed(record: EvaluationRecord) -> bool:

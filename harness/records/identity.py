@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from typing import Any
 
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord
@@ -25,7 +26,7 @@ def identity(record: EvaluationRecord) -> str:
         "solution": record.digest,
         "problem": record.problem_digest,
         "case": record.case,
-        "constants": record.constants,
+        **constants_key(record),
         "device": record.device.partition(":")[0],
         "policy": record.policy,
         "environment": {name: record.environment.get(name) for name in IDENTIFYING},
@@ -40,11 +41,23 @@ def fitness_key(record: EvaluationRecord) -> str:
     """
     known = {
         "problem": record.problem_digest,
-        "constants": record.constants,
+        **constants_key(record),
         "device": record.device.partition(":")[0],
         "environment": {name: record.environment.get(name) for name in IDENTIFYING},
     }
     return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
+
+
+def constants_key(record: EvaluationRecord) -> dict[str, Any]:
+    """Returns a record's constants as a part of a key.
+
+    JSON has one form for ``(1, 2)`` and ``[1, 2]``. The key therefore also holds the texts of those
+    settings whose values JSON changes, such as tuples. Numbers, strings and lists need none.
+    """
+    constants = plain(record.constants)
+    kept = {f"{name}={value!r}" for name, value in constants.items()}
+    changed = sorted(text for text in record.settings if text not in kept)
+    return {"constants": constants, **({"settings": changed} if changed else {})}
 
 
 def new_record_name() -> str:

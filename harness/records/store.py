@@ -116,7 +116,7 @@ class Store:
         columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
         row = {name: _writable(value) for name, value in row.items()}
         text = _writable(kept.source)
-        self._connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (record.digest, text))
+        self._connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (row["digest"], text))
         self._connection.execute(f"INSERT INTO records ({columns}) VALUES ({values})", row)
 
     def fitness(self, key: str) -> tuple[str, ...] | None:
@@ -128,7 +128,7 @@ class Store:
         for (text,) in self._rows("SELECT reasons FROM fitness WHERE key = ?", (key,)):
             try:
                 return tuple(map(str, json.loads(text)))
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 raise StoreError(f"{self.path}: cannot read the fitness result {key[:12]}") from None
         return None
 
@@ -260,12 +260,19 @@ class Store:
     def _parsed(self, name: str, body: str) -> EvaluationRecord:
         try:
             return EvaluationRecord.from_json(body)
-        except (ValueError, OverflowError) as error:
-            raise StoreError(f"{self.path}: cannot read record {name}: {error}") from None
+        except ValueError as error:
+            raise StoreError(
+                f"{self.path}: cannot read record {name}: {error}; no harness of this version wrote it: copy the store "
+                "again from where it was made, or name another one with --home"
+            ) from None
 
     def _rows(self, query: str, arguments: _Arguments) -> Iterator[tuple[Any, ...]]:
         if self._connection is None:
             return
+        if isinstance(arguments, dict):
+            arguments = {name: _searchable(value) for name, value in arguments.items()}
+        else:
+            arguments = tuple(map(_searchable, arguments))
         with self._explained():
             cursor = self._connection.execute(query, arguments)
         while True:
@@ -273,6 +280,8 @@ class Store:
                 row = cursor.fetchone()
             if row is None:
                 return
+            if any(isinstance(value, bytes) for value in row):
+                raise StoreError(f"the store {self.path} is damaged: it has bytes where a text belongs")
             yield row
 
     def _open_writable(self, home: Path) -> sqlite3.Connection:
@@ -396,6 +405,10 @@ def _is_strange(connection: sqlite3.Connection) -> bool:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     return bool(tables) and mark != store_layout.APPLICATION_ID
+
+
+def _searchable(value: Any) -> Any:
+    return _writable(value) if isinstance(value, str) else value
 
 
 def _writable(text: str) -> str:

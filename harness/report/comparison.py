@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import UsageError
-from harness.records.json_values import plain
+from harness.records.identity import constants_key
 from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import rules_text, weakened
 from harness.records.run_config import RunConfig
@@ -229,7 +229,7 @@ def _differences(entries: Sequence[ComparedRecord]) -> Iterable[str]:
     if len({record.problem_digest for _, record in entries}) > 1 and len(set(questions["problems"])) == 1:
         yield "the problem's file has changed in between"
     if (
-        len({json.dumps(plain(record.constants), sort_keys=True) for _, record in entries}) > 1
+        len({json.dumps(constants_key(record), sort_keys=True) for _, record in entries}) > 1
         and len(set(questions["cases"])) == 1
     ):
         yield "different constants of the case"

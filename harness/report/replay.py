@@ -37,17 +37,17 @@ def replay_lines(record: EvaluationRecord) -> Iterator[str]:
 def _spread_lines(record: EvaluationRecord, spread: dict[str, Any]) -> Iterator[str]:
     if "failure" in spread:
         yield f"could not compare runs on the same inputs: {spread['failure']}"
-    elif spread and not spread["tensors"]:
-        yield f"{spread['runs']} runs on the same inputs agree bit for bit"
+    elif spread and not spread.get("tensors"):
+        yield f"{spread.get('runs', 0)} runs on the same inputs agree bit for bit"
     elif spread:
-        yield f"not deterministic: {spread['runs']} runs on the same inputs differ"
+        yield f"not deterministic: {spread.get('runs', 0)} runs on the same inputs differ"
     reports = {report.name: report for report in record.outputs}
     reports |= {_GRADIENT + report.name: report for report in record.gradients}
     for name, one in spread.get("tensors", {}).items():
         report = reports.get(name)
         l2, largest = (None, None) if report is None else (report.l2_budget, report.max_budget)
         yield (
-            f"  {name}: {one['differing']} of {spread['runs'] - 1} differ from the first, relative L2 up to "
+            f"  {name}: {one['differing']} of {spread.get('runs', 1) - 1} differ from the first, relative L2 up to "
             f"{float(one['l2']):.1e}{_beside(l2)}, largest difference {float(one['max']):.1e} of the RMS"
             f"{_beside(largest)}"
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 from harness.project.cases import CUSTOM_CASE
 from harness.records.baselines import EAGER
@@ -116,8 +116,8 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     yield f"solution {one_line(record.solution_path)} (sha256 {record.digest})"
     yield f"problem {one_line(record.problem_path)} (sha256 {record.problem_digest})"
     if record.build_log:
-        there = "" if Path(record.build_log).is_file() else " (gone)"
-        yield f"full compiler output {record.build_log}{there}"
+        there = "" if os.path.isfile(record.build_log) else " (gone)"  # noqa: PTH113 - False for any odd name
+        yield one_line(f"full compiler output {record.build_log}{there}")
 
 
 def _tensors(record: EvaluationRecord) -> Iterator[str]:
@@ -129,11 +129,9 @@ def _tensors(record: EvaluationRecord) -> Iterator[str]:
 
 def _tensor(report: TensorReport, name: str) -> str:
     words = f"{'ok    ' if report.ok else 'FAILED'}  {one_line(name)} {list(report.shape)} {report.dtype}"
-    if report.l2_error is not None and report.max_error is not None:
-        words += (
-            f": L2 {report.l2_error:.2e} of {report.l2_budget:.2e}, maximum {report.max_error:.2e} of "
-            f"{report.max_budget:.2e}"
-        )
+    figures = (report.l2_error, report.l2_budget, report.max_error, report.max_budget)
+    if None not in figures:
+        words += ": L2 {:.2e} of {:.2e}, maximum {:.2e} of {:.2e}".format(*figures)
     where = [f"trial {report.trial}"] if report.trial is not None else []
     where += [f"cotangent {report.cotangent}"] if report.cotangent else []
     words += f" ({', '.join(where)})" if where else ""

@@ -32,9 +32,10 @@ def speed_lines(record: EvaluationRecord) -> Iterator[str]:
 
 def _times(direction: str, sides: dict[str, Any]) -> Iterator[str]:
     for name, side in sides.items():
-        yield (
+        window = f", judge's window {side['window_ms']:.4g} ms" if "window_ms" in side else ""
+        yield one_line(
             f"{direction} {name}: median {side['median_ms']:.4g} ms, quartiles {side['low_ms']:.4g} to "
-            f"{side['high_ms']:.4g}, {len(side['samples_ms'])} samples, judge's window {side['window_ms']:.4g} ms"
+            f"{side['high_ms']:.4g}, {len(side['samples_ms'])} samples{window}"
         )
 
 

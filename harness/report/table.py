@@ -308,7 +308,9 @@ def speed_text(record: EvaluationRecord) -> str:
     if not record.speedup:
         return "-"
     times = {"forward": record.forward_ms, "forward_backward": record.forward_backward_ms}
-    return ", ".join(f"{times[name]:.3g} ms {ratio:.2f}x" for name, ratio in record.speedup.items())
+    known = {name: found for name, found in times.items() if found is not None}
+    ratios = record.speedup.items()
+    return ", ".join(f"{known[name]:.3g} ms {ratio:.2f}x" for name, ratio in ratios if name in known) or "-"
 
 
 def share_text(reports: Sequence[TensorReport]) -> str:

@@ -12,13 +12,10 @@ from harness.scanning.hot_path import HotPath
 from harness.scanning.literals import Literals, Located, is_empty, sources
 from harness.scanning.program import Program, inside, literal, parsed
 from harness.scanning.rules import RULES, Hit
-from harness.system.text import one_line, shortened
+from harness.system.text import has_costly_fields, one_line, shortened
 
 #: The scan skips longer texts and larger trees, so that none takes more than seconds.
 MOST_CHARACTERS, MOST_NODES = 1 << 18, 100_000
-#: The limit for f-strings. Before Python 3.12 the parser reads a whole f-string for each of its
-#: fields.
-_MOST_LOOKED_AT = 2_000_000_000
 MOST_FINDINGS = 50
 _MOST_SEEN = 80
 
@@ -43,8 +40,8 @@ def _hits(text: str) -> Iterator[Hit]:
     if len(text) > MOST_CHARACTERS:
         yield Hit(None, "not-scanned", f"{len(text):,} characters; the scan reads at most {MOST_CHARACTERS:,}")
         return
-    if text.count("{") * len(text) > _MOST_LOOKED_AT:
-        yield Hit(None, "not-scanned", f"{text.count('{'):,} braces")
+    if has_costly_fields(text):
+        yield Hit(None, "not-scanned", f"f-strings and {text.count('{'):,} braces in {len(text):,} characters")
         return
     tree = parsed(text)
     if tree is None:

@@ -32,7 +32,10 @@ def read_source(path: Path) -> bytes:
         OSError: The file cannot be read, is no regular file, or has more than ``MAX_SOURCE_BYTES``.
             ``strerror`` gives the reason.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:  # NUL, or half of a surrogate pair
+        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

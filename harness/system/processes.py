@@ -43,6 +43,21 @@ def descends_from(process: int, ancestors: Collection[int]) -> bool:
     return False
 
 
+def mapped_code(process: int, folder: Path) -> set[Path]:
+    """Returns the files below a folder whose code a process has mapped (Linux).
+
+    A file that was removed or replaced since then has ``(deleted)`` behind its name. The result is
+    empty if the kernel does not tell.
+    """
+    try:
+        text = os.fsdecode(Path(f"/proc/{process}/maps").read_bytes())
+    except OSError:
+        return set()
+    entries = (line.split(maxsplit=5) for line in text.split("\n"))
+    files = {Path(entry[5]) for entry in entries if len(entry) == 6 and "x" in entry[1] and entry[5].startswith("/")}
+    return {file for file in files if file.is_relative_to(folder)}
+
+
 def adopts_orphans() -> bool:
     """Returns whether this process adopts orphans."""
     answer = ctypes.c_int(0)

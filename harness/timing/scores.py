@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.records.record import EvaluationRecord, Status
+from harness.records.shapes import MOST_SAMPLES
 from harness.timing.statistics import PROCESS_SPREAD, RESAMPLES, TAIL, Interval, measured, paired_ratios
 
 #: Values of p at which the curve of ``fast_p`` is computed.
 GRID = (0.0, 0.5, 0.8, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
-#: Maximum length of a series; the harness records no longer one. More samples would overflow the
-#: binomial probabilities of ``statistics.median_interval``.
-MOST_SAMPLES = 1000
 #: Bounds of measured values. Products and ratios of values inside do not overflow.
 LEAST, MOST = 1e-100, 1e100
 

@@ -17,8 +17,8 @@ from typing import Any
 from harness.wire.commands import Command
 from harness.wire.replies import Reply
 
-#: No count, size or line number is larger.
-MAX_INTEGER = 1 << 64
+#: The integers that both sides can represent: C++, torch and SQLite have signed 64 bits.
+MIN_INTEGER, MAX_INTEGER = -(1 << 63), (1 << 63) - 1
 
 
 class SchemaError(ValueError):
@@ -99,8 +99,8 @@ def _check(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     if type(value) is not hint:
         raise SchemaError(f"{where}: {type(value).__name__}, not {hint.__name__}")
-    if hint is int and abs(value) > MAX_INTEGER:
-        raise SchemaError(f"{where}: an integer beyond {MAX_INTEGER}")
+    if hint is int and not MIN_INTEGER <= value <= MAX_INTEGER:
+        raise SchemaError(f"{where}: an integer beyond 64 bits")
     if hint is str:  # Python accepts half a surrogate pair in a string; UTF-8 does not
         return value.encode("utf-8", "replace").decode()
     return value

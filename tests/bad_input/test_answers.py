@@ -65,6 +65,7 @@ REFUSED = [
     Refused("diff", "```diff\n+class ModelNew(nn.Module):\n+    pass\n```\n", ["lines 2-3: none defines ModelNew"]),
     Refused("unfinished_after_complete", FENCED + "Faster:\n```python\nimport torch\nx =", ["may be a draft", f"of lines 2-{LINES + 1}", f"stops at line {LINES + 6}", "remove what follows"]),
     Refused("broken_after_complete", FENCED + OTHER.replace("(self, x)", "(self x)"), ["may be a draft", f"of lines 2-{LINES + 1}", "does not parse: line"]),
+    Refused("many_fields", "```python\nclass ModelNew: pass\nx = f'" + "{x}" * 10_000 + "'\n```\n", ["10,000 braces"]),
     Refused("nested_too_deeply", "```python\nclass ModelNew: pass\nx = " + "-" * 99_999 + "1\n```\n", ["nested too deeply"]),
     Refused("code_too_long", "```python\nclass ModelNew: pass\n" + "x = 1\n" * 200_000 + "```\n", ["more than 1,048,576 characters"]),
     Refused("fences_without_end", "```python\n~~~\n" * 20_000 + "```", ["too many code fences (```) never close"]),

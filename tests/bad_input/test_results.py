@@ -55,15 +55,15 @@ FILES: dict[str, tuple[str | bytes, str]] = {
     "deep": ("[" * 100_000 + "]" * 100_000, "not JSON"),
     "lacking": (json.dumps({"version": 1, "problem": "p"}), "record has no 'solution'"),
     "number": (changed(solution=3), "record.solution is int, but must be str"),
-    "status": (changed(status="FINE"), "'FINE' is not a valid Status"),
+    "status": (changed(status="FINE"), "record.status is 'FINE', but must be one of PASSED"),
     "reports": (changed(outputs={"a": 1}), "record.outputs is dict"),
     "report": (changed(outputs=[{"name": "y"}]), "has no 'shape'"),
     "huge_number": (changed(total_s=10**400), "too large"),
-    "flat_samples": (changed(samples={"forward": 5}), "samples of forward  are not latencies"),
-    "no_samples": (samples(samples_ms="fast"), "samples of forward candidate are not latencies"),
+    "flat_samples": (changed(samples={"forward": 5}), "record.samples['forward'] is int, but must be dict"),
+    "no_samples": (samples(samples_ms="fast"), "samples_ms is str, but must be list"),
     "zero_samples": (samples(samples_ms=[0, 1]), "samples of forward candidate are not latencies"),
     "unpaired": (samples(samples_ms=[1.0, 1.0, 1.0]), "some have no partner"),
-    "no_median": (samples(median_ms=None), "samples of forward candidate are not latencies"),
+    "no_median": (samples(median_ms=None), "median_ms is NoneType, but must be a number"),
 }
 
 

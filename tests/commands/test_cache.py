@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.compilation.cache import MAX_TOTAL_BYTES
-from harness.compilation.housekeeping import clear, hold
+from harness.compilation.housekeeping import MAX_LOGS_BYTES, clear, hold, keep_log
 from harness.errors import HarnessError
 from harness.executors.tools import tools_for
 
@@ -32,7 +32,7 @@ CONTENT = {
 COUNTED = {
     "builds": {"entries": 2, "libraries": 3, "bytes": 3564, "kept": [], "max_bytes": MAX_TOTAL_BYTES},
     "emulator": {"entries": 1, "libraries": 2, "bytes": 3000, "kept": [], "max_bytes": None},
-    "logs": {"entries": 1, "libraries": 0, "bytes": 70, "kept": [], "max_bytes": None},
+    "logs": {"entries": 1, "libraries": 0, "bytes": 70, "kept": [], "max_bytes": MAX_LOGS_BYTES},
     "references": {"entries": 2, "libraries": 1, "bytes": 1024, "kept": [], "max_bytes": None},
 }
 STORE = ("store.db", "store.db-wal", "store.db-shm")
@@ -64,7 +64,7 @@ def test_info_counts_and_clear_removes_all_but_the_store(harness: Harness, used:
         [str(used)],
         ["builds", "2", "solutions", "3", "libraries", "3.5", "KiB", "of", "8.0", "GiB"],
         ["emulator", "1", "runtimes", "2", "libraries", "2.9", "KiB"],
-        ["logs", "1", "logs", "0", "libraries", "70", "B"],
+        ["logs", "1", "logs", "0", "libraries", "70", "B", "of", "256.0", "MiB"],
         ["references", "2", "kinds", "1", "libraries", "1.0", "KiB"],
     ]
     assert left(used) == {*CONTENT, *STORE}
@@ -86,8 +86,22 @@ def test_a_missing_home_is_empty_and_stays_missing(harness: Harness, tmp_path: P
     assert ran.code == 0, ran.err
     (row,) = ran.rows
     assert row["builds"] == {**NOTHING, "max_bytes": MAX_TOTAL_BYTES}
-    assert [row["emulator"], row["logs"], row["references"]] == [NOTHING] * 3
+    assert row["logs"] == {**NOTHING, "max_bytes": MAX_LOGS_BYTES}
+    assert [row["emulator"], row["references"]] == [NOTHING] * 2
     assert not home.exists()
+
+
+def test_the_oldest_logs_go_first(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    for at, name in enumerate(("first", "second", "third")):
+        os.utime(keep_log(folder, name, "x" * 10), (at, at))
+    assert keep_log(folder, "first", "y" * 10, most_bytes=20).read_text() == "y" * 10
+    assert left(folder) == {"first", "third"}
+    keep_log(folder, "fourth", "", most=2)
+    assert left(folder) == {"first", "fourth"}
+    (folder / "a folder").mkdir()
+    keep_log(folder, "large", "x" * 100, most_bytes=20)
+    assert left(folder) == {"large"}
 
 
 def test_links_are_not_followed(harness: Harness, used: Path, tmp_path: Path) -> None:
@@ -102,7 +116,7 @@ def test_links_are_not_followed(harness: Harness, used: Path, tmp_path: Path) ->
     (row,) = harness("cache", "clear", "--json", "--home", used).rows
     assert row["builds"] == {**COUNTED["builds"], "entries": 3}
     assert row["emulator"] == {**COUNTED["emulator"], "entries": 2}
-    assert row["logs"] == NOTHING
+    assert row["logs"] == {**NOTHING, "max_bytes": MAX_LOGS_BYTES}
     assert (precious / "mine.so").read_text() == "mine"
     assert left(used) == {*STORE, "logs"}
 

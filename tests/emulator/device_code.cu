@@ -95,3 +95,22 @@ __global__ void waits(int* out) {
   }
 }
 TEST void run_waits(int* out) { waits<<<1, 64>>>(out); }
+
+struct Sizes {
+  long rows;
+  const int columns;
+  float scale[2];
+};
+
+__global__ void fill(float* out, const Sizes sizes, int more) {
+  asm volatile("" ::: "memory");
+  for (int i = threadIdx.x; i < sizes.rows * sizes.columns; i += blockDim.x) out[i] = i * sizes.scale[1] + more;
+  int seen = threadIdx.x;
+  asm volatile("" : "+r"(seen)::"memory");
+}
+template <int Threads, typename T> __global__ void fill_all(T* out, Sizes sizes) { out[threadIdx.x] = sizes.rows + Threads; }
+
+TEST void run_braces(float* out, int rows, int columns) {
+  fill<<<1, 32>>>(out, {rows, columns, {0, 2}}, {3});
+  fill_all<2, float><<<1, 2>>>(out, {.rows = rows});
+}

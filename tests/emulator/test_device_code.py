@@ -137,3 +137,10 @@ def test_a_solution_with_all_of_it(run_solution: Callable[..., dict[str, Any]]) 
     answer = run_solution(SOLUTION)
     assert answer.get("result", 1.0) < 1e-5, answer
     assert answer["reports"] == []
+
+
+def test_braces_are_arguments_of_a_launch(emulator: Emulator) -> None:
+    out = floats(15)
+    emulator.kernels.run_braces(out, 3, 5)
+    assert list(out) == [5, 5, *(2 * i + 3 for i in range(2, 15))]
+    assert emulator.reports() == []

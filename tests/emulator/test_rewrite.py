@@ -243,6 +243,28 @@ def test_inline_ptx_fails_by_name_where_it_stands(keyword: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "operands",
+    ["", ' ""', ':::"memory"', ' ::: "memory", "cc"', ': "+r"(x), "+f"(y[f(1, 2)]) :: "memory"', ' :: "r"(x)'],
+)
+def test_an_assembler_statement_without_instructions_is_a_barrier(operands: str) -> None:
+    result = rewrite_cuda(f'void f() {{\n  asm volatile(""{operands});\n  int after;\n}}')
+    assert result == 'void f() {\n  __asm__ __volatile__("" ::: "memory");\n  int after;\n}'
+
+
+@pytest.mark.parametrize("inside", ['"" : "=r"(x)', '"" : "+r"(x), "=r"(y)', '"" "nop;"', '"" : [x] "+r"(x)', ""])
+def test_an_assembler_statement_that_may_set_something_is_inline_ptx(inside: str) -> None:
+    assert "cuemu-unsupported: inline PTX: " in rewrite_cuda(f"void f() {{ asm volatile({inside}); }}")
+
+
+def test_braces_get_the_type_of_the_parameter() -> None:
+    typed = "decltype(::cuemu::parameter<1>(k<3>)){a, {b}}"
+    assert rewrite_cuda("k<3><<<1, 2>>>(x, {a, {b}}, f({1}));").endswith(f", x, {typed}, f({{1}}));")
+    template = "template <typename T> __global__ void k(T* x, Sizes n) {}\nvoid f() {"
+    assert "cuemu-unsupported: braces as an argument" in rewrite_cuda(template + " k<<<1, 2>>>(x, {a}); }")
+    assert "decltype(::cuemu::parameter<1>(k<int>)){a}" in rewrite_cuda(template + " k<int><<<1, 2>>>(x, {a}); }")
+
+
+@pytest.mark.parametrize(
     ("call", "expected"),
     [
         ("cudaFuncSetAttribute(k, attribute, 1 << 16);", '::cuemu::func_set_attribute("k", attribute, 1 << 16);'),

@@ -35,7 +35,7 @@ TIMED = EvaluationRecord(
     speedup={"forward": 1.6},
     baselines={
         "eager": {"forward_ms": 9.0},
-        "compile": {"forward_ms": 5.3, "prepare_s": 11.0, "speedup": {"forward": [0.9, 0.8, 1.0]}},
+        "compile": {"forward_ms": 5.3, "prepare_s": 11.0, "speedup": {"forward": (0.9, 0.8, 1.0)}},
         "compile-max-autotune": {"failure": "out of memory"},
     },
     environment={"torch": "2.11", "gpu": "NVIDIA H200", "driver": "580"},
@@ -131,7 +131,8 @@ def test_to_pass_untimed_says_nothing_against_a_cheat_that_timing_found(ledger: 
 def test_a_direction_that_was_lost_beside_others_on_the_gpu_is_asked_for_again(
     ledger: ResultCache, others: tuple[int, ...], is_answered: bool
 ) -> None:
-    samples = {"forward": {"candidate": {}}, "forward_backward": {"uncertified": {}}}
+    latency = {"samples_ms": [1.0, 1.0], "median_ms": 1.0, "low_ms": 1.0, "high_ms": 1.0}
+    samples = {"forward": {"candidate": latency}, "forward_backward": {"uncertified": latency}}
     state = {**STATE, "after": {"other_pids": others}}
     kept = ledger.keep(CANDIDATE, replace(TIMED, samples=samples, device_state=state))
     assert (ledger.recall(TIMED) is not None) is is_answered

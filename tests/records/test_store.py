@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import StoreError, UsageError
-from harness.records.identity import identity
+from harness.records.identity import fitness_key, identity
 from harness.records.record import EvaluationRecord, PrecisionClass, Status, TensorReport
 from harness.records.store import Kept, Store
 from harness.records.store_layout import MIGRATIONS
@@ -32,7 +33,7 @@ RECORD = EvaluationRecord(
     precision_class=PrecisionClass.FP32,
     constants={"shape": (1, 2)},
     outputs=(TensorReport("output", (1, 2), "float32", False, share=float("inf"), l2_error=float("nan")),),
-    samples={"forward": {"candidate": {"samples_ms": [1.0, 2.5]}}},
+    samples={"forward": {"candidate": {"samples_ms": [1.0, 2.5], "median_ms": 1.75, "low_ms": 1.0, "high_ms": 2.5}}},
     environment={"torch": "2.13", "cores": "2"},
     record="aaaaaaaaaaaa",
     run="run-1",
@@ -118,6 +119,26 @@ def test_a_command_whose_reader_has_gone_ends_quietly(tmp_path: Path, arguments:
 )
 def test_what_an_evaluation_is_known_by(change: dict[str, object], same: bool) -> None:
     assert (identity(replace(RECORD, **change)) == identity(RECORD)) is same  # type: ignore[arg-type]
+
+
+def custom(**constants: Any) -> EvaluationRecord:
+    """A record of ``--set``."""
+    settings = tuple(f"{name}={value!r}" for name, value in constants.items())
+    return replace(RECORD, case="custom", constants=constants, settings=settings)
+
+
+def test_values_that_json_cannot_tell_apart_make_other_keys() -> None:
+    values = [[1, 2], (1, 2), {1: 2}, {"1": 2}, ([1],), [(1,)], 1e999, "inf"]
+    records = [custom(n=value) for value in values]
+    assert len({identity(record) for record in records}) == len(values)
+    assert len({fitness_key(record) for record in records}) == len(values)
+    back = [EvaluationRecord.from_json(record.to_json()) for record in records]
+    assert [identity(record) for record in back] == [identity(record) for record in records]
+
+
+def test_the_keys_of_old_stores_stay() -> None:
+    plain = {"batch": 4, "eps": 1e-5, "kind": "it's", "affine": True, "scale": -0.5, "none": None, "shape": [1, [2]]}
+    assert identity(custom(**plain)) == "2bbdf000acbd376d595e16aec04d4088984361ca80abb0d9d5bef58133c8a47a"
 
 
 def test_the_newest_record_that_can_be_used_answers(tmp_path: Path) -> None:

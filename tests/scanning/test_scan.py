@@ -91,6 +91,14 @@ def inline(source: str) -> str:
     return f'S = r"""{source}"""\nload_inline("x", "", S)\n'
 
 
+def nested(levels: int, fields: int, operands: int) -> str:
+    """F-strings in f-strings, each with many fields."""
+    text = "x"
+    for quote in ("'", '"', "'''", '"""')[:levels]:
+        text = f"f{quote}{{{text}}}{('{x' + '+x' * operands + '}') * fields}{quote}"
+    return text
+
+
 MANY = 20_000
 HOSTILE = {
     "nothing": "",
@@ -115,6 +123,7 @@ HOSTILE = {
     "long line": "x = '" + "y" * (1 << 20) + "'\n",
     "statements": "a;" * (MOST_CHARACTERS // 2),
     "fields": "x = f'" + "{a}" * 60_000 + "'\n",
+    "nested fields": nested(4, 2000, 4),
     "huge": "import ctypes\n" + "#" * (16 << 20),
     "raw strings": inline('R"(' * MANY),
     "quotes": inline("#d " + '\\"' * MANY),
@@ -134,9 +143,15 @@ def test_hostile_texts_give_findings_or_nothing(kind: str) -> None:
         assert finding.kind in RULES
 
 
-@pytest.mark.parametrize("kind", ["huge", "statements", "fields", "raw strings", "quotes"])
+@pytest.mark.parametrize("kind", ["huge", "statements", "fields", "nested fields", "raw strings", "quotes"])
 def test_what_would_take_long_is_told_not_to_be_scanned(kind: str) -> None:
     assert [finding.kind for finding in scan(HOSTILE[kind])] == ["not-scanned"]
+
+
+def test_braces_outside_f_strings_are_scanned() -> None:
+    assert [one.kind for one in scan("import ctypes\n" + inline("{ if (x) half('a') }\n" * 10_000))] == [
+        "foreign-functions"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["no Python", "NUL", "lone surrogate", "parentheses"])

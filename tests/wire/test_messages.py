@@ -62,11 +62,19 @@ def mutated(**changes: object) -> bytes:
         mutated(outputs=[[1, 2, 3]]),
         mutated(state=[["a"]]),
         mutated(outputs=[{"offset": True, "shape": [], "dtype": "float32"}]),
+        mutated(order_seed=1 << 63),
+        mutated(order_seed=-(1 << 63) - 1),
+        mutated(outputs=[{"offset": 0, "shape": [1 << 64], "dtype": "float32", "order": []}]),
     ],
 )
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(SchemaError):
         decode(data, COMMANDS)
+
+
+@pytest.mark.parametrize("number", [(1 << 63) - 1, -(1 << 63)])
+def test_integers_of_64_bits_cross(number: int) -> None:
+    assert decode(mutated(order_seed=number), COMMANDS).order_seed == number
 
 
 def test_frames_arrive_whole_and_with_their_descriptor() -> None:

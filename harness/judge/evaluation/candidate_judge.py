@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from harness.compilation.housekeeping import keep_log
 from harness.errors import HarnessError, ProblemError
 from harness.judge.case_context import CaseContext
 from harness.judge.compare.trial_result import TrialResult
@@ -485,12 +486,9 @@ class CandidateJudge:
 
     def _kept_log(self, log: str) -> str | None:
         """Writes a compiler's output and returns the file's path; None if it cannot be written."""
-        folder = self._surroundings.log_folder
-        path = folder / f"{self._candidate.solution.digest[:16]}.log"
+        folder, name = self._surroundings.log_folder, f"{self._candidate.solution.digest[:16]}.log"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(log, encoding="utf-8", errors="replace")
+            return str(keep_log(folder, name, log))
         except OSError as error:
-            logger.warning("cannot write the build log %s: %s", path, error)
+            logger.warning("cannot write the build log %s: %s", folder / name, error)
             return None
-        return str(path)

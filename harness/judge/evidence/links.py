@@ -24,8 +24,7 @@ _DIRECT = (
     ("at", "compositeexplicitautogradnonfunctional"),
     ("at", "compositeimplicitautograd"),
 )
-#: Namespaces and functions that find operators or functions by name, or that keep operators from
-#: being counted.
+#: Functions that find operators or functions by name.
 _HIDDEN = (
     ("dlsym",),
     ("dlvsym",),
@@ -34,6 +33,9 @@ _HIDDEN = (
     ("c10", "Dispatcher", "findSchema"),
     ("c10", "Dispatcher", "findSchemaOrThrow"),
     ("c10", "Dispatcher", "findOp"),
+)
+#: Functions that keep operators from being counted.
+_SWITCHES = (
     ("at", "set_record_function_tls_"),
     ("at", "enableRecordFunction"),
     ("at", "clearCallbacks"),
@@ -55,29 +57,39 @@ class Links:
         heavy: Heavy operators called through the dispatcher, such as ``native_group_norm``.
         hidden: Functions that look others up or keep operators from being counted, and libraries
             that say nothing.
+        is_counted: Whether nothing keeps torch's operators from being counted. Otherwise their
+            share of the work is unknown.
     """
 
     direct: tuple[str, ...] = ()
     heavy: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    is_counted: bool = True
 
 
 def links(libraries: Iterable[Path]) -> Links:
     """Find what some libraries name of torch.
 
     Args:
-        libraries: The files. One that cannot be read appears under ``hidden``.
+        libraries: The files. One that cannot be read appears under ``hidden``, as does one that was
+            loaded and has gone since (``mapped_code``).
     """
     direct, heavy, hidden = set[str](), set[str](), set[str]()
+    is_counted = True
     for library in libraries:
+        if library.name.endswith(" (deleted)"):
+            hidden.add("a library that was removed or replaced after it was loaded")
+            is_counted = False
+            continue
         symbols = undefined_symbols(library)
         if symbols is None:
             hidden.add("a library without a readable symbol table")
             continue
         for path in map(_path, symbols):
             name = "::".join(path)
-            if path in _HIDDEN:
+            if path in _HIDDEN or path in _SWITCHES:
                 hidden.add(name)
+                is_counted = is_counted and path not in _SWITCHES
             elif path[:2] == ("at", "_ops") and len(path) == 4:
                 operator = next((one for one in (path[2], path[2].partition("_out")[0]) if one in HEAVY), None)
                 if path[3] == "redispatch" and path[2] not in IDLE:
@@ -86,7 +98,7 @@ def links(libraries: Iterable[Path]) -> Links:
                     heavy.add(operator)
             elif any(path[: len(one)] == one for one in _DIRECT) and path[-1] not in IDLE:
                 direct.add(name)
-    return Links(*(tuple(sorted(found)) for found in (direct, heavy, hidden)))
+    return Links(tuple(sorted(direct)), tuple(sorted(heavy)), tuple(sorted(hidden)), is_counted)
 
 
 def _path(symbol: str) -> tuple[str, ...]:

@@ -17,7 +17,10 @@ AGREES = (0.5, 1.5)
 
 
 def own_share(reply: Traced, links: Links, largest: int) -> float | None:
-    """Return the candidate's own kernels' share of the work, from 0 to 1; None if nothing was seen.
+    """Return the candidate's own kernels' share of the work, from 0 to 1; None if it is unknown.
+
+    It is unknown if nothing was seen, or on the emulator if a library keeps operators from being
+    counted.
 
     Args:
         reply: The worker's report on its calls.
@@ -27,6 +30,8 @@ def own_share(reply: Traced, links: Links, largest: int) -> float | None:
         largest: Number of elements of the case's largest output or gradient.
     """
     if reply.work is not None:
+        if not links.is_counted:
+            return None
         own = max(0, reply.work.threads)
         direct = len(links.direct) * max(0, reply.work.forwards) * largest
         return _share(own, own + max(0, reply.work.elements) + direct)

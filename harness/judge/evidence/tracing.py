@@ -61,7 +61,10 @@ def traced(
         raise stop_for(reply, context.faults)
     told = {"forward": reply.forward} | ({"backward": reply.backward} if backward is not None else {})
     operators = _operators(reply, list(told))
-    named = links(libraries)
+    # Before its build came back the candidate may have put another library in the place of the one
+    # that it had loaded. On a GPU torch and Triton load code that they remove, and time decides.
+    loaded = worker.loaded if reply.work is not None else set()
+    named = links([*libraries, *loaded])
     findings = [_heavy(operators)] if operators else []
     findings += _unseen(named, operators)
     share = own_share(reply, named, _largest(context))

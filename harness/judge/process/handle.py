@@ -41,7 +41,7 @@ from harness.judge.process.zygote import Zygote, worker_environment
 from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.interrupts import shielded
-from harness.system.processes import adopts_orphans, hide_memory
+from harness.system.processes import adopts_orphans, hide_memory, mapped_code
 from harness.system.scratch import ScratchFolder
 from harness.wire import channel
 from harness.wire.commands import Command, Go, Load, LoadReference, TimeCalls
@@ -108,6 +108,7 @@ class WorkerHandle:
         self.build_folder = self.folder / "build"
         self.build_folder.mkdir()
         own_libraries = self._copied(libraries)
+        self._emulator = {Path(path).resolve() for path in own_libraries.values()}
         self.log = CutLog()
         self.built: dict[str, str] = {}
         self._used_s = 0.0
@@ -162,6 +163,11 @@ class WorkerHandle:
                 self._scratch.close()
                 raise HarnessError(f"cannot start a worker process: {library}: {error.strerror}") from None
         return own
+
+    @property
+    def loaded(self) -> set[Path]:
+        """The files in the worker's folder whose code it has mapped, without the emulator's."""
+        return mapped_code(self._process.pid, self.folder.resolve()) - self._emulator
 
     @property
     def has_ended(self) -> bool:

@@ -11,7 +11,7 @@ from harness.compilation.elf import undefined_symbols
 from harness.judge.evidence.links import Links, links
 
 SOURCE = """
-namespace at { struct Tensor; }
+namespace at { struct Tensor; void enableRecordFunction(bool); }
 namespace at::native { void native_group_norm(const Tensor&); void empty_like(const Tensor&); }
 namespace at::_ops { struct mm { static void call(const Tensor&); static void redispatch(const Tensor&); }; }
 extern "C" void* dlsym(void*, const char*);
@@ -35,6 +35,7 @@ def library(folder: Path, used: str) -> Path:
         ("at::_ops::mm::call(x);", Links(heavy=("mm",))),
         ("at::_ops::mm::redispatch(x);", Links(direct=("at::_ops::mm::redispatch",))),
         ('dlsym(nullptr, "x");', Links(hidden=("dlsym",))),
+        ("at::enableRecordFunction(false);", Links(hidden=("at::enableRecordFunction",), is_counted=False)),
     ],
 )
 def test_what_a_library_names_of_torch_is_found(used: str, found: Links, tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ Config config(dim3 grid, dim3 block, std::size_t shared_bytes = 0, Stream = Stre
   return {grid, block, shared_bytes};
 }
 
+// The type of a kernel's parameter; only ever named inside decltype.
+template <std::size_t Position, typename... Parameters>
+std::remove_cv_t<std::tuple_element_t<Position, std::tuple<Parameters...>>> parameter(void (*)(Parameters...));
+
 // Runs `call(arguments...)` for every CUDA thread. It evaluates and stores the arguments once.
 template <typename Call, typename... Arguments>
 #ifdef CUEMU_CHECKED
