@@ -1,8 +1,9 @@
-"""What holds of every committed solution, without building it."""
+"""What holds of every variant; those on demand are judged here, since no command judges all of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,28 @@ import pytest
 import torch
 import torch.utils.cpp_extension
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SOLUTIONS = sorted((REPOSITORY / "solutions").glob("*/*.py"))
+from harness.rendering.catalog import find_template, template_names
 
-each_solution = pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+REPOSITORY = Path(__file__).resolve().parents[2]
+DECLARED = [find_template(REPOSITORY, name) for name in template_names(REPOSITORY)]
+VARIANTS = {
+    f"{template.problem}/{variant.name}": variant for template in DECLARED for variant in template.variants.values()
+}
+ON_DEMAND = [name for name, variant in VARIANTS.items() if variant.on_demand]
+
+
+@pytest.fixture
+def path(name: str, solution_of: Callable[[str, str], Path]) -> Path:
+    return solution_of(*name.split("/"))
+
+
+each_variant = pytest.mark.parametrize("name", VARIANTS)
 
 # What KernelBench's own evaluator puts in front of a candidate's source before it executes it.
 FRONT = "import os\nos.environ['TORCH_USE_CUDA_DSA'] = '1'\n"
 
 
-@each_solution
+@each_variant
 def test_a_solution_loads_behind_lines_that_others_put_in_front(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its annotations are evaluated, too: nothing puts that off."""
     monkeypatch.setenv("TORCH_USE_CUDA_DSA", "0")
@@ -46,7 +59,7 @@ def names(piece: str) -> set[str]:
     return found - {"if", "for", "return", "namespace", "__launch_bounds__", "static_assert"}
 
 
-@each_solution
+@each_variant
 def test_nothing_is_emitted_that_no_operator_reaches(path: Path) -> None:
     every = pieces(path.read_text())
     defined = [names(piece) for piece in every]
@@ -60,3 +73,21 @@ def test_nothing_is_emitted_that_no_operator_reaches(path: Path) -> None:
         reached |= fresh
         waiting += fresh
     assert [sorted(defined[i]) for i in range(len(every)) if i not in reached] == []
+
+
+def test_committed_are_all_but_those_on_demand() -> None:
+    committed = {f"{path.parent.name}/{path.stem}" for path in (REPOSITORY / "solutions").glob("*/*.py")}
+    assert committed == VARIANTS.keys() - set(ON_DEMAND)
+
+
+@pytest.mark.parametrize("name", ON_DEMAND)
+def test_a_variant_on_demand_passes_every_case_and_the_checks(
+    name: str, path: Path, harness: Callable[..., Any]
+) -> None:
+    problem = name.partition("/")[0]
+    ran = harness("evaluate", path, "--problem", problem, "--device", "cpu", "--json")
+    assert {row["status"] for row in ran.rows} == {"PASSED"}, ran.out + ran.err
+    checked = harness("check", path, "--problem", problem, "--case", "odd", "--json")
+    (row,) = checked.rows
+    assert row["status"] == "PASSED", row["message"]
+    assert [finding for finding in row["findings"] if finding["level"] == "error"] == []
