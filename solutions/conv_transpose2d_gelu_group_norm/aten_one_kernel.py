@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:7983a9a575f21452dcc353093d918eb9587023b36dd0886cc67e7548695683f7
+# digest: sha256:695e4ac7aa161a1a4bd30f1ab2709f61c8668d9e770742e1c01298a2cc483756
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -43,10 +43,10 @@ from torch.autograd.function import once_differentiable
 from torch.utils.cpp_extension import load_inline
 
 CPP_SOURCE = """
-std::vector<torch::Tensor> forward(torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight, torch::Tensor bias,
-                                   int64_t groups, double eps);
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight,
-                                    torch::Tensor statistics, std::vector<bool> wants);
+std::vector<torch::Tensor> forward(torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight,
+                                   torch::Tensor bias, int64_t groups, double eps);
+std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor z, torch::Tensor convolution_bias,
+                                    torch::Tensor weight, torch::Tensor statistics, std::vector<bool> wants);
 """
 
 CUDA_SOURCE = r"""
@@ -255,7 +255,7 @@ __device__ inline Activation gelu_with_slope(float z) {
 
 // The convolution's bias (channels), which is added where its result is read: for torch it would be one more pass.
 struct Shift {
-  const float* values;
+  const float* of;
 };
 
 // What is normalised of an element that the convolution wrote.
@@ -307,8 +307,8 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // Over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is added, so that
 // rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate, float mean,
-                                         float rstd, RowSums* scratch) {
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length,
+                                         const Activate& activate, float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
@@ -331,8 +331,8 @@ __device__ inline RowSums block_row_sums(const Element* dy, const Element* x, in
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate, float mean,
-                                          float rstd) {
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length,
+                                          const Activate& activate, float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
     const float gradient = as_float(dy[i]);
@@ -422,8 +422,8 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
 // Forward, a block a group: reduces it, then normalises it while it may still lie in L2. Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kGroupThreads)
-    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape, float eps,
-                     Element* y, float* mean, float* rstd) {
+    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape,
+                     float eps, Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
@@ -434,12 +434,12 @@ __global__ void __launch_bounds__(kGroupThreads)
     Moments running = {0.0f, 0.0f, 0.0f};
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
-        const Activate activate = {shift.values[first_channel + i / shape.spatial]};
+        const Activate activate = {shift.of[first_channel + i / shape.spatial]};
         running = MergeMoments()(running, Moments{1.0f, activate(as_float(group_x[i])), 0.0f});
       }
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
-        const Activate activate = {shift.values[first_channel + member]};
+        const Activate activate = {shift.of[first_channel + member]};
         running = MergeMoments()(
             running, thread_moments<kRowWidth>(group_x + member * shape.spatial, shape.spatial, activate));
       }
@@ -453,14 +453,16 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {Activate{shift.values[channel]}, moments.mean, group_rstd * as_float(weight[channel]), as_float(bias[channel])};
+        const Normalise normalise = {Activate{shift.of[channel]}, moments.mean, group_rstd * as_float(weight[channel]),
+                                     as_float(bias[channel])};
         put(group_y + i, normalise(as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {Activate{shift.values[channel]}, moments.mean, group_rstd * as_float(weight[channel]), as_float(bias[channel])};
+      const Normalise normalise = {Activate{shift.of[channel]}, moments.mean, group_rstd * as_float(weight[channel]),
+                                   as_float(bias[channel])};
       const int64_t start = member * shape.spatial;
       transform<kRowWidth>(group_x + start, group_y + start, shape.spatial, normalise);
     }
@@ -492,7 +494,8 @@ __global__ void __launch_bounds__(kGroupThreads)
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
         const int64_t channel = first_channel + member;
-        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial, Activate{shift.values[channel]}, group_mean, group_rstd);
+        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial,
+                                             Activate{shift.of[channel]}, group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
         share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
@@ -501,8 +504,8 @@ __global__ void __launch_bounds__(kGroupThreads)
       for (int64_t member = 0; member < channels_per_group; ++member) {
         const int64_t start = member * shape.spatial;
         const int64_t channel = first_channel + member;
-        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, Activate{shift.values[channel]}, group_mean,
-                                                    group_rstd, row_scratch);
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial,
+                                                    Activate{shift.of[channel]}, group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
@@ -519,8 +522,8 @@ __global__ void __launch_bounds__(kGroupThreads)
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
         const int64_t channel = first_channel + member;
-        const InputGradient gradient = {Activate{shift.values[channel]}, group_mean, group_rstd, as_float(group_weight[member]), mean_dy,
-                                        mean_dy_xhat};
+        const InputGradient gradient = {Activate{shift.of[channel]}, group_mean, group_rstd,
+                                        as_float(group_weight[member]), mean_dy, mean_dy_xhat};
         put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
@@ -528,8 +531,8 @@ __global__ void __launch_bounds__(kGroupThreads)
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
       const int64_t channel = first_channel + member;
-      const InputGradient gradient = {Activate{shift.values[channel]}, group_mean, group_rstd, as_float(group_weight[member]), mean_dy,
-                                      mean_dy_xhat};
+      const InputGradient gradient = {Activate{shift.of[channel]}, group_mean, group_rstd,
+                                      as_float(group_weight[member]), mean_dy, mean_dy_xhat};
       differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient,
                             group_scratch, dx_sums, group * channels_per_group + member);
     }
@@ -539,8 +542,8 @@ __global__ void __launch_bounds__(kGroupThreads)
 float* floats(const torch::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; }
 
 // mean and rstd (samples, groups) into statistics, then y.
-void normalise(const Element* x, Shift shift, const Weight* weight, const Weight* bias, const Shape& shape, float eps,
-               Element* y, const torch::Tensor& statistics) {
+void normalise(const Element* x, Shift shift, const Weight* weight, const Weight* bias,
+               const Shape& shape, float eps, Element* y, const torch::Tensor& statistics) {
   const int64_t groups = shape.samples * shape.groups;
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (groups * group_length == 0) return;
@@ -610,21 +613,22 @@ Shape shape_of(const torch::Tensor& z, const torch::Tensor& weight, int64_t grou
 }
 
 // y like z; statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU.
-std::vector<torch::Tensor> forward(torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight, torch::Tensor bias,
-                                   int64_t groups, double eps) {
+std::vector<torch::Tensor> forward(torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight,
+                                   torch::Tensor bias, int64_t groups, double eps) {
   const Shape shape = shape_of(z, weight, groups);
   check(convolution_bias, z, {shape.channels}, "the bias of the convolution");
   check(bias, z, {shape.channels}, "bias");
   const c10::cuda::CUDAGuard guard(z.device());
   auto y = torch::empty_like(z);
   auto statistics = torch::empty({2, shape.samples, groups}, z.options());
-  normalise(floats(z), Shift{floats(convolution_bias)}, floats(weight), floats(bias), shape, eps, floats(y), statistics);
+  normalise(floats(z), Shift{floats(convolution_bias)}, floats(weight), floats(bias), shape, eps,
+            floats(y), statistics);
   return {y, statistics};
 }
 
 // The wanted gradients: of z, of the group norm's weight and bias, and of the convolution's bias, which is added to z.
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight,
-                                    torch::Tensor statistics, std::vector<bool> wants) {
+std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor z, torch::Tensor convolution_bias,
+                                    torch::Tensor weight, torch::Tensor statistics, std::vector<bool> wants) {
   const Shape shape = shape_of(z, weight, statistics.size(2));
   check(convolution_bias, z, {shape.channels}, "the bias of the convolution");
   check(dy, z, z.sizes(), "the gradient of y");
@@ -633,7 +637,8 @@ std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor z, torch::Te
   std::vector<torch::Tensor> found = {z, weight, weight, weight};
   for (int i = 0; i < 4; ++i) found[i] = wants[i] ? torch::empty_like(found[i]) : torch::Tensor();
   const Gradients gradients = {floats(found[0]), floats(found[1]), floats(found[2]), floats(found[3])};
-  differentiate_groups(floats(dy), floats(z), Shift{floats(convolution_bias)}, floats(weight), statistics, shape, gradients);
+  differentiate_groups(floats(dy), floats(z), Shift{floats(convolution_bias)}, floats(weight),
+                         statistics, shape, gradients);
   return found;
 }
 """
@@ -667,7 +672,8 @@ class FusedFunction(torch.autograd.Function):
         x, weight, bias, norm_weight, z, statistics = ctx.saved_tensors
         wants_x, wants_weight, wants_bias, wants_norm_weight, wants_norm_bias = ctx.needs_input_grad[:5]
         wants = [wants_x or wants_weight or wants_bias, wants_norm_weight, wants_norm_bias, wants_bias]
-        dz, dnorm_weight, dnorm_bias, dbias = KERNELS.backward(dy.contiguous(), z, bias, norm_weight, statistics, wants)
+        kept = (z, bias, norm_weight, statistics)
+        dz, dnorm_weight, dnorm_bias, dbias = KERNELS.backward(dy.contiguous(), *kept, wants)
         dx = dweight = None
         if wants_x or wants_weight:
             dx, dweight, _ = torch.ops.aten.convolution_backward(

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:fa190f429aa10c0755ee96782855b0bfc9c53f5a28b9bd21a04cc3b6ed325939
+# digest: sha256:200857b104b413001d29478d1f2ab56774d6d7d91cc5f106e89e0aef44833a34
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -335,8 +335,8 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // Over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is added, so that
 // rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, float mean,
-                                         float rstd, RowSums* scratch) {
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length,
+                                         float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
@@ -359,8 +359,8 @@ __device__ inline RowSums block_row_sums(const Element* dy, const Element* x, in
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, float mean,
-                                          float rstd) {
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length,
+                                          float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
     const float gradient = as_float(dy[i]);
@@ -417,8 +417,8 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
 // Forward, a block a group: reduces it, then normalises it while it may still lie in L2. Grid (samples * groups).
 template <int kGroupWidth, int kRowWidth>
 __global__ void __launch_bounds__(kGroupThreads)
-    normalise_groups(const Element* x, const Weight* weight, const Weight* bias, Shape shape, float eps,
-                     Element* y, float* mean, float* rstd) {
+    normalise_groups(const Element* x, const Weight* weight, const Weight* bias, Shape shape,
+                     float eps, Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
@@ -435,14 +435,16 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {moments.mean, group_rstd * as_float(weight[channel]), as_float(bias[channel])};
+        const Normalise normalise = {moments.mean, group_rstd * as_float(weight[channel]),
+                                     as_float(bias[channel])};
         put(group_y + i, normalise(as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {moments.mean, group_rstd * as_float(weight[channel]), as_float(bias[channel])};
+      const Normalise normalise = {moments.mean, group_rstd * as_float(weight[channel]),
+                                   as_float(bias[channel])};
       const int64_t start = member * shape.spatial;
       transform<kRowWidth>(group_x + start, group_y + start, shape.spatial, normalise);
     }
@@ -473,7 +475,8 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
-        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial, group_mean, group_rstd);
+        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial,
+                                             group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
         share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
@@ -481,8 +484,8 @@ __global__ void __launch_bounds__(kGroupThreads)
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
         const int64_t start = member * shape.spatial;
-        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, group_mean,
-                                                    group_rstd, row_scratch);
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial,
+                                                    group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
@@ -498,16 +501,16 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
-        const InputGradient gradient = {group_mean, group_rstd, as_float(group_weight[member]), mean_dy,
-                                        mean_dy_xhat};
+        const InputGradient gradient = {group_mean, group_rstd,
+                                        as_float(group_weight[member]), mean_dy, mean_dy_xhat};
         put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
-      const InputGradient gradient = {group_mean, group_rstd, as_float(group_weight[member]), mean_dy,
-                                      mean_dy_xhat};
+      const InputGradient gradient = {group_mean, group_rstd,
+                                      as_float(group_weight[member]), mean_dy, mean_dy_xhat};
       transform<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient);
     }
   }
@@ -516,8 +519,8 @@ __global__ void __launch_bounds__(kGroupThreads)
 float* floats(const torch::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; }
 
 // mean and rstd (samples, groups) into statistics, then y.
-void normalise(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape, float eps,
-               Element* y, const torch::Tensor& statistics) {
+void normalise(const Element* x, const Weight* weight, const Weight* bias,
+               const Shape& shape, float eps, Element* y, const torch::Tensor& statistics) {
   const int64_t groups = shape.samples * shape.groups;
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (groups * group_length == 0) return;

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:dec0e5351010c51bfd92f70b6ef685a35623c58deb439d41821446f14107a100
+# digest: sha256:fe697204e18a4764e35ac22126c6c9dd8261a43af405b6d551d338250e32a353
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -342,8 +342,8 @@ __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
 // Over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is added, so that
 // rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, float mean,
-                                         float rstd, RowSums* scratch) {
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length,
+                                         float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
@@ -366,8 +366,8 @@ __device__ inline RowSums block_row_sums(const Element* dy, const Element* x, in
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, float mean,
-                                          float rstd) {
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length,
+                                          float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
     const float gradient = as_float(dy[i]);
@@ -445,7 +445,8 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
-        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial, group_mean, group_rstd);
+        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial,
+                                             group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
         share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
@@ -453,8 +454,8 @@ __global__ void __launch_bounds__(kGroupThreads)
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
         const int64_t start = member * shape.spatial;
-        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, group_mean,
-                                                    group_rstd, row_scratch);
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial,
+                                                    group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
@@ -470,16 +471,16 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
-        const InputGradient gradient = {group_mean, group_rstd, as_float(group_weight[member]), mean_dy,
-                                        mean_dy_xhat};
+        const InputGradient gradient = {group_mean, group_rstd,
+                                        as_float(group_weight[member]), mean_dy, mean_dy_xhat};
         put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
-      const InputGradient gradient = {group_mean, group_rstd, as_float(group_weight[member]), mean_dy,
-                                      mean_dy_xhat};
+      const InputGradient gradient = {group_mean, group_rstd,
+                                      as_float(group_weight[member]), mean_dy, mean_dy_xhat};
       transform<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient);
     }
   }
@@ -568,7 +569,8 @@ __global__ void __launch_bounds__(kThreads)
     const Piece piece = piece_of(item, tiles, spatial);
     const int64_t channel = piece.whole % channels;
     const int64_t group = piece.whole / channels_per_group;
-    const Normalise normalise = {mean[group], rstd[group] * as_float(weight[channel]), as_float(bias[channel])};
+    const Normalise normalise = {mean[group], rstd[group] * as_float(weight[channel]),
+                                 as_float(bias[channel])};
     const int64_t offset = piece.whole * spatial + piece.begin;
     transform<kWidth>(x + offset, y + offset, piece.length, normalise);
   }
@@ -584,7 +586,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const Normalise normalise = {mean[group], rstd[group] * as_float(weight[channel]), as_float(bias[channel])};
+    const Normalise normalise = {mean[group], rstd[group] * as_float(weight[channel]),
+                                 as_float(bias[channel])};
     put(y + i, normalise(as_float(x[i])));
   }
 }
@@ -600,7 +603,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t group = piece.whole / channels_per_group;
     const int64_t offset = piece.whole * spatial + piece.begin;
     const RowSums sums =
-        block_row_sums<kWidth>(dy + offset, x + offset, piece.length, mean[group], rstd[group], scratch);
+        block_row_sums<kWidth>(dy + offset, x + offset, piece.length, mean[group], rstd[group],
+                               scratch);
     if (threadIdx.x == 0) part_sums[item] = sums;
   }
 }
@@ -612,8 +616,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     const int64_t group = row / channels_per_group;
-    row_sums[row] =
-        thread_row_sums(dy + row * spatial, x + row * spatial, spatial, mean[group], rstd[group]);
+    row_sums[row] = thread_row_sums(dy + row * spatial, x + row * spatial, spatial, mean[group],
+                                    rstd[group]);
   }
 }
 
@@ -661,8 +665,8 @@ __global__ void __launch_bounds__(kThreads)
     const Piece piece = piece_of(item, tiles, spatial);
     const int64_t channel = piece.whole % channels;
     const int64_t group = piece.whole / channels_per_group;
-    const InputGradient gradient = {mean[group], rstd[group], as_float(weight[channel]), means[group].dy,
-                                    means[group].dy_xhat};
+    const InputGradient gradient = {mean[group], rstd[group], as_float(weight[channel]),
+                                    means[group].dy, means[group].dy_xhat};
     const int64_t offset = piece.whole * spatial + piece.begin;
     transform<kWidth>(dy + offset, x + offset, dx + offset, piece.length, gradient);
   }
@@ -678,8 +682,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = i / spatial;
     const int64_t channel = row % channels;
     const int64_t group = row / channels_per_group;
-    const InputGradient gradient = {mean[group], rstd[group], as_float(weight[channel]), means[group].dy,
-                                    means[group].dy_xhat};
+    const InputGradient gradient = {mean[group], rstd[group], as_float(weight[channel]),
+                                    means[group].dy, means[group].dy_xhat};
     put(dx + i, gradient(as_float(dy[i]), as_float(x[i])));
   }
 }
@@ -1510,8 +1514,8 @@ void launch_streaming(void (*kernel)(Parameters...), int blocks, int threads, in
 float* floats(const torch::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; }
 
 // mean and rstd (samples, groups) into statistics, then y: a group is cut into parts, one block each.
-void normalise(const Element* x, const Weight* weight, const Weight* bias, const Shape& shape, float eps,
-               Element* y, const torch::Tensor& statistics) {
+void normalise(const Element* x, const Weight* weight, const Weight* bias,
+               const Shape& shape, float eps, Element* y, const torch::Tensor& statistics) {
   const auto stream = at::cuda::getCurrentCUDAStream();
   const int64_t groups = shape.samples * shape.groups, rows = shape.samples * shape.channels;
   const int64_t channels_per_group = shape.channels / shape.groups;
@@ -1609,7 +1613,8 @@ void differentiate_in_parts(const Element* dy, const Element* x, const Weight* w
         const bool wide = by_vector(spatial, dy, x, dx);
         const auto input_gradient_rows = wide ? ::input_gradient_rows<kVectorWidth> : ::input_gradient_rows<1>;
         input_gradient_rows<<<grid_for(rows * tiles.count), threads, 0, stream>>>(
-            dy, x, weight, mean, rstd, means, rows, channels, channels_per_group, spatial, tiles, dx);
+            dy, x, weight, mean, rstd, means, rows, channels, channels_per_group, spatial, tiles,
+            dx);
       }
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     }
@@ -1654,7 +1659,8 @@ void normalise_held(const Element* x, const Weight* weight, const Weight* bias, 
       by_warps ? ::normalise_held_groups<kHeld, kWidth, true> : ::normalise_held_groups<kHeld, kWidth, false>;
   const unsigned blocks = grid_for(by_warps ? ceil_div(groups, kWarpsPerBlock) : groups);
   const unsigned threads = kWarpSize * (by_warps ? kWarpsPerBlock : ceil_div(ceil_div(length, kHeld), kWarpSize));
-  normalise_held_groups<<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, mean + groups, mean + 2 * groups);
+  normalise_held_groups<<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, mean + groups,
+                                                        mean + 2 * groups);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
