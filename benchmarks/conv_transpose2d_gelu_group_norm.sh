@@ -12,8 +12,9 @@ timed() {
     echo "exit $code after $(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }") s"
 }
 for solution in aten aten_one_kernel direct; do
+    python3 -m harness render $problem --variant $solution -o "$HARNESS_HOME.$solution.py"
     say "$solution, full size"
-    timed python3 -m harness evaluate $problem/$solution --device cuda:0 --case full --json > "$HARNESS_HOME.json"
+    timed python3 -m harness evaluate "$HARNESS_HOME.$solution.py" --problem $problem --device cuda:0 --case full --json > "$HARNESS_HOME.json"
     grep '^exit' "$HARNESS_HOME.json"
     grep '^{' "$HARNESS_HOME.json" | python3 benchmarks/figures.py
 done

@@ -12,11 +12,12 @@ timed() {
     echo "exit $code after $(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }") s"
 }
 for solution in aten tiled_epilogue tiled_separate_dense; do
+    python3 -m harness render $problem --variant $solution -o "$HARNESS_HOME.$solution.py"
     say "$solution, full size, cold, then warm"
-    timed python3 -m harness evaluate $problem/$solution --device cuda:0 --case full --json > "$HARNESS_HOME.json"
+    timed python3 -m harness evaluate "$HARNESS_HOME.$solution.py" --problem $problem --device cuda:0 --case full --json > "$HARNESS_HOME.json"
     grep '^exit' "$HARNESS_HOME.json"
     grep '^{' "$HARNESS_HOME.json" | python3 benchmarks/figures.py
-    timed python3 -m harness evaluate $problem/$solution --device cuda:0 --case full --fresh
+    timed python3 -m harness evaluate "$HARNESS_HOME.$solution.py" --problem $problem --device cuda:0 --case full --fresh
 done
 say "groups longer than a warp holds"
 python3 -m harness evaluate $problem --device cuda:0 --set num_groups=16 --json | python3 benchmarks/figures.py

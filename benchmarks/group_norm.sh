@@ -12,11 +12,12 @@ timed() {
 say doctor
 timed python3 -m harness doctor --device cuda:0
 for solution in fused two_kernels; do
+    python3 -m harness render group_norm --variant $solution -o "$HARNESS_HOME.$solution.py"
     say "$solution, full size, cold, then warm"
-    timed python3 -m harness evaluate group_norm/$solution --device cuda:0 --case full --json > "$HARNESS_HOME.json"
+    timed python3 -m harness evaluate "$HARNESS_HOME.$solution.py" --problem group_norm --device cuda:0 --case full --json > "$HARNESS_HOME.json"
     grep '^exit' "$HARNESS_HOME.json"
     grep '^{' "$HARNESS_HOME.json" | python3 benchmarks/figures.py
-    timed python3 -m harness evaluate group_norm/$solution --device cuda:0 --case full
+    timed python3 -m harness evaluate "$HARNESS_HOME.$solution.py" --problem group_norm --device cuda:0 --case full
 done
 say "figures of both, full size"
 python3 -m harness evaluate group_norm --device cuda:0 --case full --json | python3 benchmarks/figures.py

@@ -1,6 +1,6 @@
 """Time a solution without the harness's timer: in a process of its own, by what others measure with.
 
-    python -m benchmarks.plain solutions/group_norm/two_kernels.py --problem group_norm --case full
+    python -m benchmarks.plain solutions/group_norm/fused.py --problem group_norm --case full
 
 Prints a JSON object: by direction (`forward`, under `no_grad`; `forward_backward`) milliseconds by `do_bench` (that of
 Triton, which flushes the L2 cache before each call), by `unflushed` (events around calls in a row, nothing flushed) and

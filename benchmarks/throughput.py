@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.common import table
 from benchmarks.kills import descendants, kind_of
+from harness.rendering.catalog import find_template, render_variant
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMIT_S = 10
@@ -95,7 +96,8 @@ def written(folder: Path, share: int) -> dict[str, str]:
     """Write the candidates; the kind of each, by its file's path, in the order of the files."""
     kinds = [name for name, kind in KINDS.items() for _ in range(max(1, kind.count // share))]
     random.Random(64).shuffle(kinds)
-    texts = [(REPOSITORY / "solutions" / "group_norm" / f"{base}.py").read_text() for base in BASES]
+    template = find_template(REPOSITORY, "group_norm")
+    texts = [render_variant(REPOSITORY, template, base).text for base in BASES]
     found = {}
     for number, name in enumerate(kinds):
         text = in_kernels(f"// candidate {number}")(KINDS[name].change(texts[number % len(texts)]))

@@ -96,7 +96,7 @@ def command(
 
     \b
     Examples:
-      python -m harness compare group_norm/fused group_norm/two_kernels
+      python -m harness compare group_norm/fused group_norm/streamed
       python -m harness compare mine.py group_norm/fused --problem group_norm --case full --markdown
       python -m harness compare run-5ed42ce1 yesterday.jsonl
       python -m harness compare yesterday.jsonl today.jsonl --fail-on 5%

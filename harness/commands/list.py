@@ -83,14 +83,15 @@ def _templates(root: Path, only: str | None) -> Iterator[Row]:
         try:
             declaration = find_template(root, name)
         except TemplateError as error:
-            yield {"template": name, "problem": "-", "variants": str(error), "parameters": ""}
+            yield {"template": name, "problem": "-", "variants": str(error), "on demand": "", "parameters": ""}
             continue
         if only in (None, declaration.problem):
             parameters = " ".join(f"{key}={value.default}" for key, value in declaration.parameters.items())
             yield {
                 "template": name,
                 "problem": declaration.problem,
-                "variants": " ".join(declaration.variants),
+                "variants": " ".join(one.name for one in declaration.variants.values() if not one.on_demand),
+                "on demand": " ".join(one.name for one in declaration.variants.values() if one.on_demand),
                 "parameters": parameters,
             }
 

@@ -13,7 +13,7 @@ from harness.project.settings import option
 from harness.rendering.catalog import (
     Freshness,
     Rendering,
-    find_template,
+    find_variant_template,
     render_all,
     render_text,
     render_variant,
@@ -32,11 +32,20 @@ from harness.rendering.parameters import Declaration
     metavar="KEY=VALUE",
     help="Set a parameter of the template.",
 )
-@click.option("--variant", metavar="NAME", help="Start from this variant. [default: the template's default variant]")
+@click.option(
+    "--variant",
+    metavar="NAME",
+    help="Start from this variant; `list templates` names all. [default: the template's default variant]",
+)
 @click.option("--name", metavar="NAME", help="Write solutions/<problem>/NAME.py.")
 @click.option("-o", "--output", metavar="FILE", help="Write to this file; - is standard output.")
 @option("root")
-@click.option("--all", "everything", is_flag=True, help="Render every variant of every template.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Render the variants of every template, those on demand only where a file exists.",
+)
 @click.option(
     "--check",
     is_flag=True,
@@ -57,9 +66,12 @@ def command(
 
     `render TEMPLATE` writes solutions/<problem>/<variant>.py; `render --all` renders all templates.
 
+    TEMPLATE is a template, or a problem for all variants of its templates.
+
     \b
     Examples:
       python -m harness render --all
+      python -m harness render group_norm --variant two_kernels
       python -m harness render group_norm -p threads=128 -o mine.py
       python -m harness render --check
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
@@ -76,7 +88,12 @@ def command(
         if name is not None and output is not None:
             raise UsageError("--name and -o both choose where to write; give one of them.")
         rendering = _one(
-            folder, find_template(folder, template), _pairs(assignments), variant=variant, name=name, output=output
+            folder,
+            find_variant_template(folder, template, variant),
+            _pairs(assignments),
+            variant=variant,
+            name=name,
+            output=output,
         )
         if output == "-" and not check:
             click.echo(rendering.text, nl=False)

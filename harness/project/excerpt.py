@@ -25,6 +25,8 @@ class Excerpt:
         signature: Arguments of ``forward`` as declared, ``self`` first; ``self, *inputs`` if they
             are unknown.
         call: The same arguments as a caller passes them on.
+        future: The statement ``from __future__`` of the file, without which its annotations may
+            not be evaluated, or an empty string.
     """
 
     imports: tuple[str, ...]
@@ -32,6 +34,7 @@ class Excerpt:
     constants: frozenset[str]
     signature: str
     call: str
+    future: str
 
 
 def model_excerpt(problem: Problem) -> Excerpt:
@@ -59,6 +62,7 @@ def model_excerpt(problem: Problem) -> Excerpt:
         constants=frozenset(needed & problem.constants),
         signature=signature,
         call=call,
+        future="".join(ast.unparse(node) + "\n" for node in tree.body if _is_future(node)),
     )
 
 
@@ -82,11 +86,15 @@ def _is_left_out(node: ast.stmt) -> bool:
     """
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    if isinstance(node, ast.ImportFrom):
-        return node.module == "__future__"
+    if _is_future(node):
+        return True
     return isinstance(node, ast.If) and any(
         isinstance(leaf, ast.Name) and leaf.id == "__name__" for leaf in ast.walk(node.test)
     )
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _needed_names(statements: Sequence[ast.stmt], scopes: Sequence[symtable.SymbolTable]) -> set[str]:

@@ -184,7 +184,10 @@ def _select_one(root: Path, selector: str, given: Problem | None) -> list[_Wante
         variants = solution_paths(root, match[1])
         if match[2] not in variants:
             hint = suggestion(match[2], variants)
-            raise UsageError(f"problem {match[1]!r} has no solution {match[2]!r}.{hint}")
+            raise UsageError(
+                f"problem {match[1]!r} has no solution {match[2]!r}.{hint} "
+                f"`render {match[1]} --variant NAME` makes those that `list templates` shows."
+            )
         return [_Wanted(variants[match[2]], selector, given or problems[match[1]])]
     path = Path(selector)
     if path.suffix == ".py" or os.path.isfile(selector):  # noqa: PTH113

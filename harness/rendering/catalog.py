@@ -121,6 +121,32 @@ def find_template(root: Path, name: str) -> Declaration:
     return declaration
 
 
+def find_variant_template(root: Path, name: str, variant: str | None) -> Declaration:
+    """Returns the template that declares a variant.
+
+    Args:
+        root: Root folder of the project.
+        name: A template, or a problem: then any of its templates may declare the variant.
+        variant: The variant; None means the default variant.
+
+    Raises:
+        TemplateError: There is no such template, problem or variant, or a declaration is wrong.
+    """
+    templates = template_names(root)
+    named = [find_template(root, name)] if name in templates else []
+    if named and (variant is None or variant in named[0].variants):
+        return named[0]
+    solving = [one for one in (find_template(root, other) for other in templates) if one.problem == name]
+    for declaration in solving:
+        for one in declaration.variants.values():
+            if one.default if variant is None else one.name == variant:
+                return declaration
+    if named or solving:
+        known = {one for declaration in named + solving for one in declaration.variants}
+        raise TemplateError(f"{name!r} has no variant {variant!r}.{suggestion(variant or '', known)}")
+    return find_template(root, name)
+
+
 def render_text(root: Path, declaration: Declaration, settings: Mapping[str, Value]) -> str:
     """Returns the text of a solution file with its stamp.
 
@@ -165,7 +191,9 @@ def render_variant(root: Path, declaration: Declaration, name: str | None) -> Re
 
 
 def render_all(root: Path) -> Iterator[Rendering]:
-    """Renders every variant of every template.
+    """Renders the variants of every template.
+
+    A variant that is ``on_demand`` only counts where its file exists.
 
     Raises:
         TemplateError: A template is wrong, two variants have the same file, or a problem does not
@@ -175,15 +203,15 @@ def render_all(root: Path) -> Iterator[Rendering]:
     _check_defaults(declarations)
     owners: dict[Path, str] = {}
     for declaration in declarations:
-        for name in declaration.variants:
-            rendering = render_variant(root, declaration, name)
-            if rendering.path in owners:
+        for variant in declaration.variants.values():
+            path = solution_path(root, declaration, variant.name)
+            if path in owners:
                 raise TemplateError(
-                    f"templates {owners[rendering.path]!r} and {declaration.template!r} both render "
-                    f"{rendering.path}; rename a variant."
+                    f"templates {owners[path]!r} and {declaration.template!r} both render {path}; rename a variant."
                 )
-            owners[rendering.path] = declaration.template
-            yield rendering
+            owners[path] = declaration.template
+            if not variant.on_demand or path.exists():
+                yield render_variant(root, declaration, variant.name)
 
 
 def _check_defaults(declarations: list[Declaration]) -> None:

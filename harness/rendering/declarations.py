@@ -16,7 +16,9 @@ _NAME = re.compile(r"[a-z0-9_]+")
 _PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PARAMETER_KEYS = frozenset({"choices", "range", "multiple_of"})
 # Names that already have a meaning in a template or in a variant's table.
-_RESERVED = frozenset({"default", "range", "loop", "self", "super", "caller", "varargs", "kwargs", "true", "false"})
+_RESERVED = frozenset(
+    {"default", "on_demand", "range", "loop", "self", "super", "caller", "varargs", "kwargs", "true", "false"}
+)
 
 
 def checked_name(name: str, what: str) -> str:
@@ -173,10 +175,14 @@ def _read_constraints(entries: object, path: Path) -> tuple[Constraint, ...]:
 
 def _read_variant(name: str, entry: object, path: Path) -> TemplateVariant:
     settings = dict(_table(entry, path, name))
-    is_default = settings.pop("default", False)
-    if not isinstance(is_default, bool):
-        raise TemplateError(f"{path}: variant {name!r}: default must be true or false.")
-    return TemplateVariant(name, {key: _default(value) for key, value in settings.items()}, is_default)
+    flags = {key: settings.pop(key, False) for key in ("default", "on_demand")}
+    for key, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TemplateError(f"{path}: variant {name!r}: {key} must be true or false.")
+    if all(flags.values()):
+        raise TemplateError(f"{path}: variant {name!r} is the default, so it cannot be on_demand; remove one of them.")
+    values = {key: _default(value) for key, value in settings.items()}
+    return TemplateVariant(name, values, default=bool(flags["default"]), on_demand=bool(flags["on_demand"]))
 
 
 def _check_keys(

@@ -67,11 +67,13 @@ class TemplateVariant:
         name: Stem of the file.
         settings: Parameters that differ from their defaults.
         default: Whether this is the problem's default solution.
+        on_demand: Whether the file is only rendered when a user names the variant.
     """
 
     name: str
     settings: Mapping[str, Value]
     default: bool
+    on_demand: bool
 
 
 @dataclass(frozen=True)

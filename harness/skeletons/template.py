@@ -113,7 +113,8 @@ def _solution(name: str, problem: Problem, common: str) -> str:
         problem=problem.name,
         common=common,
         stem=name if name[0].isalpha() else f"op_{name}",
-        imports=_literal("\n".join(_imports(excerpt))),
+        # KernelBench's evaluator puts lines in front of a solution, so it stands only where the model needs it.
+        imports=_literal("\n".join([*excerpt.future.splitlines(keepends=True), *_imports(excerpt)])),
         model=_literal(excerpt.text),
         signature=_literal(excerpt.signature),
         call=excerpt.call,

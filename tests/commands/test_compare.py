@@ -188,7 +188,7 @@ def test_runs_are_compared_solution_by_solution(harness: Harness, environment: d
     assert "nothing in common to compare among the cases none" in ran.err
 
 
-GROUP_NORM = ("fused", "plain", "streamed", "two_kernels")
+GROUP_NORM = ("fused", "plain", "streamed")
 
 
 def test_solutions_are_compared_by_their_newest_records(harness: Harness, own_home: Path) -> None:

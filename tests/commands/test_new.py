@@ -120,6 +120,9 @@ def test_a_folder_of_ones_own_passes_from_the_start(harness: Harness, tmp_path: 
     assert {gradient["name"] for gradient in ran.rows[-1]["gradients"]} == {"x", "weight", "bias"}
     assert [output["dtype"] for output in ran.rows[0]["outputs"]] == ["float32", "int64", "float64"]
     copied = (tmp_path / "solutions" / "entangled" / "knot.py").read_text()
+    # Without it the annotations of this model might not be evaluated; a model of one's own has the choice.
+    assert "from __future__ import annotations\n" in copied
+    assert "__future__" not in (tmp_path / "solutions" / "first" / "3_own.py").read_text()
     for left_out in ("never_called", "import math\n", "get_inputs", "CASES", "undefined"):
         assert left_out not in copied
     assert "{{ braces }}, {% percents %} and {# hashes #}" in copied

@@ -65,7 +65,7 @@ def test_what_does_not_pass_has_no_profile(harness: Harness, tmp_path: Path) -> 
     ("arguments", "words"),
     [
         ([], "SOLUTION"),
-        (["group_norm"], "names 4 solutions; name one of them: group_norm/fused, group_norm/plain, "),
+        (["group_norm"], "names 3 solutions; name one of them: group_norm/fused, group_norm/plain, "),
         (["group_norm/fusd"], "Did you mean 'fused'"),
         (["missing.py"], "no such file: missing.py"),
         (["group_norm/fused", "--case", "od"], "Did you mean 'odd'"),

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.rendering.catalog import find_variant_template, render_variant
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
 PARAMS = """\
 problem = "scale"
 
@@ -31,6 +35,10 @@ default = true
 [variants.fancy]
 mode = "fancy"
 threads = 256
+
+[variants.wide]
+on_demand = true
+threads = 512
 """
 
 SOLUTION = """\
@@ -39,6 +47,20 @@ THREADS = {{ threads }}
 {% include "common/fancy.txt" %}
 {% endif %}
 """
+
+
+@pytest.fixture(scope="session")
+def solution_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """The file of a problem's variant, rendered into a temporary folder, whether it is committed or on demand."""
+    folder = tmp_path_factory.mktemp("variants")
+
+    def rendered(problem: str, variant: str) -> Path:
+        path = folder / problem / f"{variant}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(render_variant(REPOSITORY, find_variant_template(REPOSITORY, problem, variant), variant).text)
+        return path
+
+    return rendered
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
 
 
 def test_default_solution_leaves_the_convolution_to_torch() -> None:
-    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "aten"
+    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "aten_one_kernel"
 
 
 @pytest.fixture(scope="module")

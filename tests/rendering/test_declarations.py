@@ -92,6 +92,10 @@ MISTAKES = {
         with_parameter(f"{INT}range = [1, 9]", "[variants.only]\nwidth = 10\n"),
         ["variant 'only'", "'width'", "10", "from 1 to 9"],
     ),
+    "default on demand": (
+        with_parameter(f"{INT}range = [1, 9]", "[variants.only]\ndefault = true\non_demand = true\n"),
+        ["variant 'only'", "on_demand", "remove one"],
+    ),
     "variant default not bool": (
         with_parameter(f"{INT}range = [1, 9]", '[variants.only]\ndefault = "yes"\n'),
         ["variant 'only'", "true or false"],

@@ -273,11 +273,12 @@ GRADIENTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_outputs_and_gradients_on_what_is_unusual(variant: str, tmp_path: Path, harness: Callable[..., Any]) -> None:
-    committed = REPOSITORY / "solutions" / STEM / f"{variant}.py"
+def test_outputs_and_gradients_on_what_is_unusual(
+    variant: str, tmp_path: Path, harness: Callable[..., Any], solution_of: Callable[[str, str], Path]
+) -> None:
     problem, solution = tmp_path / "viewed.py", tmp_path / f"{variant}.py"
     problem.write_text(VIEWS + PROBLEM)
-    solution.write_text(VIEWS + WRAPPER.format(text=committed.read_text()) + PROBES)
+    solution.write_text(VIEWS + WRAPPER.format(text=solution_of(STEM, variant).read_text()) + PROBES)
     cases = VARIANTS[variant]
     chosen = [word for case in cases for word in ("--case", case)]
     ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--seed", "1" * 32, "--json", *chosen)

@@ -1,4 +1,4 @@
-"""Tests the committed group norms beyond the shipped cases: strides, addresses, means, row counts."""
+"""Tests the variants of group norm beyond the shipped cases: strides, addresses, means, row counts."""
 
 from __future__ import annotations
 
@@ -91,14 +91,15 @@ each_variant = pytest.mark.parametrize("variant", ["streamed", "two_kernels", "f
 
 
 @pytest.fixture
-def evaluate(variant: str, tmp_path: Path, harness: Callable[..., Any]) -> Callable[..., list[dict[str, Any]]]:
-    """Evaluates a committed solution on the viewed problem's cases."""
+def evaluate(
+    variant: str, tmp_path: Path, harness: Callable[..., Any], solution_of: Callable[[str, str], Path]
+) -> Callable[..., list[dict[str, Any]]]:
+    """Evaluates a variant on the viewed problem's cases."""
 
     def run(cases: tuple[str, ...], *options: str) -> list[dict[str, Any]]:
-        committed = REPOSITORY / "solutions" / "group_norm" / f"{variant}.py"
         problem, solution = tmp_path / "viewed_group_norm.py", tmp_path / f"{variant}.py"
         problem.write_text(VIEWS + PROBLEM)
-        solution.write_text(VIEWS + WRAPPER.format(text=committed.read_text()))
+        solution.write_text(VIEWS + WRAPPER.format(text=solution_of("group_norm", variant).read_text()))
         chosen = [word for case in cases for word in ("--case", case)]
         ran = harness("evaluate", solution, "--problem", problem, "--json", *chosen, *options)
         assert {row["case"]: row["status"] for row in ran.rows} == dict.fromkeys(cases, "PASSED"), ran.out + ran.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,6 +64,25 @@ def test_named_variant_all_and_check(make_project: MakeProject) -> None:
     assert check.stderr == "not rendered solutions/scale/plain.py\nmissing solutions/scale/fancy.py\n"
 
 
+def test_a_variant_on_demand_is_rendered_when_it_is_named(make_project: MakeProject) -> None:
+    root = make_project()
+    assert harness("render", "--all", folder=root).returncode == 0
+    assert solutions(root).keys() == {"plain.py", "fancy.py"}
+    assert harness("render", "--check", folder=root).returncode == 0
+    for name in ("demo", "scale"):  # the template, or its problem
+        printed = harness("render", name, "--variant", "wide", "-o", "-", folder=root)
+        assert (printed.returncode, "THREADS = 512\n" in printed.stdout) == (0, True)
+    assert harness("render", "scale", "--variant", "wide", folder=root).stderr == "wrote solutions/scale/wide.py\n"
+    assert harness("render", "scale", folder=root).stderr == "unchanged solutions/scale/plain.py\n"
+
+    # What is there is kept fresh.
+    (root / "templates" / "demo" / "solution.py.j2").write_text("WIDTH = {{ threads }}  # {{ mode }}\n")
+    assert "stale solutions/scale/wide.py" in harness("render", "--check", folder=root).stderr
+    assert "wrote solutions/scale/wide.py" in harness("render", "--all", folder=root).stderr
+    (row,) = map(json.loads, harness("list", "templates", "--json", folder=root).stdout.splitlines())
+    assert (row["variants"], row["on demand"]) == ("plain fancy", "wide")
+
+
 def test_own_parameters_go_where_the_user_says(make_project: MakeProject) -> None:
     root = make_project()
     named = harness("render", "demo", "-p", "threads=64", "--name", "small", folder=root)
@@ -87,6 +107,7 @@ def test_own_parameters_go_where_the_user_says(make_project: MakeProject) -> Non
         (["demos"], ["no template 'demos'", "'demo'"]),
         (["../demo"], ["no template '../demo'"]),
         (["demo", "--variant", "fany"], ["no variant 'fany'", "'fancy'"]),
+        (["scale", "--variant", "wid"], ["no variant 'wid'", "'wide'"]),
         (["demo", "-p", "threads=64"], ["--name or -o"]),
         (["demo", "-p", "threads", "-o", "-"], ["'threads'", "KEY=VALUE"]),
         (["demo", "-p", "threads=64", "-p", "threads=96", "-o", "-"], ["twice", "'64'", "'96'"]),

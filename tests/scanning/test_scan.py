@@ -20,11 +20,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SHIPPED = {
     "group_norm/fused": {"low-precision"},  # kernels for halves, too
     "group_norm/streamed": {"inline-assembly", "low-precision"},
-    "group_norm/two_kernels": {"low-precision"},
     "conv_transpose2d_gelu_group_norm/plain": {"heavy-operator"},
     "gemm_bias_add_hardtanh_mish_group_norm/plain": {"heavy-operator"},
     "gemm_group_norm_min_bias_add/plain": {"heavy-operator"},
-    "conv_transpose2d_gelu_group_norm/aten": {"heavy-operator"},
     "conv_transpose2d_gelu_group_norm/aten_one_kernel": {"heavy-operator"},
     "gemm_bias_add_hardtanh_mish_group_norm/aten": {"heavy-operator"},
     "gemm_group_norm_min_bias_add/aten": {"heavy-operator"},
@@ -69,7 +67,7 @@ def test_the_lines_of_a_shipped_solution_are_its_own() -> None:
 
 
 def test_the_sources_of_a_shipped_solution_are_read() -> None:
-    text = (REPOSITORY / "solutions" / "group_norm" / "two_kernels.py").read_text()
+    text = (REPOSITORY / "solutions" / "group_norm" / "fused.py").read_text()
     changed = text.replace("  __syncthreads();\n", '  __syncthreads(); asm volatile("");\n', 1)
     assert changed != text
     line = next(number for number, one in enumerate(changed.splitlines(), 1) if "asm volatile" in one)
