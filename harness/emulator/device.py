@@ -13,11 +13,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.utils._device
 from torch._library.custom_ops import CustomOpDef
+from torch._subclasses.meta_utils import MetaTensorDescriber
 from torch.jit import _builtins
 
 from harness.emulator import cuda_module
@@ -253,6 +255,13 @@ def _device_patches() -> list[_Patch]:
     set_up_context = context.__init__
     set_up_autocast = torch.amp.autocast_mode.autocast.__init__
     set_default = torch.set_default_device
+    describe = MetaTensorDescriber.describe_tensor
+
+    def describe_tensor(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # A fake tensor, as torch.export makes them, names the device that the real one lies on.
+        # With the emulated one's name, torch would look for a GPU and end the process.
+        found: Any = describe(self, *args, **kwargs)
+        return replace(found, device=_translated(found.device)) if _is_cuda(found.device) else found
 
     def context_init(self: Any, device: Any) -> None:
         set_up_context(self, _translated(device))
@@ -264,14 +273,14 @@ def _device_patches() -> list[_Patch]:
         set_default(_translated(device))
 
     def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
-        # A compiler for the CPU would say nothing about the GPU's. Its fake tensors do not take the
-        # emulated device's name.
+        # A compiler for the CPU would say nothing about the GPU's.
         torch.compiler.set_stance("force_eager")
         return compile_function(*args, **kwargs)
 
     return [
         (torch, "compile", functools.wraps(compile_function)(compile_eagerly)),
         (context, "__init__", context_init),
+        (MetaTensorDescriber, "describe_tensor", describe_tensor),
         (torch, "set_default_device", set_default_device),
         (torch.amp.autocast_mode.autocast, "__init__", autocast_init),
         (torch, "Generator", _emulated_generator()),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -14,6 +17,7 @@ from torch import nn
 
 from harness.emulator.device import emulated_cuda
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 CUDA = torch.device("cuda:0")
 
 
@@ -268,3 +272,36 @@ def test_a_compiled_module_runs_eagerly() -> None:
         pass
     with emulated_cuda():
         assert where(x) == CUDA
+
+
+EXPORTING = """
+import torch
+from torch import nn
+from harness.emulator.device import emulated_cuda
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        offset = torch.ones(4, device=x.device) + torch.zeros(4, device="cuda")
+        return torch.addcmul(self.layer(x).tanh(), x, torch.zeros_like(x)) + offset
+
+
+with emulated_cuda():
+    model, x = Model().cuda(), torch.randn(4, device="cuda", requires_grad=True)
+    exported = torch.export.export(model, (x,)).module()
+    torch.testing.assert_close(exported(x), model(x))
+    exported(x).sum().backward()
+    assert x.grad is not None
+    assert exported(x).device == torch.device("cuda", 0)
+"""
+
+
+@pytest.mark.slow
+def test_a_module_can_be_exported() -> None:
+    # In a process of its own: a fake tensor that names the emulated device ends it.
+    ran = subprocess.run([sys.executable, "-c", EXPORTING], cwd=REPOSITORY, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
