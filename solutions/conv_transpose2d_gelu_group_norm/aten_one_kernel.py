@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:695e4ac7aa161a1a4bd30f1ab2709f61c8668d9e770742e1c01298a2cc483756
+# digest: sha256:3b066adfdfa19954ca708a3242bd48cc976ba9198be0e5d1f5ed818ddbc16e82
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -603,13 +603,15 @@ void check(const torch::Tensor& tensor, const torch::Tensor& like, torch::IntArr
 }
 
 Shape shape_of(const torch::Tensor& z, const torch::Tensor& weight, int64_t groups) {
-  TORCH_CHECK(z.dim() == 4, "z must be (batch, channels, height, width), got ", z.dim(), " dimension(s)");
+  TORCH_CHECK(z.dim() >= 2, "z must be (batch, channels, *fine), got ", z.dim(), " dimension(s)");
   const int64_t channels = z.size(1);
   TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels, " channels cannot be divided into ",
               groups, " groups");
   check(z, z, z.sizes(), "z");
   check(weight, z, {channels}, "weight");
-  return {z.size(0), channels, groups, z.size(2) * z.size(3)};
+  int64_t spatial = 1;
+  for (int64_t axis = 2; axis < z.dim(); ++axis) spatial *= z.size(axis);
+  return {z.size(0), channels, groups, spatial};
 }
 
 // y like z; statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU.
