@@ -141,7 +141,7 @@ def find_variant_template(root: Path, name: str, variant: str | None) -> Declara
         for one in declaration.variants.values():
             if one.default if variant is None else one.name == variant:
                 return declaration
-    if named or solving:
+    if variant is not None and (named or solving):
         known = {one for declaration in named + solving for one in declaration.variants}
         raise TemplateError(f"{name!r} has no variant {variant!r}.{suggestion(variant or '', known)}")
     return find_template(root, name)

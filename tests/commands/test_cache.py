@@ -156,7 +156,7 @@ def test_what_a_killed_clear_left_is_removed(used: Path) -> None:
 def test_a_home_that_cannot_be_emptied_is_told(harness: Harness, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = harness("cache", "info", "--home", used / "store.db")
     assert (ran.code, ran.out) == (3, "")
-    assert "store.db is no folder" in ran.err
+    assert "store.db is not a folder" in ran.err
     assert "--home" in ran.err
 
     def refuse(self: Path, target: Path) -> Path:

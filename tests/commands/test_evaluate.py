@@ -63,7 +63,7 @@ def test_a_setting_makes_one_case_of_its_own(harness: Harness) -> None:
     [
         (["group_nrom"], "Did you mean 'group_norm'"),
         (["group_norm/nothing"], "has no solution 'nothing'"),
-        (["missing.py"], "no file missing.py"),
+        (["missing.py"], "no such file: missing.py"),
         ([str(HONEST)], "--problem"),
         ([str(HONEST), "--problem", "group"], "no problem 'group'"),
         (["--case", "ful"], "Did you mean 'full'"),

@@ -257,7 +257,7 @@ MISTAKES = [
     ("declared_kernel", 'functions=["apply_group_norm"]', '"void apply_group_norm(const float* input);"', CALL,
      ["'apply_group_norm' names a kernel", "apply_group_norm<<<grid, block>>>(...)"]),
     ("nothing_declared", FUNCTIONS, '""', CALL,
-     ["functions names 'group_norm_forward', which cpp_sources does not declare", "in cuda_sources there: "
+     ["functions names 'group_norm_forward', which cpp_sources does not declare", "in cuda_sources: "
       "std::vector<torch::Tensor> group_norm_forward(torch::Tensor x, torch::Tensor gamma, torch::Tensor beta, "
       "int64_t groups, double eps);"]),
 ]  # fmt: skip

@@ -183,7 +183,7 @@ def test_a_template_of_a_shipped_problem_shares_the_common_pieces(harness: Harne
         (["template", "x", "--problem", "1_Upper"], ["1_Upper", "lower-case"]),
         (["template", "own", "--problem", "first"], ["templates/own already exists"]),
         (["template", "common", "--problem", "first"], ["'common'", "another"]),
-        (["template", "taken", "--problem", "first"], ["has a solution 'taken' already", "taken.py"]),
+        (["template", "taken", "--problem", "first"], ["already has a solution 'taken'", "taken.py"]),
         (["problem", "x", "--root", "notes.txt"], ["cannot write", "notes.txt"]),
     ],
 )

@@ -226,7 +226,7 @@ def test_the_shipped_problem_is_fine_line_by_line(harness: Harness) -> None:
         ("def", ["not Python"]),
         ("class Model: pass", ["defines no get_inputs"]),
         ("raise SystemExit('at once')\nCASES = dict()\nModel = get_inputs = get_init_inputs = 1", ["body", "sys.exit"]),
-        ("return\nModel = get_inputs = get_init_inputs = 1", ["body", "'return' outside function"]),
+        ("return\nModel = get_inputs = get_init_inputs = 1", ["structure", "'return' outside function"]),
         ("def Model(x):\n    global x\nget_inputs = get_init_inputs = 1", ["structure", "own.py:2", "global"]),
         ("Model = get_inputs = get_init_inputs = 1\nCASES = {'a': {'n': 1}}", ["'n'", "never assigns"]),
         ("Model = get_inputs = get_init_inputs = 1\nPRECISION = 'best'", ["PRECISION is 'best'"]),

@@ -94,11 +94,11 @@ def test_the_installed_wheel_judges_and_stays_as_it_is(harness: Harness, install
     for words in (["group_norm"], ["--all"], ["group_norm", "-p", "threads=64", "--name", "mine"]):
         refused = run("render", *words)
         assert (refused.code, refused.out) == (2, "")
-        for word in (str(installed / "harness" / "bundled"), "came with the harness", "-o FILE", "--root"):
+        for word in (str(installed / "harness" / "bundled"), "part of the harness's installation", "-o FILE", "--root"):
             assert word in refused.err
     refused = run("new", "problem", "mine", "--root", str(installed / "harness" / "bundled"))
     assert refused.code == 2
-    assert "came with the harness" in refused.err
+    assert "part of the harness's installation" in refused.err
 
     assert run("render", "group_norm", "-p", "threads=64", "-o", "mine.py").code == 0
     assert run("new", "problem", "mine").code == 0

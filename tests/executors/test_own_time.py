@@ -121,4 +121,4 @@ def test_the_error_names_the_case_and_the_option() -> None:
     assert "slow.py: judging case 'a' took longer than 0 s" in str(too_long(one))
     assert "--timeout" in str(too_long(one))
     one.cases = ()
-    assert "slow.py: sizing its cases took longer" in str(too_long(one))
+    assert "slow.py: measuring the sizes of its cases took longer" in str(too_long(one))

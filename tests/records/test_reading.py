@@ -241,7 +241,7 @@ def test_every_command_tells_which_record_is_wrong_and_where(
     for words_of in COMMANDS:
         ran = harness(*words_of, HARNESS_HOME=str(home))
         assert (ran.code, "Traceback" in ran.err) == (3, False), (words_of, ran.err)
-        assert f"{path}: record abcd00000000 cannot be read: " in ran.err
+        assert f"{path}: cannot read record abcd00000000: " in ran.err
         assert words in ran.err
     ran = harness("store", "merge", home, HARNESS_HOME=str(tmp_path / "other"))
     assert (ran.code, words in ran.err, "Traceback" in ran.err) == (3, True, False), ran.err
