@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:3b066adfdfa19954ca708a3242bd48cc976ba9198be0e5d1f5ed818ddbc16e82
+# digest: sha256:64e012187feee23e85b6b66f4bc7db11285ebd9d7a7bb27316e7852f8f0b6623
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -37,68 +37,176 @@ Backward:  group_gradients      grid (batch * groups), block (32 .. 1024)
 Every reduction of these kernels has a fixed order (no atomics): the same input gives the same bits.
 """
 
+import hashlib
+
 import torch
 import torch.nn as nn
 from torch.autograd.function import once_differentiable
 from torch.utils.cpp_extension import load_inline
 
-CPP_SOURCE = """
-std::vector<torch::Tensor> forward(torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight,
-                                   torch::Tensor bias, int64_t groups, double eps);
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor z, torch::Tensor convolution_bias,
-                                    torch::Tensor weight, torch::Tensor statistics, std::vector<bool> wants);
+LAUNCHERS = r"""
+#include <cstdint>
+
+namespace OP_NAMESPACE {
+
+using Element = float;  // of x, y and their gradients
+using Weight = float;   // of weight, bias and their gradients
+
+// What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
+struct LaunchStatus {
+  const char* kernel;
+  const char* message;
+};
+
+// In what follows x is what the convolution wrote.
+
+// What is added to it before it is normalised: the convolution's bias (channels).
+struct Shift {
+  const float* values;
+};
+
+// x is (samples, channels, spatial), contiguous; a group is `channels / groups` neighbouring channels of one sample.
+struct Shape {
+  int64_t samples;
+  int64_t channels;
+  int64_t groups;
+  int64_t spatial;
+};
+
+// Where gradients go; null where one is not wanted.
+struct Gradients {
+  Element* x;       // like x
+  Weight* weight;  // (channels)
+  Weight* bias;    // (channels)
+  float* shift;   // (channels), of what was added to x channel by channel: sums over x's gradient, which it wants too
+};
+
+// Floats of scratch memory that launch_backward wants.
+int64_t backward_scratch(const Shape& shape);
+
+// Writes (never accumulates) the wanted gradients.
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
+                             float* scratch, int device, void* stream);
+
+// Floats of scratch memory that launch_forward wants.
+int64_t forward_scratch(const Shape& shape);
+
+// Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
+                            int device, void* stream);
+
+}  // namespace OP_NAMESPACE
 """
 
 CUDA_SOURCE = r"""
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <torch/extension.h>
+#include <cuda_runtime.h>
 
-#include <algorithm>
+namespace OP_NAMESPACE {
 
-using Element = float;
-using Weight = float;
+constexpr int kThreads = 1024;       // of a block that streams a long row or group
+constexpr int kVectorWidth = 4;     // floats a load, where alignment allows
+constexpr int kBatch = 8;          // floats a thread holds of one tile
 
-constexpr int kThreads = 1024;  // of a block that walks over a long row or group
-constexpr int kGroupThreads = kThreads;
-constexpr int kVectorWidth = 4;  // floats a load, where alignment allows
-constexpr int kBatch = 8;  // floats a thread holds of one tile
+// What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
-constexpr int kWarpSize = 32;
-constexpr int kMaxWarps = 32;  // of one block
-constexpr unsigned kAllLanes = 0xffffffffu;
+// Makes a device current for one scope; a negative index leaves the current one.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    if (device < 0 || cudaGetDevice(&previous_) != cudaSuccess) previous_ = -1;
+    if (previous_ >= 0 && previous_ != device) cudaSetDevice(device);
+    else previous_ = -1;
+  }
+  ~CurrentDevice() {
+    if (previous_ >= 0) cudaSetDevice(previous_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
 
-int64_t ceil_div(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
+ private:
+  int previous_ = -1;
+};
 
-// Blocks for so many items; kernels stride by gridDim.x over what lies beyond CUDA's limit.
-unsigned grid_for(int64_t items) { return std::min<int64_t>(items, 0x7fffffff); }
-
-// Whole warps for a block that walks over `length` elements, four a thread.
-unsigned threads_for(int64_t length, int most) { return std::clamp<int64_t>(ceil_div(length, 128) * 32, 32, most); }
-
-// Whether rows of so many elements, from these addresses on, can be read in vectors of 16 bytes.
-template <typename... Elements>
-bool by_vector(int64_t length, const Elements*... rows) {
-  return length * sizeof(Element) % 16 == 0 && ((reinterpret_cast<uintptr_t>(rows) % 16 == 0) && ...);
+// The outcome of the launch just made, in CUDA's words.
+inline LaunchStatus launched(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {nullptr, nullptr};
+  return {kernel, cudaGetErrorString(error)};
 }
 
-__device__ __forceinline__ float as_float(float value) { return value; }
-__device__ __forceinline__ void put(float* to, float value) { *to = value; }
+inline int64_t ceil_div(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
 
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
+// Blocks along x for so many independent items; kernels stride by gridDim.x over what lies beyond CUDA's limit.
+inline unsigned grid_for(int64_t items) {
+  constexpr int64_t kMaxGridX = 0x7fffffff;
+  return static_cast<unsigned>(items < kMaxGridX ? items : kMaxGridX);
+}
+
+// Threads for one block that walks over `length` elements: whole warps, no more than `max_threads`.
+inline unsigned threads_for(int64_t length, int max_threads) {
+  const int64_t wanted = ceil_div(ceil_div(length, 4), 32) * 32;
+  if (wanted >= max_threads) return static_cast<unsigned>(max_threads);
+  return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
+}
+
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
+}
+
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
   if constexpr (kWidth == 1) {
-    values[0] = *source;
+    values[0] = as_float(*source);
   } else {
-    const float4& vector = *reinterpret_cast<const float4*>(source);
-    values[0] = vector.x, values[1] = vector.y, values[2] = vector.z, values[3] = vector.w;
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
   }
 }
 
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 1) *target = values[0];
-  else *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
+  } else {
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
+  }
 }
 
 // The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
@@ -107,10 +215,11 @@ __device__ inline int64_t tiled_length(int64_t length) {
   return length / tile * tile;
 }
 
-// Tiles of kBatch elements a thread, in registers: all loads of a tile are in flight before the first is used. Thread t
-// owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ..., so that warps read whole lines.
-template <int kWidth>
-__device__ inline void load_tile(const Element* tile, float (&values)[kBatch]) {
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -118,8 +227,8 @@ __device__ inline void load_tile(const Element* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(Element* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -128,8 +237,8 @@ __device__ inline void store_tile(Element* tile, const float (&values)[kBatch]) 
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const Element* source, Element* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -142,12 +251,12 @@ __device__ inline void transform(const Element* source, Element* target, int64_t
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const Element* first, const Element* second, Element* target, int64_t length,
-                                 Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float values[kBatch], others[kBatch];
+    float values[kBatch];
+    float others[kBatch];
     load_tile<kWidth>(first + start, values);
     load_tile<kWidth>(second + start, others);
 #pragma unroll
@@ -159,18 +268,18 @@ __device__ inline void transform(const Element* first, const Element* second, El
   }
 }
 
-// Reductions in a fixed order: the same bits in every run. A type has from_lane_above(value, offset), its shuffle.
+// Reductions over a warp and a block in a fixed order: the same bits in every run.
+// A reduced type offers from_lane_above(value, offset), its __shfl_down_sync.
+
+constexpr int kWarpSize = 32;
+constexpr int kMaxWarps = 32;  // of one block
+constexpr unsigned kAllLanes = 0xffffffffu;
 
 __device__ inline double from_lane_above(double value, int offset) {
   return __shfl_down_sync(kAllLanes, value, offset);
 }
 
-struct Add {
-  template <typename Value>
-  __device__ Value operator()(const Value& left, const Value& right) const { return left + right; }
-};
-
-// Over a warp; complete in lane 0 only.
+// The combination of all lanes' values; complete in lane 0 only.
 template <typename Value, typename Combine>
 __device__ inline Value warp_reduce(Value value, Combine combine) {
 #pragma unroll
@@ -178,7 +287,8 @@ __device__ inline Value warp_reduce(Value value, Combine combine) {
   return value;
 }
 
-// Over a block of whole warps, in every thread; `scratch` is shared memory of kMaxWarps values.
+// The combination of all threads' values, in every thread. blockDim.x is a multiple of 32 and blockDim.y is 1;
+// `scratch` is shared memory of kMaxWarps values, free again for the next reduction.
 template <typename Value, typename Combine>
 __device__ inline Value block_reduce(Value value, Value identity, Value* scratch, Combine combine) {
   const int lane = threadIdx.x % kWarpSize;
@@ -196,10 +306,13 @@ __device__ inline Value block_reduce(Value value, Value identity, Value* scratch
   return scratch[0];
 }
 
-// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979): E[x^2] - E[x]^2 would lose all
-// digits of the variance where |mean| is much larger than the spread.
+// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979). Never E[x^2] - E[x]^2, which
+// loses all digits of the variance where |mean| is much larger than the spread.
+
 struct Moments {
-  float count, mean, m2;
+  float count;
+  float mean;
+  float m2;  // sum of (x - mean)^2
 };
 
 struct MergeMoments {
@@ -216,7 +329,7 @@ __device__ inline Moments from_lane_above(const Moments& value, int offset) {
           __shfl_down_sync(kAllLanes, value.m2, offset)};
 }
 
-// By two passes over registers: one division a tile instead of one an element.
+// Two passes over values already in registers: one division a tile instead of one an element.
 __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   float sum = 0.0f;
 #pragma unroll
@@ -226,6 +339,25 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) m2 += (values[i] - mean) * (values[i] - mean);
   return {static_cast<float>(kBatch), mean, m2};
+}
+
+// The moments of this thread's share of map(data[0 .. length)).
+template <int kWidth, typename T, typename Map>
+__device__ inline Moments thread_moments(const T* data, int64_t length, Map map) {
+  const MergeMoments merge;
+  Moments running = {0.0f, 0.0f, 0.0f};
+  const int64_t tiled = tiled_length(length);
+  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
+    float values[kBatch];
+    load_tile<kWidth>(data + start, values);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
+    running = merge(running, moments_of(values));
+  }
+  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
+    running = merge(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
+  }
+  return running;
 }
 
 // GELU itself, not its approximation by a hyperbolic tangent: a = z Phi(z) and da/dz = Phi(z) + z phi(z), with the
@@ -253,66 +385,48 @@ __device__ inline Activation gelu_with_slope(float z) {
   return {__fmul_rn(z, distribution), distribution + z * density};
 }
 
-// The convolution's bias (channels), which is added where its result is read: for torch it would be one more pass.
-struct Shift {
-  const float* of;
-};
-
-// What is normalised of an element that the convolution wrote.
+// What is normalised of an element is GELU of it and of the convolution's bias, which is added here: for torch it would
+// be one more pass over what the convolution wrote.
 struct Activate {
   float shift;
   __device__ float operator()(float x) const { return gelu(x + shift); }
   __device__ Activation with_slope(float x) const { return gelu_with_slope(x + shift); }
 };
 
-// x is (samples, channels, spatial), contiguous. A row is one channel of one sample, a group channels / groups of them.
-struct Shape {
-  int64_t samples, channels, groups, spatial;
-};
+__device__ inline Activate activate_of(const Shift& shift, int64_t channel) { return {shift.values[channel]}; }
+
+// A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
+// group r / channels_per_group, counted over the samples. What is normalised of an element x is activate(x).
 
 // Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
 constexpr int64_t kShortRow = 64;
 
-// The moments of this thread's share of data[0 .. length).
-template <int kWidth, typename Map>
-__device__ inline Moments thread_moments(const Element* data, int64_t length, Map map) {
-  Moments running = {0.0f, 0.0f, 0.0f};
-  const int64_t tiled = tiled_length(length);
-  for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float values[kBatch];
-    load_tile<kWidth>(data + start, values);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) values[i] = map(values[i]);
-    running = MergeMoments()(running, moments_of(values));
-  }
-  for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = MergeMoments()(running, Moments{1.0f, map(as_float(data[i])), 0.0f});
-  }
-  return running;
-}
-
 // What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (activate(x) - mean) * rstd.
 struct RowSums {
-  float dy, dy_xhat;
+  float dy;
+  float dy_xhat;
 };
 
-__device__ inline RowSums operator+(const RowSums& left, const RowSums& right) {
-  return {left.dy + right.dy, left.dy_xhat + right.dy_xhat};
-}
+struct AddRowSums {
+  __device__ RowSums operator()(const RowSums& left, const RowSums& right) const {
+    return {left.dy + right.dy, left.dy_xhat + right.dy_xhat};
+  }
+};
 
 __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
   return {__shfl_down_sync(kAllLanes, value.dy, offset), __shfl_down_sync(kAllLanes, value.dy_xhat, offset)};
 }
 
-// Over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is added, so that
-// rounding grows with the number of tiles and not of elements.
+// The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
+// added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
-__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length,
-                                         const Activate& activate, float mean, float rstd, RowSums* scratch) {
+__device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
+                                         float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float gradients[kBatch], values[kBatch];
+    float gradients[kBatch];
+    float values[kBatch];
     load_tile<kWidth>(dy + start, gradients);
     load_tile<kWidth>(x + start, values);
     RowSums tile = {0.0f, 0.0f};
@@ -321,26 +435,31 @@ __device__ inline RowSums block_row_sums(const Element* dy, const Element* x, in
       tile.dy += gradients[i];
       tile.dy_xhat += gradients[i] * ((activate(values[i]) - mean) * rstd);
     }
-    running = running + tile;
+    running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
     const float gradient = as_float(dy[i]);
-    running = running + RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)};
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
-  return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, Add());
+  return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
-__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length,
-                                          const Activate& activate, float mean, float rstd) {
+__device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, int64_t length, const Activate& activate,
+                                          float mean, float rstd) {
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
     const float gradient = as_float(dy[i]);
-    running = running + RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)};
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((activate(as_float(x[i])) - mean) * rstd)});
   }
   return running;
 }
 
+struct AddDoubles {
+  __device__ double operator()(double left, double right) const { return left + right; }
+};
+
+// y = (activate(x) - mean) * rstd * weight + bias
 struct Normalise {
   Activate activate;
   float mean;
@@ -352,11 +471,28 @@ struct Normalise {
 // dx = activate'(x) * rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight, the means over the group
 struct InputGradient {
   Activate activate;
-  float mean, rstd, weight, mean_dy, mean_dy_xhat;
+  float mean;
+  float rstd;
+  float weight;
+  float mean_dy;       // mean(dy * weight)
+  float mean_dy_xhat;  // mean(dy * weight * xhat)
   __device__ float operator()(float dy, float x) const {
     const Activation a = activate.with_slope(x);
     const float xhat = (a.value - mean) * rstd;
     return a.slope * (rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat));
+  }
+};
+
+// A number a channel was added to x: its gradient is the sum of dx over samples and positions.
+
+// An element of dx, which it also adds to a sum.
+struct SummedInputGradient {
+  InputGradient gradient;
+  float* sum;
+  __device__ float operator()(float dy, float x) const {
+    const float dx = gradient(dy, x);
+    *sum += dx;
+    return dx;
   }
 };
 
@@ -365,17 +501,13 @@ template <int kWidth>
 __device__ inline void differentiate(const Element* dy, const Element* x, Element* dx, int64_t length,
                                      const InputGradient& gradient, double* scratch, float* sums, int64_t row) {
   float share = 0.0f;
-  transform<kWidth>(dy, x, dx, length, [&](float dy_of_one, float x_of_one) {
-    const float dx_of_one = gradient(dy_of_one, x_of_one);
-    share += dx_of_one;
-    return dx_of_one;
-  });
-  const double sum = block_reduce(static_cast<double>(share), 0.0, scratch, Add());
+  transform<kWidth>(dy, x, dx, length, SummedInputGradient{gradient, &share});
+  const double sum = block_reduce(static_cast<double>(share), 0.0, scratch, AddDoubles());
   if (threadIdx.x == 0) sums[row] = static_cast<float>(sum);
 }
 
-// A number a channel was added to x: its gradient is the sum of dx over samples and positions, from sums
-// (samples, channels, parts), in double and in order. Grid (channels).
+// Grid (channels): dshift[c] is the sum of sums (samples, channels, parts) over samples and parts; a fixed order, in
+// double since there may be many.
 __global__ void __launch_bounds__(kThreads)
     shift_gradient(const float* sums, int64_t samples, int64_t channels, int64_t parts, float* dshift) {
   __shared__ double scratch[kMaxWarps];
@@ -385,21 +517,33 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t sample = i / parts;
       share += sums[(sample * channels + channel) * parts + (i - sample * parts)];
     }
-    const double sum = block_reduce(share, 0.0, scratch, Add());
+    const double sum = block_reduce(share, 0.0, scratch, AddDoubles());
     if (threadIdx.x == 0) dshift[channel] = static_cast<float>(sum);
   }
 }
 
+// `dx_sums`: of each of a row's `parts`; short rows have none, there dx itself is summed.
+inline LaunchStatus launch_shift_gradient(const float* dx, const float* dx_sums, const Shape& shape, int64_t parts,
+                                          float* dshift, cudaStream_t stream) {
+  const bool is_short = shape.spatial < kShortRow;
+  shift_gradient<<<grid_for(shape.channels), kThreads, 0, stream>>>(is_short ? dx : dx_sums, shape.samples,
+                                                                    shape.channels, is_short ? shape.spatial : parts,
+                                                                    dshift);
+  return launched("shift_gradient");
+}
+
+// dweight[c] = sum over samples of dy_xhat, dbias[c] = sum over samples of dy, from the sums of each row.
+// Grid (channels / 32), block (32 channels, 32 lanes of samples); a fixed order, in double since there may be many.
+
 constexpr int kAffineLanes = 32;
 
-// dweight and dbias (channels): the sums of each row, over the samples, in double and in order. Grid (channels / 32),
-// block (32 channels, 32 lanes of samples).
 __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, Weight* dweight,
                                  Weight* dbias) {
   __shared__ double lane_dy[kAffineLanes][kWarpSize];
   __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
-  double sum_dy = 0.0, sum_dy_xhat = 0.0;
+  double sum_dy = 0.0;
+  double sum_dy_xhat = 0.0;
   if (channel < channels) {
     for (int64_t sample = threadIdx.y; sample < samples; sample += kAffineLanes) {
       const RowSums row = row_sums[sample * channels + channel];
@@ -419,41 +563,65 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
   if (dbias != nullptr) put(dbias + channel, static_cast<float>(sum_dy));
 }
 
-// Forward, a block a group: reduces it, then normalises it while it may still lie in L2. Grid (samples * groups).
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, Weight* dweight,
+                                            Weight* dbias, cudaStream_t stream) {
+  if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
+  const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
+  affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
+                                                                         dweight, dbias);
+  return launched("affine_gradients");
+}
+
+// Where channels are activated each in its own way, a group is so many rows.
+
+// The moments of what is normalised of the group that begins at `x`, in every thread of the block.
 template <int kGroupWidth, int kRowWidth>
-__global__ void __launch_bounds__(kGroupThreads)
-    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape,
-                     float eps, Element* y, float* mean, float* rstd) {
+__device__ inline Moments moments_of_group(const Element* x, int64_t group_length, const Shift& shift,
+                                           const Shape& shape, int64_t group, Moments* scratch) {
+  const MergeMoments merge;
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  const int64_t first_channel = group % shape.groups * channels_per_group;
+  Moments running = {0.0f, 0.0f, 0.0f};
+  if (shape.spatial < kShortRow) {
+    for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
+      const Activate activate = activate_of(shift, first_channel + i / shape.spatial);
+      running = merge(running, Moments{1.0f, activate(as_float(x[i])), 0.0f});
+    }
+  } else {
+    for (int64_t member = 0; member < channels_per_group; ++member) {
+      const Activate activate = activate_of(shift, first_channel + member);
+      running = merge(running, thread_moments<kRowWidth>(x + member * shape.spatial, shape.spatial, activate));
+    }
+  }
+  return block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, merge);
+}
+
+// Forward in one launch: a block owns a group (channels / groups neighbouring channels of one sample), reduces it to
+// its moments, then normalises it while it may still lie in L2.
+
+// Grid (samples * groups).
+template <int kGroupWidth, int kRowWidth>
+__global__ void __launch_bounds__(kThreads)
+    normalise_groups(const Element* x, Shift shift, const Weight* weight, const Weight* bias, Shape shape, float eps,
+                     Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
     const Element* group_x = x + group * group_length;
     Element* group_y = y + group * group_length;
-    const int64_t first_channel = group % shape.groups * channels_per_group;
-    Moments running = {0.0f, 0.0f, 0.0f};
-    if (shape.spatial < kShortRow) {
-      for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
-        const Activate activate = {shift.of[first_channel + i / shape.spatial]};
-        running = MergeMoments()(running, Moments{1.0f, activate(as_float(group_x[i])), 0.0f});
-      }
-    } else {
-      for (int64_t member = 0; member < channels_per_group; ++member) {
-        const Activate activate = {shift.of[first_channel + member]};
-        running = MergeMoments()(
-            running, thread_moments<kRowWidth>(group_x + member * shape.spatial, shape.spatial, activate));
-      }
-    }
-    const Moments moments = block_reduce(running, Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
+    const Moments moments =
+        moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shift, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
     if (threadIdx.x == 0) {
       mean[group] = moments.mean;
       rstd[group] = group_rstd;
     }
+    const int64_t first_channel = group % shape.groups * channels_per_group;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t channel = first_channel + i / shape.spatial;
-        const Normalise normalise = {Activate{shift.of[channel]}, moments.mean, group_rstd * as_float(weight[channel]),
+        const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
                                      as_float(bias[channel])};
         put(group_y + i, normalise(as_float(group_x[i])));
       }
@@ -461,18 +629,43 @@ __global__ void __launch_bounds__(kGroupThreads)
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t channel = first_channel + member;
-      const Normalise normalise = {Activate{shift.of[channel]}, moments.mean, group_rstd * as_float(weight[channel]),
+      const Normalise normalise = {activate_of(shift, channel), moments.mean, group_rstd * as_float(weight[channel]),
                                    as_float(bias[channel])};
-      const int64_t start = member * shape.spatial;
-      transform<kRowWidth>(group_x + start, group_y + start, shape.spatial, normalise);
+      transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
+                           normalise);
     }
   }
 }
 
-// Backward, a block a group: sums each of its rows, and turns the sums into dx while the rows may still lie in L2.
-// `dx` may be null: only the row sums are wanted. `dx_sums`: of each row. Grid (samples * groups).
+int64_t forward_scratch(const Shape&) { return 0; }
+
+LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* /*scratch*/,
+                            int device, void* stream_handle) {
+  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
+  if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const unsigned blocks = grid_for(shape.samples * shape.groups);
+  const unsigned threads = threads_for(group_length, kThreads);
+  if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
+    normalise_groups<kVectorWidth, kVectorWidth>
+        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
+  } else if (reads_as_vectors(x, group_length)) {
+    normalise_groups<kVectorWidth, 1>
+        <<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
+  } else {
+    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, shift, weight, bias, shape, eps, y, mean, rstd);
+  }
+  return launched("normalise_groups");
+}
+
+// Backward in one launch and a small one: a block owns a group, sums each of its rows, and turns the sums into dx
+// while the rows may still lie in L2. The affine gradients are then sums over the samples.
+
+// Grid (samples * groups). `dx` may be null: only the row sums are wanted. `dx_sums`: of each row.
 template <int kWidth>
-__global__ void __launch_bounds__(kGroupThreads)
+__global__ void __launch_bounds__(kThreads)
     group_gradients(const Element* dy, const Element* x, Shift shift, const Weight* weight, const float* mean,
                     const float* rstd, Shape shape, RowSums* row_sums, Element* dx, float* dx_sums) {
   __shared__ RowSums row_scratch[kMaxWarps];
@@ -489,13 +682,14 @@ __global__ void __launch_bounds__(kGroupThreads)
     const float group_rstd = rstd[group];
 
     // This thread's share of sum(dy * weight) and sum(dy * weight * xhat) over the group.
-    double share_dy = 0.0, share_dy_xhat = 0.0;
+    double share_dy = 0.0;
+    double share_dy_xhat = 0.0;
     if (shape.spatial < kShortRow) {
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
-        const int64_t channel = first_channel + member;
-        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial,
-                                             Activate{shift.of[channel]}, group_mean, group_rstd);
+        const Activate activate = activate_of(shift, first_channel + member);
+        const RowSums sums =
+            thread_row_sums(group_dy + start, group_x + start, shape.spatial, activate, group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
         share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
@@ -503,9 +697,9 @@ __global__ void __launch_bounds__(kGroupThreads)
     } else {
       for (int64_t member = 0; member < channels_per_group; ++member) {
         const int64_t start = member * shape.spatial;
-        const int64_t channel = first_channel + member;
-        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial,
-                                                    Activate{shift.of[channel]}, group_mean, group_rstd, row_scratch);
+        const Activate activate = activate_of(shift, first_channel + member);
+        const RowSums sums = block_row_sums<kWidth>(group_dy + start, group_x + start, shape.spatial, activate,
+                                                    group_mean, group_rstd, row_scratch);
         if (threadIdx.x != 0) continue;
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
@@ -515,143 +709,225 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (dx == nullptr) continue;
 
     const double length = static_cast<double>(group_length);
-    const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, Add()) / length);
-    const float mean_dy_xhat = static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, Add()) / length);
+    const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, AddDoubles()) / length);
+    const float mean_dy_xhat =
+        static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, AddDoubles()) / length);
     Element* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
-        const int64_t channel = first_channel + member;
-        const InputGradient gradient = {Activate{shift.of[channel]}, group_mean, group_rstd,
-                                        as_float(group_weight[member]), mean_dy, mean_dy_xhat};
+        const InputGradient gradient = {activate_of(shift, first_channel + member), group_mean,
+                                        group_rstd,
+                                        as_float(group_weight[member]),
+                                        mean_dy,
+                                        mean_dy_xhat};
         put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
-      const int64_t channel = first_channel + member;
-      const InputGradient gradient = {Activate{shift.of[channel]}, group_mean, group_rstd,
-                                      as_float(group_weight[member]), mean_dy, mean_dy_xhat};
-      differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient,
-                            group_scratch, dx_sums, group * channels_per_group + member);
+      const InputGradient gradient = {activate_of(shift, first_channel + member), group_mean,
+                                      group_rstd,
+                                      as_float(group_weight[member]),
+                                      mean_dy,
+                                      mean_dy_xhat};
+      differentiate<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient, group_scratch,
+                            dx_sums, group * channels_per_group + member);
     }
   }
 }
 
-float* floats(const torch::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; }
+int64_t backward_scratch(const Shape& shape) {
+  const int64_t floats_a_row = sizeof(RowSums) / sizeof(float) + 1;
+  return shape.samples * shape.channels * floats_a_row;
+}
 
-// mean and rstd (samples, groups) into statistics, then y.
-void normalise(const Element* x, Shift shift, const Weight* weight, const Weight* bias,
-               const Shape& shape, float eps, Element* y, const torch::Tensor& statistics) {
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& shift, const Weight* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
+                             float* scratch, int device, void* stream_handle) {
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
+  float* dx_sums = reinterpret_cast<float*>(row_sums + shape.samples * shape.channels);
+  Element* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
-  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
-  if (groups * group_length == 0) return;
-  const auto normalise_groups = by_vector(shape.spatial, x, y)  ? ::normalise_groups<kVectorWidth, kVectorWidth>
-                                : by_vector(group_length, x) ? ::normalise_groups<kVectorWidth, 1>
-                                                             : ::normalise_groups<1, 1>;
-  normalise_groups<<<grid_for(groups), threads_for(group_length, kGroupThreads), 0, at::cuda::getCurrentCUDAStream()>>>(
-      x, shift, weight, bias, shape, eps, y, floats(statistics), floats(statistics) + groups);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-// Where gradients go; null where one is not wanted.
-struct Gradients {
-  Element* x;
-  Weight *weight, *bias;  // (channels)
-  float* shift;  // (channels), of what was added to x: sums over x's gradient, which it wants too
-};
-
-// The sums of dx, of each of a row's parts; short rows have none, there dx itself is summed.
-void add_shift_gradient(const Element* dx, const float* dx_sums, const Shape& shape, int64_t parts, float* dshift) {
-  const bool is_short = shape.spatial < kShortRow;
-  shift_gradient<<<grid_for(shape.channels), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
-      is_short ? dx : dx_sums, shape.samples, shape.channels, is_short ? shape.spatial : parts, dshift);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-void add_affine_gradients(const RowSums* row_sums, const Shape& shape, const Gradients& gradients) {
-  if (gradients.weight == nullptr && gradients.bias == nullptr) return;
-  affine_gradients<<<grid_for(ceil_div(shape.channels, kWarpSize)), dim3(kWarpSize, kAffineLanes), 0,
-                     at::cuda::getCurrentCUDAStream()>>>(row_sums, shape.samples, shape.channels, gradients.weight,
-                                                         gradients.bias);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-void differentiate_groups(const Element* dy, const Element* x, Shift shift, const Weight* weight,
-                          const torch::Tensor& statistics, const Shape& shape, const Gradients& gradients) {
-  const int64_t groups = shape.samples * shape.groups, rows = shape.samples * shape.channels;
-  auto scratch = torch::empty({rows, 3}, statistics.options());
-  RowSums* const row_sums = reinterpret_cast<RowSums*>(floats(scratch));
-  float* const dx_sums = reinterpret_cast<float*>(row_sums + rows);
   if (groups > 0) {
-    const bool wide = by_vector(shape.spatial, dy, x, gradients.x);
-    const auto group_gradients = wide ? ::group_gradients<kVectorWidth> : ::group_gradients<1>;
-    const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kGroupThreads);
-    group_gradients<<<grid_for(groups), threads, 0, at::cuda::getCurrentCUDAStream()>>>(
-        dy, x, shift, weight, floats(statistics), floats(statistics) + groups, shape, row_sums, gradients.x, dx_sums);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
+    if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+        reads_as_vectors(dx, shape.spatial)) {
+      group_gradients<kVectorWidth>
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
+    } else {
+      group_gradients<1>
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, shift, weight, mean, rstd, shape, row_sums, dx, dx_sums);
+    }
+    const LaunchStatus status = launched("group_gradients");
+    if (status.kernel != nullptr) return status;
   }
-  if (gradients.shift != nullptr) add_shift_gradient(gradients.x, dx_sums, shape, 1, gradients.shift);
-  add_affine_gradients(row_sums, shape, gradients);
+  if (gradients.shift != nullptr) {
+    const LaunchStatus status = launch_shift_gradient(dx, dx_sums, shape, 1, gradients.shift, stream);
+    if (status.kernel != nullptr) return status;
+  }
+  return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
 }
 
-void check(const torch::Tensor& tensor, const torch::Tensor& like, torch::IntArrayRef sizes, const char* name) {
-  TORCH_CHECK(tensor.is_cuda() && tensor.device() == like.device() && tensor.scalar_type() == torch::kFloat &&
-              tensor.is_contiguous() && tensor.sizes() == sizes,
-              name, " must be float32, contiguous and of shape ", sizes, " on the device of x, got ", tensor.sizes());
+}  // namespace OP_NAMESPACE
+"""
+
+BINDING_SOURCE = r"""
+// The thin side of the binding: torch's stable ABI, so that g++ needs a second or two and no torch upgrade breaks it.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+// Part of libtorch_cuda's C interface; torch declares it only where USE_CUDA is defined.
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
+
+namespace OP_NAMESPACE {
+
+using torch::stable::Tensor;
+
+inline void* current_stream(const Tensor& tensor) {
+  void* stream = nullptr;
+  const AOTITorchError error = aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream);
+  STD_TORCH_CHECK(error == 0, "device ", tensor.get_device_index(), " has no current CUDA stream");
+  return stream;
 }
 
-Shape shape_of(const torch::Tensor& z, const torch::Tensor& weight, int64_t groups) {
-  TORCH_CHECK(z.dim() >= 2, "z must be (batch, channels, *fine), got ", z.dim(), " dimension(s)");
-  const int64_t channels = z.size(1);
-  TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels, " channels cannot be divided into ",
-              groups, " groups");
-  check(z, z, z.sizes(), "z");
-  check(weight, z, {channels}, "weight");
+inline const float* input_floats(const Tensor& tensor) { return static_cast<const float*>(tensor.data_ptr()); }
+inline float* output_floats(const Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
+
+inline void check_float_input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == torch::headeronly::ScalarType::Float, name, " must be float32");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+}
+
+inline void check_launch(const LaunchStatus& status) {
+  STD_TORCH_CHECK(status.kernel == nullptr, "kernel ", status.kernel, " was not launched: ", status.message);
+}
+
+}  // namespace OP_NAMESPACE
+
+namespace OP_NAMESPACE {
+
+Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
+  STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
+  const int64_t samples = x.size(0);
+  const int64_t channels = x.size(1);
+  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels, " channels cannot be divided into ",
+                  groups, " groups");
+  STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
   int64_t spatial = 1;
-  for (int64_t axis = 2; axis < z.dim(); ++axis) spatial *= z.size(axis);
-  return {z.size(0), channels, groups, spatial};
+  for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
+  return {samples, channels, groups, spatial};
 }
 
-// y like z; statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU.
-std::vector<torch::Tensor> forward(torch::Tensor z, torch::Tensor convolution_bias, torch::Tensor weight,
-                                   torch::Tensor bias, int64_t groups, double eps) {
+Shift shift_of(const Tensor& bias, const Tensor& z, const Shape& shape) {
+  check_float_input(bias, z, "the bias of the convolution");
+  STD_TORCH_CHECK(bias.numel() == shape.channels, "the bias of the convolution must have ", shape.channels,
+                  " elements");
+  return {input_floats(bias)};
+}
+
+// y like z, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU, after the convolution's bias.
+std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& convolution_bias, const Tensor& weight,
+                                   const Tensor& bias, int64_t groups, double eps) {
   const Shape shape = shape_of(z, weight, groups);
-  check(convolution_bias, z, {shape.channels}, "the bias of the convolution");
-  check(bias, z, {shape.channels}, "bias");
-  const c10::cuda::CUDAGuard guard(z.device());
-  auto y = torch::empty_like(z);
-  auto statistics = torch::empty({2, shape.samples, groups}, z.options());
-  normalise(floats(z), Shift{floats(convolution_bias)}, floats(weight), floats(bias), shape, eps,
-            floats(y), statistics);
+  const Shift shift = shift_of(convolution_bias, z, shape);
+  check_float_input(z, z, "z");
+  check_float_input(weight, z, "weight");
+  check_float_input(bias, z, "bias");
+  STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
+  Tensor y = torch::stable::empty_like(z);
+  Tensor statistics = torch::stable::new_empty(z, {2, shape.samples, shape.groups});
+  float* mean = output_floats(statistics);
+  float* rstd = mean + shape.samples * shape.groups;
+  Tensor scratch = torch::stable::new_empty(z, {forward_scratch(shape)});
+  check_launch(launch_forward(input_floats(z), shift, input_floats(weight), input_floats(bias), shape,
+                              static_cast<float>(eps), output_floats(y), mean, rstd, output_floats(scratch),
+                              z.get_device_index(), current_stream(z)));
   return {y, statistics};
 }
 
+using Wanted = std::optional<Tensor>;
+
+float* floats_or_null(Wanted& tensor) { return tensor ? output_floats(*tensor) : nullptr; }
+
 // The wanted gradients: of z, of the group norm's weight and bias, and of the convolution's bias, which is added to z.
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor z, torch::Tensor convolution_bias,
-                                    torch::Tensor weight, torch::Tensor statistics, std::vector<bool> wants) {
-  const Shape shape = shape_of(z, weight, statistics.size(2));
-  check(convolution_bias, z, {shape.channels}, "the bias of the convolution");
-  check(dy, z, z.sizes(), "the gradient of y");
-  TORCH_CHECK(wants[0] || !wants[3], "the gradient of the convolution's bias wants that of z");
-  const c10::cuda::CUDAGuard guard(z.device());
-  std::vector<torch::Tensor> found = {z, weight, weight, weight};
-  for (int i = 0; i < 4; ++i) found[i] = wants[i] ? torch::empty_like(found[i]) : torch::Tensor();
-  const Gradients gradients = {floats(found[0]), floats(found[1]), floats(found[2]), floats(found[3])};
-  differentiate_groups(floats(dy), floats(z), Shift{floats(convolution_bias)}, floats(weight),
-                         statistics, shape, gradients);
-  return found;
+std::tuple<Wanted, Wanted, Wanted, Wanted> backward(const Tensor& dy, const Tensor& z,
+                                                    const Tensor& convolution_bias, const Tensor& weight,
+                                                    const Tensor& statistics, int64_t groups, bool wants_z,
+                                                    bool wants_weight, bool wants_bias, bool wants_shift) {
+  const Shape shape = shape_of(z, weight, groups);
+  const Shift shift = shift_of(convolution_bias, z, shape);
+  check_float_input(dy, z, "the gradient of y");
+  check_float_input(z, z, "z");
+  check_float_input(weight, z, "weight");
+  check_float_input(statistics, z, "statistics");
+  STD_TORCH_CHECK(dy.numel() == z.numel(), "the gradient of y must have the shape of y");
+  STD_TORCH_CHECK(statistics.numel() == 2 * shape.samples * shape.groups, "statistics must be (2, batch, groups)");
+  STD_TORCH_CHECK(wants_z || !wants_shift, "the gradient of the convolution's bias wants that of z");
+  Wanted dz, dweight, dbias, dshift;
+  if (wants_z) dz = torch::stable::empty_like(z);
+  if (wants_weight) dweight = torch::stable::empty_like(weight);
+  if (wants_bias) dbias = torch::stable::empty_like(weight);
+  if (wants_shift) dshift = torch::stable::empty_like(weight);
+  const Gradients gradients = {floats_or_null(dz), floats_or_null(dweight), floats_or_null(dbias),
+                               floats_or_null(dshift)};
+  Tensor scratch = torch::stable::new_empty(z, {backward_scratch(shape)});
+  const float* mean = input_floats(statistics);
+  check_launch(launch_backward(input_floats(dy), input_floats(z), shift, input_floats(weight), mean,
+                               mean + shape.samples * shape.groups, shape, gradients, output_floats(scratch),
+                               z.get_device_index(), current_stream(z)));
+  return {dz, dweight, dbias, dshift};
+}
+
+}  // namespace OP_NAMESPACE
+
+STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
+  m.def(
+      "forward(Tensor z, Tensor convolution_bias, Tensor weight, Tensor bias, int groups, float eps) -> "
+      "(Tensor, Tensor)");
+  m.def(
+      "backward(Tensor dy, Tensor z, Tensor convolution_bias, Tensor weight, Tensor statistics, int groups, "
+      "bool wants_z, bool wants_weight, bool wants_bias, bool wants_shift) -> (Tensor?, Tensor?, Tensor?, Tensor?)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
+  m.impl("forward", TORCH_BOX(&OP_NAMESPACE::forward));
+  m.impl("backward", TORCH_BOX(&OP_NAMESPACE::backward));
 }
 """
 
-KERNELS = load_inline(
-    name="conv_transpose2d_gelu_group_norm",
-    cpp_sources=CPP_SOURCE,
-    cuda_sources=CUDA_SOURCE,
-    functions=["forward", "backward"],
-    extra_cuda_cflags=["-O3", "-Xptxas", "--split-compile=0"],  # ptxas takes a thread per kernel
-)
+
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
+
+    The namespace carries a digest of the sources, so that different builds can live in one process.
+    """
+    digest = hashlib.sha256((launchers + cuda_source + binding_source).encode()).hexdigest()[:12]
+    namespace = f"{stem}_{digest}"
+    head = f"#define OP_NAMESPACE {namespace}\n{launchers}"
+    load_inline(
+        name=namespace,
+        cpp_sources=[f"{head}{binding_source}"],
+        cuda_sources=[f"{head}{cuda_source}"],
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O2"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
+    )
+    return getattr(torch.ops, namespace)
+
+
+OPERATORS = build_operators("conv_transpose2d_gelu_group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE)
 
 
 class FusedFunction(torch.autograd.Function):
@@ -662,9 +938,9 @@ class FusedFunction(torch.autograd.Function):
         """Return y (batch, out_channels, *fine); keeps x, z and the statistics (2, batch, groups)."""
         x, weight, norm_weight = x.contiguous(), weight.contiguous(), norm_weight.contiguous()
         z, bias = torch.conv_transpose2d(x, weight, None, stride).contiguous(), bias.contiguous()
-        y, statistics = KERNELS.forward(z, bias, norm_weight, norm_bias.contiguous(), groups, eps)
+        y, statistics = OPERATORS.forward(z, bias, norm_weight, norm_bias.contiguous(), groups, eps)
         ctx.save_for_backward(x, weight, bias, norm_weight, z, statistics)
-        ctx.stride = stride
+        ctx.stride, ctx.groups = stride, groups
         return y
 
     @staticmethod
@@ -673,9 +949,18 @@ class FusedFunction(torch.autograd.Function):
         """Return those gradients that autograd asks for."""
         x, weight, bias, norm_weight, z, statistics = ctx.saved_tensors
         wants_x, wants_weight, wants_bias, wants_norm_weight, wants_norm_bias = ctx.needs_input_grad[:5]
-        wants = [wants_x or wants_weight or wants_bias, wants_norm_weight, wants_norm_bias, wants_bias]
-        kept = (z, bias, norm_weight, statistics)
-        dz, dnorm_weight, dnorm_bias, dbias = KERNELS.backward(dy.contiguous(), *kept, wants)
+        dz, dnorm_weight, dnorm_bias, dbias = OPERATORS.backward(
+            dy.contiguous(),
+            z,
+            bias,
+            norm_weight,
+            statistics,
+            ctx.groups,
+            wants_x or wants_weight or wants_bias,
+            wants_norm_weight,
+            wants_norm_bias,
+            wants_bias,
+        )
         dx = dweight = None
         if wants_x or wants_weight:
             dx, dweight, _ = torch.ops.aten.convolution_backward(
@@ -701,6 +986,13 @@ class ModelNew(nn.Module):
         """Run all layers; the result is (batch, out_channels, *fine), contiguous."""
         if x.dim() != 4:
             raise ValueError(f"x must be (batch, in_channels, height, width), got {x.dim()} dimension(s)")
-        convolution, norm = self.conv_transpose, self.group_norm
-        parameters = (convolution.weight, convolution.bias, norm.weight, norm.bias)
-        return FusedFunction.apply(x, *parameters, convolution.stride, norm.num_groups, norm.eps)
+        return FusedFunction.apply(
+            x,
+            self.conv_transpose.weight,
+            self.conv_transpose.bias,
+            self.group_norm.weight,
+            self.group_norm.bias,
+            self.conv_transpose.stride,
+            self.group_norm.num_groups,
+            self.group_norm.eps,
+        )

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"gemm":"aten","minimum":"fused","partial_depth":1024,"rows_in_flight":2,"rows_per_block":8,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:7a9a307535d6c81300a614c24ebdeadc7f06f2253f4da49873446417a70216d0
+# digest: sha256:6e502a2c20529cc32df5071681ebf1e4bb01f2cd4bc593f54c628ffb605974f6
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -47,6 +47,7 @@ with NaN, what lies outside the group of its minimum may keep a gradient of 0 th
 Every reduction has a fixed order (no atomics on numbers that round): the same input gives the same bits.
 """
 
+import hashlib
 import math
 
 import torch
@@ -54,75 +55,236 @@ import torch.nn as nn
 from torch.autograd.function import once_differentiable
 from torch.utils.cpp_extension import load_inline
 
-CPP_SOURCE = """
-std::vector<torch::Tensor> forward(torch::Tensor product, torch::Tensor linear_bias, torch::Tensor norm_weight,
-                                   torch::Tensor norm_bias, torch::Tensor bias, int64_t groups,
-                                   double eps, bool keep);
-torch::Tensor bias_gradient(torch::Tensor dy);
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor columns, torch::Tensor x, torch::Tensor weight,
-                                    torch::Tensor linear_bias, torch::Tensor norm_weight, int64_t groups, double eps,
-                                    std::vector<bool> wants);
+LAUNCHERS = r"""
+#include <cstdint>
+
+namespace OP_NAMESPACE {
+
+// What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
+struct LaunchStatus {
+  const char* kernel;
+  const char* message;
+};
+
+// A matrix (rows, columns), contiguous, normalised in groups of `columns / groups` neighbouring columns of one row.
+struct Shape {
+  int64_t rows;
+  int64_t columns;
+  int64_t groups;
+};
+
+// What is normalised, and how: z = product (+ linear_bias), and weight and bias (columns) of the group norm.
+struct Normalisation {
+  const float* product;      // (rows, columns)
+  const float* linear_bias;  // (columns)
+  const float* weight;
+  const float* bias;
+  const float* moments;      // what the product's epilogue left behind; else null
+  Shape shape;
+  float eps;
+};
+
+// What the minima (rows) and the bias broadcast to: y (outer, rows, inner), contiguous, is minima (rows) plus the bias,
+// (outer, rows, inner) or (outer, 1, inner). An entry is a pair of outer and inner.
+struct Broadcast {
+  const float* bias;
+  int64_t outer;
+  int64_t rows;
+  int64_t inner;
+  int64_t bias_row;  // floats from one row to the next of the bias: inner or 0
+};
+
+// The gradient of y: its address and its strides, in floats, along (outer, rows, inner).
+struct Cotangent {
+  const float* data;
+  int64_t outer;
+  int64_t rows;
+  int64_t inner;
+  int64_t outer_stride;
+  int64_t row_stride;
+  int64_t inner_stride;
+};
+
+// What the gradient of z is computed from: z = x weight^T + linear_bias, and the column of each row's minimum.
+struct Winners {
+  const int* columns;        // (rows)
+  const float* x;            // (rows, features)
+  const float* weight;       // (columns, features)
+  const float* linear_bias;  // (columns)
+  const float* norm_weight;  // (columns)
+  int64_t features;
+};
+
+// Where gradients go; null where one is not wanted.
+struct Gradients {
+  float* linear_bias;  // (columns)
+  float* norm_weight;  // (columns)
+  float* norm_bias;    // (columns)
+};
+
+// Memory for the backward to work in.
+struct Workspace {
+  float* minima;        // (rows): the gradient of each minimum
+  double* z;            // (rows, columns / groups): z of the group of each minimum
+  float* dz;            // (rows, columns / groups): its gradient
+  float* norm_weight;   // (rows): what each row adds to the gradient of its winner's weight
+  int* order;           // (rows): the rows, those of one group after those of another, each in their order
+  int* begins;          // (groups + 1): where in `order` a group's rows begin
+  int* listed;          // (groups + 1): the groups that have rows; the last element is how many these are
+  int* cursors;         // (groups)
+};
+
+// Writes y and, where it is not null, `winners` (rows): the column of each row's minimum. `minima` (rows) is memory to
+// work in.
+LaunchStatus launch_forward(const Normalisation& normalisation, const Broadcast& broadcast, float* y, int* winners,
+                            float* minima, int device, void* stream);
+
+// Floats of memory that launch_cotangent_sums works in.
+int64_t cotangent_scratch(const Cotangent& cotangent);
+
+// minima (rows) = sum over entries, bias (outer * inner) = sum over rows; null where not wanted.
+LaunchStatus launch_cotangent_sums(const Cotangent& cotangent, float* minima, float* bias, float* scratch, int device,
+                                   void* stream);
+
+// From workspace.minima on: the rest of the workspace, and the gradients of what belongs to columns.
+LaunchStatus launch_group_gradients(const Winners& winners, const Shape& shape, double eps, const Workspace& workspace,
+                                    const Gradients& gradients, int device, void* stream);
+
+// dx (rows, features).
+LaunchStatus launch_input_gradient(const Winners& winners, const Workspace& workspace, const Shape& shape, float* dx,
+                                   int device, void* stream);
+
+// dweight (columns, features).
+LaunchStatus launch_weight_gradient(const Winners& winners, const Workspace& workspace, const Shape& shape,
+                                    float* dweight, int device, void* stream);
+
+}  // namespace OP_NAMESPACE
 """
 
 CUDA_SOURCE = r"""
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <torch/extension.h>
+#include <cuda_runtime.h>
 
-#include <algorithm>
+namespace OP_NAMESPACE {
 
-constexpr int kThreads = 512;     // of a block behind the product
-constexpr int kValues = 8;        // floats of one group that a thread holds
-constexpr int kBatch = kValues;
-constexpr int kRowsPerBlock = 8;  // whose minima a block finds
-constexpr int kRowsInFlight = 2;  // of these, loaded together
+constexpr int kThreads = 512;          // of a block behind the product
+constexpr int kValues = 8;             // floats of one group that a thread holds
+constexpr int kBatch = kValues;        // the same, by the name that shared pieces know
+constexpr int kRowsPerBlock = 8;       // whose minima a block finds
+constexpr int kRowsInFlight = 2;       // of these, loaded together
+constexpr bool kAddLinearBias = true;   // the product is bare
+
+// What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
+
+// Makes a device current for one scope; a negative index leaves the current one.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    if (device < 0 || cudaGetDevice(&previous_) != cudaSuccess) previous_ = -1;
+    if (previous_ >= 0 && previous_ != device) cudaSetDevice(device);
+    else previous_ = -1;
+  }
+  ~CurrentDevice() {
+    if (previous_ >= 0) cudaSetDevice(previous_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int previous_ = -1;
+};
+
+// The outcome of the launch just made, in CUDA's words.
+inline LaunchStatus launched(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {nullptr, nullptr};
+  return {kernel, cudaGetErrorString(error)};
+}
+
+inline int64_t ceil_div(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
+
+// Blocks along x for so many independent items; kernels stride by gridDim.x over what lies beyond CUDA's limit.
+inline unsigned grid_for(int64_t items) {
+  constexpr int64_t kMaxGridX = 0x7fffffff;
+  return static_cast<unsigned>(items < kMaxGridX ? items : kMaxGridX);
+}
+
+// Threads for one block that walks over `length` elements: whole warps, no more than `max_threads`.
+inline unsigned threads_for(int64_t length, int max_threads) {
+  const int64_t wanted = ceil_div(ceil_div(length, 4), 32) * 32;
+  if (wanted >= max_threads) return static_cast<unsigned>(max_threads);
+  return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
+}
+
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
+}
+
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
+template <typename T>
+struct Format;
+
+template <>
+struct Format<float> {
+  using Vector = float4;
+  static __device__ __forceinline__ float widened(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+  static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  }
+  static __device__ __forceinline__ float4 packed(const float* values) {
+    return make_float4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
+  } else {
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
+  }
+}
+
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
+  } else {
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
+  }
+}
+
+// Reductions over a warp and a block in a fixed order: the same bits in every run.
+// A reduced type offers from_lane_above(value, offset), its __shfl_down_sync.
 
 constexpr int kWarpSize = 32;
 constexpr int kMaxWarps = 32;  // of one block
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-int64_t ceil_div(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
-
-// Blocks for so many items; kernels stride by gridDim.x over what lies beyond CUDA's limit.
-unsigned grid_for(int64_t items) { return std::min<int64_t>(items, 0x7fffffff); }
-
-// Whole warps for a block that walks over `length` elements, four a thread.
-unsigned threads_for(int64_t length, int most) { return std::clamp<int64_t>(ceil_div(length, 128) * 32, 32, most); }
-
-// Whether rows of so many floats, from these addresses on, can be read in float4.
-template <typename... Floats>
-bool by_four(int64_t length, const Floats*... rows) {
-  return length % 4 == 0 && ((reinterpret_cast<uintptr_t>(rows) % 16 == 0) && ...);
-}
-
-template <int kWidth>
-__device__ inline void load_vector(const float* source, float* values) {
-  if constexpr (kWidth == 1) {
-    values[0] = *source;
-  } else {
-    const float4& vector = *reinterpret_cast<const float4*>(source);
-    values[0] = vector.x, values[1] = vector.y, values[2] = vector.z, values[3] = vector.w;
-  }
-}
-
-template <int kWidth>
-__device__ inline void store_vector(float* target, const float* values) {
-  if constexpr (kWidth == 1) *target = values[0];
-  else *reinterpret_cast<float4*>(target) = make_float4(values[0], values[1], values[2], values[3]);
-}
-
-// Reductions in a fixed order: the same bits in every run. A type has from_lane_above(value, offset), its shuffle.
-
 __device__ inline double from_lane_above(double value, int offset) {
   return __shfl_down_sync(kAllLanes, value, offset);
 }
 
-struct Add {
-  template <typename Value>
-  __device__ Value operator()(const Value& left, const Value& right) const { return left + right; }
-};
-
-// Over a warp; complete in lane 0 only.
+// The combination of all lanes' values; complete in lane 0 only.
 template <typename Value, typename Combine>
 __device__ inline Value warp_reduce(Value value, Combine combine) {
 #pragma unroll
@@ -130,10 +292,13 @@ __device__ inline Value warp_reduce(Value value, Combine combine) {
   return value;
 }
 
-// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979): E[x^2] - E[x]^2 would lose all
-// digits of the variance where |mean| is much larger than the spread.
+// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979). Never E[x^2] - E[x]^2, which
+// loses all digits of the variance where |mean| is much larger than the spread.
+
 struct Moments {
-  float count, mean, m2;
+  float count;
+  float mean;
+  float m2;  // sum of (x - mean)^2
 };
 
 struct MergeMoments {
@@ -150,7 +315,7 @@ __device__ inline Moments from_lane_above(const Moments& value, int offset) {
           __shfl_down_sync(kAllLanes, value.m2, offset)};
 }
 
-// By two passes over registers: one division a tile instead of one an element.
+// Two passes over values already in registers: one division a tile instead of one an element.
 __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   float sum = 0.0f;
 #pragma unroll
@@ -162,48 +327,43 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// A matrix (rows, columns), contiguous, normalised in groups of columns / groups neighbouring columns of one row.
-struct Shape {
-  int64_t rows, columns, groups;
-};
-
-__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
-  return 1.0f / sqrtf(m2 / length + eps);
-}
-
-// Rows in equal chunks; the last may be shorter. Each leaves partial sums to be added up: no more than 1024.
+// Rows cut into equal chunks; the last may be shorter.
 struct Chunks {
-  int64_t count, rows;
+  int64_t count;
+  int64_t rows;
 };
 
-Chunks chunks_of(int64_t rows, int64_t shortest) {
-  const int64_t length = std::max(ceil_div(rows, 1024), shortest);
+// No more than this many: each leaves a row of partial sums to be added up.
+constexpr int64_t kMaxChunks = 1024;
+
+// Chunks of `shortest` rows, of more where there would be too many.
+inline Chunks chunks_of(int64_t rows, int64_t shortest) {
+  int64_t length = ceil_div(rows, kMaxChunks);
+  if (length < shortest) length = shortest;
   return {ceil_div(rows, length), length};
 }
 
-// The sum over a team of neighbouring lanes, in each of them. All lanes of the warp call.
-__device__ inline float team_sum(float value, int lanes) {
-#pragma unroll
-  for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
-  }
-  return value;
-}
-
 // Short groups: a team of 1 to 32 neighbouring lanes owns a group's columns and walks down rows, so that what belongs
-// to the columns is loaded, or summed, once. A lane holds kValues of them, in vectors that interleave with its team's.
+// to the columns is loaded, or summed, once and not once a row. A lane holds kValues of the columns, in vectors that
+// interleave with those of its team.
+
+// How teams cover the columns: a strip is what the teams of one block own.
 struct Teams {
   int lanes;  // of a team; a power of two
   int threads;
-  int64_t strips;  // of columns, one a block
+  int64_t strips;
 };
 
-bool fits_a_team(const Shape& shape) { return shape.columns / shape.groups <= kWarpSize * kValues; }
+inline bool fits_a_team(const Shape& shape) {
+  return shape.columns / shape.groups <= static_cast<int64_t>(kWarpSize) * kValues;
+}
 
-Teams teams_of(const Shape& shape) {
+inline Teams teams_of(const Shape& shape) {
+  const int64_t length = shape.columns / shape.groups;
   int lanes = 1;
-  while (lanes * kValues < shape.columns / shape.groups) lanes *= 2;
-  const int threads = std::min<int64_t>(ceil_div(shape.groups * lanes, kWarpSize) * kWarpSize, kThreads);
+  while (static_cast<int64_t>(lanes) * kValues < length) lanes *= 2;
+  const int64_t wanted = ceil_div(shape.groups * lanes, kWarpSize) * kWarpSize;
+  const int threads = static_cast<int>(wanted < kThreads ? wanted : kThreads);
   return {lanes, threads, ceil_div(shape.groups, threads / lanes)};
 }
 
@@ -211,9 +371,9 @@ Teams teams_of(const Shape& shape) {
 struct Place {
   int64_t chunk;
   int group;
-  int column;  // the group's first
-  int length;  // of the group
-  int lane;    // within the team
+  int column;      // the group's first
+  int length;      // of the group
+  int lane;        // within the team
   int lanes;
 };
 
@@ -222,11 +382,15 @@ __device__ inline Place place_of(const Shape& shape, const Teams& teams, int64_t
   const int64_t group = block % teams.strips * (blockDim.x / teams.lanes) + team;
   const int64_t length = shape.columns / shape.groups;
   const bool owns = group < shape.groups;
-  return {block / teams.strips, static_cast<int>(group), owns ? static_cast<int>(group * length) : 0,
-          owns ? static_cast<int>(length) : 0, static_cast<int>(threadIdx.x) % teams.lanes, teams.lanes};
+  return {block / teams.strips,
+          static_cast<int>(group),
+          owns ? static_cast<int>(group * length) : 0,
+          owns ? static_cast<int>(length) : 0,
+          static_cast<int>(threadIdx.x) % teams.lanes,
+          teams.lanes};
 }
 
-// Where in its group value `index` of this lane lies; held only below the group's length.
+// Where in its group value `index` of this lane lies; held only where that is below the group's length.
 template <int kWidth>
 __device__ inline int position_of(const Place& place, int index) {
   return (index / kWidth * place.lanes + place.lane) * kWidth + index % kWidth;
@@ -237,7 +401,7 @@ __device__ inline bool holds(const Place& place, int index) {
   return position_of<kWidth>(place, index) < place.length;
 }
 
-// This lane's share of a group; 0 where it holds nothing.
+// values = this lane's share of group[0 .. length), 0 where it holds none.
 template <int kWidth>
 __device__ inline void load_share(const float* group, const Place& place, float (&values)[kValues]) {
 #pragma unroll
@@ -248,8 +412,24 @@ __device__ inline void load_share(const float* group, const Place& place, float 
   }
 }
 
-// values = (values - mean) * rstd * weight + bias over a team's group. Values are taken relative to the group's first:
-// the mean of equal ones is then exact, of which 1 / sqrt(eps) would blow up the last bit.
+// The sum over the team, in every lane of it: a butterfly, so all lanes add the same pairs. All lanes of the warp call.
+__device__ inline float team_sum(float value, int lanes) {
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    if (offset < lanes) value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+__device__ inline float reciprocal_deviation(float m2, float length, float eps) {
+  return 1.0f / sqrtf(m2 / length + eps);
+}
+
+// Group norm of one row by teams, in registers.
+
+// values = (values - mean) * rstd * weight + bias over the team's group; mean and rstd by two passes over registers.
+// The values are taken relative to the group's first: the mean of equal ones is then exact, of which 1 / sqrt(eps)
+// would blow up the last bit.
 template <int kWidth>
 __device__ inline void normalise_share(float (&values)[kValues], const float (&weight)[kValues],
                                        const float (&bias)[kValues], const Place& place, float eps, float& mean,
@@ -275,23 +455,6 @@ __device__ inline void normalise_share(float (&values)[kValues], const float (&w
   for (int i = 0; i < kValues; ++i) values[i] = values[i] * (rstd * weight[i]) + bias[i];
 }
 
-// What is normalised, and how: z = product (+ linear_bias), and weight and bias (columns) of the group norm.
-struct Normalisation {
-  const float* product;  // (rows, columns)
-  const float *linear_bias, *weight, *bias;
-  const float* moments;  // what the product's epilogue left behind; else null
-  Shape shape;
-  float eps;
-};
-
-// What the minima (rows) and the bias broadcast to: y (outer, rows, inner) is minima (rows) plus the bias,
-// (outer, rows, inner) or (outer, 1, inner). An entry is a pair of outer and inner.
-struct Broadcast {
-  const float* bias;
-  int64_t outer, rows, inner;
-  int64_t bias_row;  // floats from one row to the next of the bias: inner or 0
-};
-
 // The least of a row as torch.min finds it: NaN before all numbers, then the lower value, then the lower column.
 
 struct Lowest {
@@ -299,16 +462,18 @@ struct Lowest {
   int column;
 };
 
+constexpr unsigned kOrderOfNaN = 0;
+
 __device__ inline Lowest no_value() { return {0xffffffffu, 0x7fffffff}; }
 
 // Adding 0 makes -0 the 0 that it equals.
 __device__ inline unsigned order_of(float value) {
   const unsigned bits = __float_as_uint(value + 0.0f);
-  return isnan(value) ? 0 : bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
+  return isnan(value) ? kOrderOfNaN : bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
 }
 
 __device__ inline float value_of(unsigned order) {
-  if (order == 0) return __uint_as_float(0x7fc00000u);
+  if (order == kOrderOfNaN) return __uint_as_float(0x7fc00000u);
   return __uint_as_float(order ^ (order >> 31 != 0 ? 0x80000000u : 0xffffffffu));
 }
 
@@ -348,6 +513,12 @@ __device__ inline void find_lowest(const Lowest (&lowest)[kRowsPerBlock], Lowest
   __syncthreads();
 }
 
+// A block's rows, normalised in registers and searched for their minima: nothing is written.
+
+__device__ inline float z_of(float product, float linear_bias) {
+  return kAddLinearBias ? product + linear_bias : product;
+}
+
 // Where a warp holds a group: a team finds its statistics in registers, so that the product is read once.
 template <int kWidth>
 struct ShortGroups {
@@ -357,11 +528,12 @@ struct ShortGroups {
   __device__ void operator()(int64_t first_row, Lowest (&lowest)[kRowsPerBlock]) const {
     for (int64_t strip = 0; strip < teams.strips; ++strip) {
       const Place place = place_of(source.shape, teams, strip);
-      float weight[kValues], bias[kValues];
+      float weight[kValues];
+      float bias[kValues];
+      float linear_bias[kValues] = {};
       load_share<kWidth>(source.weight + place.column, place, weight);
       load_share<kWidth>(source.bias + place.column, place, bias);
-      float linear_bias[kValues] = {};
-      load_share<kWidth>(source.linear_bias + place.column, place, linear_bias);
+      if constexpr (kAddLinearBias) load_share<kWidth>(source.linear_bias + place.column, place, linear_bias);
 #pragma unroll
       for (int first = 0; first < kRowsPerBlock; first += kRowsInFlight) {
         float values[kRowsInFlight][kValues];
@@ -375,8 +547,9 @@ struct ShortGroups {
         for (int i = 0; i < kRowsInFlight; ++i) {
           if (first_row + first + i >= source.shape.rows) break;
 #pragma unroll
-          for (int j = 0; j < kValues; ++j) values[i][j] += linear_bias[j];
-          float mean, rstd;
+          for (int j = 0; j < kValues; ++j) values[i][j] = z_of(values[i][j], linear_bias[j]);
+          float mean;
+          float rstd;
           normalise_share<kWidth>(values[i], weight, bias, place, source.eps, mean, rstd);
 #pragma unroll
           for (int j = 0; j < kValues; ++j) {
@@ -390,7 +563,8 @@ struct ShortGroups {
 };
 
 struct GroupStatistics {
-  float mean, rstd;
+  float mean;
+  float rstd;
 };
 
 // Groups of a block's rows whose statistics are in shared memory at a time: 32 KB.
@@ -400,7 +574,6 @@ constexpr int kGroupsAtOnce = 4096 / kRowsPerBlock;
 __device__ inline Moments warp_moments(const Normalisation& source, int64_t row, int64_t first, int64_t length) {
   const float* product = source.product + row * source.shape.columns + first;
   const float* linear_bias = source.linear_bias + first;
-  const auto z_at = [&](int64_t i) { return product[i] + linear_bias[i]; };
   const int lane = threadIdx.x % kWarpSize;
   const int64_t tiled = length / (kWarpSize * kBatch) * (kWarpSize * kBatch);
   Moments running = {0.0f, 0.0f, 0.0f};
@@ -408,12 +581,14 @@ __device__ inline Moments warp_moments(const Normalisation& source, int64_t row,
     float values[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      values[i] = z_at(start + i * kWarpSize);
+      const int64_t position = start + i * kWarpSize;
+      values[i] = z_of(product[position], kAddLinearBias ? linear_bias[position] : 0.0f);
     }
     running = MergeMoments()(running, moments_of(values));
   }
   for (int64_t i = tiled + lane; i < length; i += kWarpSize) {
-    running = MergeMoments()(running, Moments{1.0f, z_at(i), 0.0f});
+    const float value = z_of(product[i], kAddLinearBias ? linear_bias[i] : 0.0f);
+    running = MergeMoments()(running, Moments{1.0f, value, 0.0f});
   }
   return warp_reduce(running, MergeMoments());
 }
@@ -463,11 +638,12 @@ struct GroupsOfAnyLength {
   // kWidth columns of one group, in all rows.
   __device__ void search_columns(const GroupStatistics (&statistics)[kRowsPerBlock][kGroupsAtOnce], int64_t first_row,
                                  int column, int group, Lowest (&lowest)[kRowsPerBlock]) const {
-    float weight[kWidth], bias[kWidth];
+    float weight[kWidth];
+    float bias[kWidth];
+    float linear_bias[kWidth] = {};
     load_vector<kWidth>(source.weight + column, weight);
     load_vector<kWidth>(source.bias + column, bias);
-    float linear_bias[kWidth];
-    load_vector<kWidth>(source.linear_bias + column, linear_bias);
+    if constexpr (kAddLinearBias) load_vector<kWidth>(source.linear_bias + column, linear_bias);
 #pragma unroll
     for (int first = 0; first < kRowsPerBlock; first += kInFlight) {
       float values[kInFlight][kWidth];
@@ -483,7 +659,7 @@ struct GroupsOfAnyLength {
         const GroupStatistics of_group = statistics[first + i][group];
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          const float deviation = (values[i][j] + linear_bias[j]) - of_group.mean;
+          const float deviation = z_of(values[i][j], linear_bias[j]) - of_group.mean;
           consider(deviation * (of_group.rstd * weight[j]) + bias[j], column + j, lowest[first + i]);
         }
       }
@@ -502,16 +678,21 @@ __device__ inline void keep_winners(const Lowest (&found)[kRowsPerBlock], int64_
 template <typename Launch>
 void with_search(const Normalisation& source, const Launch& launch) {
   const int64_t length = source.shape.columns / source.shape.groups;
-  const bool wide = by_four(length, source.product, source.weight, source.bias, source.linear_bias);
+  const bool by_four = reads_as_vectors(source.product, length) && reads_as_vectors(source.weight, length) &&
+                       reads_as_vectors(source.bias, length) &&
+                       (!kAddLinearBias || reads_as_vectors(source.linear_bias, length));
   if (fits_a_team(source.shape)) {
     const Teams teams = teams_of(source.shape);
-    if (wide) return launch(ShortGroups<4>{source, teams}, teams.threads);
+    if (by_four) return launch(ShortGroups<4>{source, teams}, teams.threads);
     return launch(ShortGroups<1>{source, teams}, teams.threads);
   }
-  const int threads = threads_for(source.shape.columns, kThreads);
-  if (wide) return launch(GroupsOfAnyLength<4>{source}, threads);
-  launch(GroupsOfAnyLength<1>{source}, threads);
+  const int threads = static_cast<int>(threads_for(source.shape.columns, kThreads));
+  if (by_four) return launch(GroupsOfAnyLength<4>{source}, threads);
+  return launch(GroupsOfAnyLength<1>{source}, threads);
 }
+
+// Where the sums of minima and bias lie. Rows run along memory where the bias's last dimension is 1, as in the shape
+// (1, columns, rows, 1); entries do otherwise.
 
 __device__ inline int64_t bias_offset(const Broadcast& broadcast, int64_t outer, int64_t row, int64_t inner) {
   const int64_t rows = broadcast.bias_row != 0 ? broadcast.rows : 1;
@@ -520,7 +701,8 @@ __device__ inline int64_t bias_offset(const Broadcast& broadcast, int64_t outer,
 
 // Splits an entry into outer and inner, mostly without a division.
 struct Entry {
-  int64_t outer, inner;
+  int64_t outer;
+  int64_t inner;
 };
 
 __device__ inline Entry entry_of(int64_t entry, int64_t outer, int64_t inner) {
@@ -541,6 +723,14 @@ __device__ inline void load_row_biases(const Broadcast& broadcast, int64_t entry
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) values[i] = value;
 }
+
+// Whether y can be written four floats at a time, rows in runs of `rows_together`.
+inline bool adds_by_four(const Broadcast& broadcast, const float* y, int rows_together) {
+  if (broadcast.inner == 1) return rows_together % 4 == 0 && reads_as_vectors(y, broadcast.rows);
+  return reads_as_vectors(y, broadcast.inner) && reads_as_vectors(broadcast.bias, broadcast.inner);
+}
+
+// Forward behind the product in one launch: a block finds the minima of its rows and writes all that they are added to.
 
 // y of a block's rows where rows run along memory: every entry takes kRowsPerBlock neighbouring floats.
 template <int kWidth>
@@ -609,12 +799,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// The gradient of y: its address, and its sizes and strides along (outer, rows, inner).
-struct Cotangent {
-  const float* data;
-  int64_t outer, rows, inner;
-  int64_t outer_stride, row_stride, inner_stride;
-};
+LaunchStatus launch_forward(const Normalisation& normalisation, const Broadcast& broadcast, float* y, int* winners,
+                            float* /*minima*/, int device, void* stream_handle) {
+  if (normalisation.shape.rows == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const unsigned blocks = grid_for(ceil_div(normalisation.shape.rows, kRowsPerBlock));
+  const bool by_four = adds_by_four(broadcast, y, kRowsPerBlock);
+  with_search(normalisation, [&](const auto& search, int threads) {
+    add_bias_to_lowest<<<blocks, threads, 0, stream>>>(search, broadcast, by_four, y, winners);
+  });
+  return launched("add_bias_to_lowest");
+}
 
 // The gradient of y, summed over entries for the minima and over rows for the bias, in one reading. It is taken as a
 // matrix whose positions run along memory, down which threads walk line by line: rows or entries are the positions,
@@ -718,7 +914,8 @@ __global__ void __launch_bounds__(kSumThreads)
 // target (extent) = the sum of its parts (count, extent), in double and in their order.
 struct Parts {
   const float* parts;
-  int64_t count, extent;
+  int64_t count;
+  int64_t extent;
   float* target;
 };
 
@@ -744,6 +941,60 @@ __global__ void add_parts(Parts first, Parts second) {
   parts.target[element] = static_cast<float>(sum);
 }
 
+// How a gradient of y is walked over.
+struct Walk {
+  bool rows_run;
+  int threads;
+  int64_t positions;
+  int64_t lines;
+  int64_t strips;
+  Chunks chunks;
+};
+
+inline Walk walk_of(const Cotangent& dy) {
+  const int64_t entries = dy.outer * dy.inner;
+  const int64_t entry_stride = dy.inner > 1 ? dy.inner_stride : dy.outer_stride;
+  const bool rows_run = entries == 1 || (dy.rows > 1 && dy.row_stride <= entry_stride);
+  const int64_t positions = rows_run ? dy.rows : entries;
+  const int64_t lines = rows_run ? entries : dy.rows;
+  const int threads = static_cast<int>(threads_for(positions, kSumThreads));
+  const int64_t strips = ceil_div(positions, strip_of(threads));
+  return {rows_run, threads, positions, lines, strips, chunks_of(lines, kLinesTogether)};
+}
+
+// One float more than needed at the least: torch gives empty tensors a null address, which reads as "not wanted".
+int64_t cotangent_scratch(const Cotangent& dy) {
+  const Walk walk = walk_of(dy);
+  return walk.chunks.count * walk.positions + walk.strips * walk.lines + 1;
+}
+
+LaunchStatus launch_cotangent_sums(const Cotangent& dy, float* minima, float* bias, float* scratch, int device,
+                                   void* stream_handle) {
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const Walk walk = walk_of(dy);
+  float* const position_target = walk.rows_run ? minima : bias;
+  float* const line_target = walk.rows_run ? bias : minima;
+  float* const position_parts = position_target != nullptr ? scratch : nullptr;
+  float* const line_parts = line_target != nullptr ? scratch + walk.chunks.count * walk.positions : nullptr;
+  if (walk.strips * walk.chunks.count > 0) {
+    const unsigned blocks = grid_for(walk.strips * walk.chunks.count);
+    if (walk.rows_run) {
+      sum_both_ways<true><<<blocks, walk.threads, 0, stream>>>(dy, walk.chunks, position_parts, line_parts);
+    } else {
+      sum_both_ways<false><<<blocks, walk.threads, 0, stream>>>(dy, walk.chunks, position_parts, line_parts);
+    }
+    const LaunchStatus status = launched("sum_both_ways");
+    if (status.kernel != nullptr) return status;
+  }
+  const Parts of_positions = {position_parts, walk.chunks.count, position_target ? walk.positions : 0, position_target};
+  const Parts of_lines = {line_parts, walk.strips, line_target ? walk.lines : 0, line_target};
+  const int64_t blocks = ceil_div(of_positions.extent, kWarpSize) + ceil_div(of_lines.extent, kWarpSize);
+  if (blocks == 0) return {nullptr, nullptr};
+  add_parts<<<grid_for(blocks), dim3(kWarpSize, kPartLanes), 0, stream>>>(of_positions, of_lines);
+  return launched("add_parts");
+}
+
 // The gradient of a minimum reaches one channel of the row, and behind group norm only the group of that channel. With
 // j the column of the minimum, g the gradient of it, n the length of a group and xhat = (z - mean) * rstd,
 //     dz[i] = g * weight[j] * rstd * ((i == j) - (1 + xhat[i] * xhat[j]) / n)    within the group, 0 outside,
@@ -752,28 +1003,8 @@ __global__ void add_parts(Parts first, Parts second) {
 // the other in dz may be little, and whole rows of gradients are proportional to it: rounding z would show. So z of
 // these groups is computed again, in double.
 
-// What the gradient of z is computed from: z = x weight^T + linear_bias, and the column of each row's minimum.
-struct Winners {
-  const int* columns;  // (rows)
-  const float *x, *weight;  // (rows, features), (columns, features)
-  const float *linear_bias, *norm_weight;  // (columns)
-  int64_t features;
-};
-
-struct Workspace {
-  float* minima;       // (rows): the gradient of each minimum
-  double* z;           // (rows, columns / groups): z of the group of each minimum
-  float* dz;           // (rows, columns / groups): its gradient
-  float* norm_weight;  // (rows): what each row adds to the gradient of its winner's weight
-  int* order;          // (rows): the rows, group by group, each group's in their order
-  int* begins;         // (groups + 1): where in `order` a group's rows begin
-  int* listed;         // (groups + 1): the groups that have rows; the last element is how many these are
-  int* cursors;        // (groups)
-};
-
-// Where gradients go (columns); null where one is not wanted.
-struct Gradients {
-  float *linear_bias, *norm_weight, *norm_bias;
+struct AddDoubles {
+  __device__ double operator()(double left, double right) const { return left + right; }
 };
 
 constexpr int kListThreads = 1024;
@@ -903,7 +1134,7 @@ __global__ void __launch_bounds__(kProductThreads)
       __syncthreads();  // the sums of the run before have been read
 #pragma unroll
       for (int i = 0; i < kZRows * kZColumns; ++i) {
-        const double sum = warp_reduce(sums[i / kZColumns][i % kZColumns], Add());
+        const double sum = warp_reduce(sums[i / kZColumns][i % kZColumns], AddDoubles());
         if (lane == 0) warp_sums[i][warp] = sum;
       }
       __syncthreads();
@@ -930,10 +1161,10 @@ __global__ void __launch_bounds__(kSumThreads)
     const int64_t winner = winners.columns[row] % length;
     double sum = 0.0;
     for (int64_t i = lane; i < length; i += kWarpSize) sum += z[i];
-    const double mean = __shfl_sync(kAllLanes, warp_reduce(sum, Add()), 0) / count;
+    const double mean = __shfl_sync(kAllLanes, warp_reduce(sum, AddDoubles()), 0) / count;
     double m2 = 0.0;
     for (int64_t i = lane; i < length; i += kWarpSize) m2 += (z[i] - mean) * (z[i] - mean);
-    const double variance = __shfl_sync(kAllLanes, warp_reduce(m2, Add()), 0) / count;
+    const double variance = __shfl_sync(kAllLanes, warp_reduce(m2, AddDoubles()), 0) / count;
     const double rstd = 1.0 / sqrt(variance + eps);
     const double winner_xhat = (z[winner] - mean) * rstd;
     const double gradient = workspace.minima[row];
@@ -954,7 +1185,9 @@ __global__ void __launch_bounds__(kSumThreads)
   const int lane = threadIdx.x % kWarpSize;
   if (column >= shape.columns) return;
   const int end = workspace.begins[column / length + 1];
-  double shift = 0.0, weight = 0.0, bias = 0.0;
+  double shift = 0.0;
+  double weight = 0.0;
+  double bias = 0.0;
   for (int i = workspace.begins[column / length] + lane; i < end; i += kWarpSize) {
     const int64_t row = workspace.order[i];
     shift += workspace.dz[row * length + column % length];
@@ -962,13 +1195,48 @@ __global__ void __launch_bounds__(kSumThreads)
     weight += workspace.norm_weight[row];
     bias += workspace.minima[row];
   }
-  shift = warp_reduce(shift, Add());
-  weight = warp_reduce(weight, Add());
-  bias = warp_reduce(bias, Add());
+  shift = warp_reduce(shift, AddDoubles());
+  weight = warp_reduce(weight, AddDoubles());
+  bias = warp_reduce(bias, AddDoubles());
   if (lane != 0) return;
   if (gradients.linear_bias != nullptr) gradients.linear_bias[column] = static_cast<float>(shift);
   if (gradients.norm_weight != nullptr) gradients.norm_weight[column] = static_cast<float>(weight);
   if (gradients.norm_bias != nullptr) gradients.norm_bias[column] = static_cast<float>(bias);
+}
+
+void launch_groups_again(const Winners& winners, const Workspace& workspace, const Shape& shape, cudaStream_t stream) {
+  const int64_t features = winners.features;
+  const bool by_four = reads_as_vectors(winners.x, features) && reads_as_vectors(winners.weight, features);
+  const unsigned threads = threads_for(by_four ? features : 4 * features, kProductThreads);
+  const unsigned blocks = grid_for(ceil_div(shape.rows, kZRows) * ceil_div(shape.columns / shape.groups, kZColumns));
+  if (by_four) {
+    compute_groups_again<4><<<blocks, threads, 0, stream>>>(winners, workspace.order, shape, workspace.z);
+  } else {
+    compute_groups_again<1><<<blocks, threads, 0, stream>>>(winners, workspace.order, shape, workspace.z);
+  }
+}
+
+LaunchStatus launch_group_gradients(const Winners& winners, const Shape& shape, double eps, const Workspace& workspace,
+                                    const Gradients& gradients, int device, void* stream_handle) {
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  list_rows_of_groups<<<1, kListThreads, 0, stream>>>(winners.columns, shape, workspace);
+  LaunchStatus status = launched("list_rows_of_groups");
+  if (status.kernel == nullptr && shape.rows > 0) {
+    launch_groups_again(winners, workspace, shape, stream);
+    status = launched("compute_groups_again");
+  }
+  if (status.kernel == nullptr && shape.rows > 0) {
+    differentiate_groups<<<grid_for(ceil_div(shape.rows, kSumWarps)), kSumThreads, 0, stream>>>(winners, workspace,
+                                                                                                shape, eps);
+    status = launched("differentiate_groups");
+  }
+  const bool wants_columns =
+      gradients.linear_bias != nullptr || gradients.norm_weight != nullptr || gradients.norm_bias != nullptr;
+  if (status.kernel != nullptr || !wants_columns) return status;
+  sum_lists<<<grid_for(ceil_div(shape.columns, kSumWarps)), kSumThreads, 0, stream>>>(winners.columns, workspace, shape,
+                                                                                      gradients);
+  return launched("sum_lists");
 }
 
 // The two products of the backward over what is not zero: dz has one group of columns in each row. Rows come in the
@@ -1156,196 +1424,286 @@ __global__ void __launch_bounds__(kProductThreads)
   }
 }
 
-float* floats(const torch::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; }
-
-void check(const torch::Tensor& tensor, const torch::Tensor& x, torch::IntArrayRef sizes, const char* name) {
-  TORCH_CHECK(tensor.is_cuda() && tensor.device() == x.device() && tensor.scalar_type() == torch::kFloat &&
-              tensor.is_contiguous() && tensor.sizes() == sizes,
-              name, " must be float32, contiguous and of shape ", sizes, " on the device of x, got ", tensor.sizes());
+LaunchStatus launch_input_gradient(const Winners& winners, const Workspace& workspace, const Shape& shape, float* dx,
+                                   int device, void* stream_handle) {
+  const int64_t features = winners.features;
+  if (shape.rows == 0 || features == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const bool by_four = reads_as_vectors(winners.weight, features) && reads_as_vectors(dx, features);
+  const unsigned threads = threads_for(by_four ? features : 4 * features, kProductThreads);
+  const int64_t strips = ceil_div(features, static_cast<int64_t>(threads) * (by_four ? 4 : 1));
+  const unsigned blocks = grid_for(ceil_div(shape.rows, kRowsTogether) * strips);
+  if (by_four) {
+    multiply_by_groups<4><<<blocks, threads, 0, stream>>>(winners, workspace, shape, dx);
+  } else {
+    multiply_by_groups<1><<<blocks, threads, 0, stream>>>(winners, workspace, shape, dx);
+  }
+  return launched("multiply_by_groups");
 }
 
-Shape shape_of(const torch::Tensor& product, int64_t groups) {
-  TORCH_CHECK(product.dim() == 2, "the product must have 2 dimensions, got ", product.dim());
-  const int64_t columns = product.size(1);
-  check(product, product, {product.size(0), columns}, "the product");
-  TORCH_CHECK(groups > 0 && columns > 0 && columns % groups == 0 && columns <= 0x7fffffff, columns,
-              " features cannot be divided into ", groups, " groups, or are more than the kernels count");
-  return {product.size(0), columns, groups};
+template <int kWidth>
+LaunchStatus launch_weight_kernels(const Workspace& workspace, const float* x, const Shape& shape, int64_t features,
+                                   float* dweight, cudaStream_t stream) {
+  const unsigned threads = threads_for(features * 4 / kWidth, kProductThreads);
+  const int64_t clear_strips = ceil_div(features, static_cast<int64_t>(threads) * kWidth);
+  const int64_t clear_items = clear_strips * ceil_div(shape.columns, kColumnsTogether);
+  clear_unlisted<kWidth>
+      <<<grid_for(clear_items), threads, 0, stream>>>(workspace.begins, shape, features, dweight);
+  const LaunchStatus status = launched("clear_unlisted");
+  if (status.kernel != nullptr || shape.rows == 0) return status;
+  const int64_t listed = shape.groups < shape.rows ? shape.groups : shape.rows;  // groups that can have a list
+  const int64_t strips = ceil_div(features, kAcross * kWidth);
+  const int64_t items = strips * ceil_div(shape.columns / shape.groups, kColumnsTogether) * listed;
+  const unsigned blocks = static_cast<unsigned>(items < kGatherBlocks ? items : kGatherBlocks);
+  gather_lists<kWidth><<<blocks, kProductThreads, 0, stream>>>(workspace, x, shape, features, dweight);
+  return launched("gather_lists");
 }
 
-// y and, where it is kept for the backward, the column of each row's minimum.
-std::vector<torch::Tensor> forward(torch::Tensor product, torch::Tensor linear_bias, torch::Tensor norm_weight,
-                                   torch::Tensor norm_bias, torch::Tensor bias, int64_t groups,
-                                   double eps, bool keep) {
-  const Shape shape = shape_of(product, groups);
-  const int64_t rows = shape.rows;
-  TORCH_CHECK(rows <= 0x3fffffff, rows, " samples are more than the kernels count");
-  check(linear_bias, product, {shape.columns}, "the bias of the linear layer");
-  check(norm_weight, product, {shape.columns}, "the weight of the group norm");
-  check(norm_bias, product, {shape.columns}, "the bias of the group norm");
-  check(bias, product, bias.sizes(), "bias");
-  // y has the dimensions of the bias, but for its last but one; one row's y is its minimum plus the bias as it lies.
-  std::vector<int64_t> sizes = bias.sizes().vec();
+LaunchStatus launch_weight_gradient(const Winners& winners, const Workspace& workspace, const Shape& shape,
+                                    float* dweight, int device, void* stream_handle) {
+  if (winners.features == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  if (reads_as_vectors(winners.x, winners.features) && reads_as_vectors(dweight, winners.features)) {
+    return launch_weight_kernels<4>(workspace, winners.x, shape, winners.features, dweight, stream);
+  }
+  return launch_weight_kernels<1>(workspace, winners.x, shape, winners.features, dweight, stream);
+}
+
+}  // namespace OP_NAMESPACE
+"""
+
+BINDING_SOURCE = r"""
+// The thin side of the binding: torch's stable ABI, so that g++ needs a second or two and no torch upgrade breaks it.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+// Part of libtorch_cuda's C interface; torch declares it only where USE_CUDA is defined.
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
+
+namespace OP_NAMESPACE {
+
+using torch::stable::Tensor;
+
+inline void* current_stream(const Tensor& tensor) {
+  void* stream = nullptr;
+  const AOTITorchError error = aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream);
+  STD_TORCH_CHECK(error == 0, "device ", tensor.get_device_index(), " has no current CUDA stream");
+  return stream;
+}
+
+inline const float* input_floats(const Tensor& tensor) { return static_cast<const float*>(tensor.data_ptr()); }
+inline float* output_floats(const Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
+
+inline void check_float_input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == torch::headeronly::ScalarType::Float, name, " must be float32");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+}
+
+inline void check_launch(const LaunchStatus& status) {
+  STD_TORCH_CHECK(status.kernel == nullptr, "kernel ", status.kernel, " was not launched: ", status.message);
+}
+
+}  // namespace OP_NAMESPACE
+
+#include <vector>
+
+namespace OP_NAMESPACE {
+
+constexpr auto kInt = torch::headeronly::ScalarType::Int;
+
+void check_matrix(const Tensor& tensor, const Tensor& x, const char* name) {
+  check_float_input(tensor, x, name);
+  STD_TORCH_CHECK(tensor.dim() == 2, name, " must have 2 dimensions, got ", tensor.dim());
+}
+
+void check_vector(const Tensor& tensor, const Tensor& x, int64_t length, const char* name) {
+  check_float_input(tensor, x, name);
+  STD_TORCH_CHECK(tensor.dim() == 1 && tensor.size(0) == length, name, " must have ", length, " elements");
+}
+
+Shape checked_shape(int64_t rows, int64_t columns, int64_t groups) {
+  STD_TORCH_CHECK(groups > 0 && columns > 0 && columns % groups == 0, columns, " features cannot be divided into ",
+                  groups, " groups");
+  STD_TORCH_CHECK(columns <= 0x7fffffff, columns, " features are more than the kernels count");
+  STD_TORCH_CHECK(rows <= 0x3fffffff, rows, " samples are more than the kernels count");
+  return {rows, columns, groups};
+}
+
+// The dimensions of what minima (rows, 1) and a bias broadcast to: those of the bias, but its last but one.
+std::vector<int64_t> broadcast_sizes(int64_t rows, const Tensor& bias) {
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < bias.dim(); ++i) sizes.push_back(bias.size(i));
   while (sizes.size() < 2) sizes.insert(sizes.begin(), 1);
   int64_t& height = sizes[sizes.size() - 2];
-  TORCH_CHECK(rows == 1 || height == 1 || height == rows, "the bias, with ", height,
-              " elements along its last dimension but one, does not broadcast to ", rows, " samples");
-  int64_t outer = 1;
-  for (size_t i = 0; i + 2 < sizes.size(); ++i) outer *= sizes[i];
-  const Broadcast broadcast = rows == 1 ? Broadcast{floats(bias), 1, 1, bias.numel(), 0}
-                                        : Broadcast{floats(bias), outer, rows, sizes.back(),
-                                                    height == 1 ? 0 : sizes.back()};
+  STD_TORCH_CHECK(rows == 1 || height == 1 || height == rows, "the bias, with ", height,
+                  " elements along its last dimension but one, does not broadcast to ", rows, " samples");
   if (rows != 1) height = rows;
-  const c10::cuda::CUDAGuard guard(product.device());
-  const auto stream = at::cuda::getCurrentCUDAStream();
-  auto y = torch::empty(sizes, product.options());
-  auto winners = keep ? torch::empty({rows}, product.options().dtype(torch::kInt)) : torch::Tensor();
-  if (rows == 0) return {y, winners};
-  int* const columns = keep ? winners.data_ptr<int>() : nullptr;
-  const Normalisation source = {floats(product), floats(linear_bias), floats(norm_weight), floats(norm_bias),
-                                nullptr, shape, static_cast<float>(eps)};
-  const unsigned blocks = grid_for(ceil_div(rows, kRowsPerBlock));
-  // Whether y can be written four floats at a time.
-  const bool wide = broadcast.inner == 1 ? kRowsPerBlock % 4 == 0 && by_four(rows, floats(y))
-                                         : by_four(broadcast.inner, floats(y), floats(bias));
-  with_search(source, [&](const auto& search, int threads) {
-    add_bias_to_lowest<<<blocks, threads, 0, stream>>>(search, broadcast, wide, floats(y), columns);
-  });
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return sizes;
+}
+
+// One row's y is its minimum plus the bias as it lies.
+Broadcast broadcast_of(int64_t rows, const Tensor& bias) {
+  check_float_input(bias, bias, "bias");
+  if (rows == 1) return {input_floats(bias), 1, 1, bias.numel(), 0};
+  const int64_t inner = bias.dim() > 0 ? bias.size(bias.dim() - 1) : 1;
+  const int64_t height = bias.dim() > 1 ? bias.size(bias.dim() - 2) : 1;
+  int64_t outer = 1;
+  for (int64_t i = 0; i + 2 < bias.dim(); ++i) outer *= bias.size(i);
+  return {input_floats(bias), outer, rows, inner, height == 1 ? 0 : inner};
+}
+
+using Wanted = std::optional<Tensor>;
+
+float* floats_or_null(Wanted& tensor) { return tensor ? output_floats(*tensor) : nullptr; }
+
+// y and, where it is kept for the backward, the column of each row's minimum.
+std::tuple<Tensor, Wanted> forward(const Tensor& product, const Tensor& linear_bias, const Tensor& norm_weight,
+                                   const Tensor& norm_bias, const Tensor& bias, const std::optional<Tensor>& moments,
+                                   int64_t groups, double eps, bool keep) {
+  check_matrix(product, product, "the product");
+  const Shape shape = checked_shape(product.size(0), product.size(1), groups);
+  check_vector(linear_bias, product, shape.columns, "the bias of the linear layer");
+  check_vector(norm_weight, product, shape.columns, "the weight of the group norm");
+  check_vector(norm_bias, product, shape.columns, "the bias of the group norm");
+  check_float_input(bias, product, "bias");
+  const std::vector<int64_t> sizes = broadcast_sizes(shape.rows, bias);
+  Tensor y = torch::stable::new_empty(product, sizes);
+  Tensor minima = torch::stable::new_empty(product, {shape.rows});
+  Wanted winners;
+  if (keep) winners = torch::stable::new_empty(product, {shape.rows}, kInt);
+  const Normalisation normalisation = {input_floats(product),   input_floats(linear_bias),
+                                       input_floats(norm_weight), input_floats(norm_bias),
+                                       moments ? input_floats(*moments) : nullptr,
+                                       shape,                   static_cast<float>(eps)};
+  check_launch(launch_forward(normalisation, broadcast_of(shape.rows, bias), output_floats(y),
+                              winners ? static_cast<int*>(winners->data_ptr()) : nullptr, output_floats(minima),
+                              product.get_device_index(), current_stream(product)));
   return {y, winners};
 }
 
-// minima (rows) = dy summed over entries, bias (outer * inner) = dy summed over rows; null where not wanted.
-void sum_cotangent(const torch::Tensor& dy, float* minima, float* bias) {
-  TORCH_CHECK(dy.is_cuda() && dy.scalar_type() == torch::kFloat && dy.dim() == 3,
-              "the gradient of y must be float32 and (outer, rows, inner)");
-  const Cotangent cotangent = {floats(dy), dy.size(0), dy.size(1), dy.size(2), dy.stride(0), dy.stride(1),
-                               dy.stride(2)};
-  const auto stream = at::cuda::getCurrentCUDAStream();
-  const int64_t entries = dy.size(0) * dy.size(2);
-  const int64_t entry_stride = dy.size(2) > 1 ? dy.stride(2) : dy.stride(0);
-  const bool rows_run = entries == 1 || (dy.size(1) > 1 && dy.stride(1) <= entry_stride);
-  const int64_t positions = rows_run ? dy.size(1) : entries;
-  const int64_t lines = rows_run ? entries : dy.size(1);
-  const int threads = threads_for(positions, kSumThreads);
-  const int64_t strips = ceil_div(positions, strip_of(threads));
-  const Chunks chunks = chunks_of(lines, kLinesTogether);
-  // One float more than needed: the address of an empty tensor is null, which reads as "not wanted".
-  auto scratch = torch::empty({chunks.count * positions + strips * lines + 1}, dy.options());
-  float* const position_target = rows_run ? minima : bias;
-  float* const line_target = rows_run ? bias : minima;
-  float* const position_parts = position_target != nullptr ? floats(scratch) : nullptr;
-  float* const line_parts = line_target != nullptr ? floats(scratch) + chunks.count * positions : nullptr;
-  if (strips * chunks.count > 0) {
-    const auto sum_both_ways = rows_run ? ::sum_both_ways<true> : ::sum_both_ways<false>;
-    sum_both_ways<<<grid_for(strips * chunks.count), threads, 0, stream>>>(cotangent, chunks, position_parts,
-                                                                           line_parts);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  }
-  const Parts of_positions = {position_parts, chunks.count, position_target ? positions : 0, position_target};
-  const Parts of_lines = {line_parts, strips, line_target ? lines : 0, line_target};
-  const int64_t blocks = ceil_div(of_positions.extent, kWarpSize) + ceil_div(of_lines.extent, kWarpSize);
-  if (blocks == 0) return;
-  add_parts<<<grid_for(blocks), dim3(kWarpSize, kPartLanes), 0, stream>>>(of_positions, of_lines);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+// The gradient of y, seen as (outer, rows, inner), whatever its strides.
+Cotangent cotangent_of(const Tensor& dy) {
+  STD_TORCH_CHECK(dy.scalar_type() == torch::headeronly::ScalarType::Float && dy.dim() == 3,
+                  "the gradient of y must be float32 and (outer, rows, inner)");
+  return {input_floats(dy), dy.size(0),   dy.size(1),  dy.size(2),
+          dy.stride(0),     dy.stride(1), dy.stride(2)};
 }
 
 // The gradient of a bias (outer, 1, inner).
-torch::Tensor bias_gradient(torch::Tensor dy) {
-  const c10::cuda::CUDAGuard guard(dy.device());
-  auto dbias = torch::empty({dy.size(0) * dy.size(2)}, dy.options());
-  sum_cotangent(dy, nullptr, floats(dbias));
+Tensor bias_gradient(const Tensor& dy) {
+  const Cotangent cotangent = cotangent_of(dy);
+  Tensor dbias = torch::stable::new_empty(dy, {cotangent.outer * cotangent.inner});
+  Tensor scratch = torch::stable::new_empty(dy, {cotangent_scratch(cotangent)});
+  check_launch(launch_cotangent_sums(cotangent, nullptr, output_floats(dbias), output_floats(scratch),
+                                     dy.get_device_index(), current_stream(dy)));
   return dbias;
 }
 
 // The wanted gradients: of the bias (outer, 1, inner), of the linear layer's bias, of the group norm's weight and bias,
 // and of x and the weight of the linear layer.
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor columns, torch::Tensor x, torch::Tensor weight,
-                                    torch::Tensor linear_bias, torch::Tensor norm_weight, int64_t groups, double eps,
-                                    std::vector<bool> wants) {
-  const int64_t rows = dy.size(1), features = x.size(1), length = weight.size(0) / groups;
-  const Shape shape = {rows, weight.size(0), groups};
-  check(x, dy, {rows, features}, "x");
-  check(weight, dy, {shape.columns, features}, "the weight of the linear layer");
-  check(linear_bias, dy, {shape.columns}, "the bias of the linear layer");
-  check(norm_weight, dy, {shape.columns}, "the weight of the group norm");
-  TORCH_CHECK(columns.numel() == rows && columns.scalar_type() == torch::kInt, "columns must be int32, one a sample");
-  const c10::cuda::CUDAGuard guard(dy.device());
-  const auto stream = at::cuda::getCurrentCUDAStream();
-  const auto vector_for = [&](bool wanted) { return wanted ? torch::empty_like(norm_weight) : torch::Tensor(); };
-  auto dbias = wants[0] ? torch::empty({dy.size(0) * dy.size(2)}, dy.options()) : torch::Tensor();
-  auto dlinear_bias = vector_for(wants[1]), dnorm_weight = vector_for(wants[2]), dnorm_bias = vector_for(wants[3]);
-  auto z = torch::empty({rows, length}, dy.options().dtype(torch::kDouble));
-  auto group_dz = torch::empty({rows, length}, dy.options());
-  auto of_rows = torch::empty({2 * rows}, dy.options());
-  auto ints = torch::empty({rows + 3 * groups + 2}, columns.options());
-  int* const order = ints.data_ptr<int>();
-  int* const begins = order + rows;
-  int* const listed = begins + groups + 1;
-  const Workspace workspace = {floats(of_rows), z.data_ptr<double>(), floats(group_dz), floats(of_rows) + rows,
-                               order, begins, listed, listed + groups + 1};
-  const Winners winners = {columns.data_ptr<int>(), floats(x), floats(weight), floats(linear_bias),
-                           floats(norm_weight), features};
-  sum_cotangent(dy, workspace.minima, floats(dbias));
-  list_rows_of_groups<<<1, kListThreads, 0, stream>>>(winners.columns, shape, workspace);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  if (rows > 0) {
-    const bool wide = by_four(features, winners.x, winners.weight);
-    const auto compute_groups_again = wide ? ::compute_groups_again<4> : ::compute_groups_again<1>;
-    const unsigned threads = threads_for(wide ? features : 4 * features, kProductThreads);
-    compute_groups_again<<<grid_for(ceil_div(rows, kZRows) * ceil_div(length, kZColumns)), threads, 0, stream>>>(
-        winners, order, shape, workspace.z);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-    differentiate_groups<<<grid_for(ceil_div(rows, kSumWarps)), kSumThreads, 0, stream>>>(winners, workspace, shape,
-                                                                                          eps);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+std::tuple<Wanted, Wanted, Wanted, Wanted, Wanted, Wanted> backward(
+    const Tensor& dy, const Tensor& columns, const Tensor& x, const Tensor& weight, const Tensor& linear_bias,
+    const Tensor& norm_weight, int64_t groups, double eps, bool wants_bias, bool wants_linear_bias,
+    bool wants_norm_weight, bool wants_norm_bias, bool wants_x, bool wants_weight) {
+  const Cotangent cotangent = cotangent_of(dy);
+  check_matrix(x, dy, "x");
+  check_matrix(weight, dy, "the weight of the linear layer");
+  const Shape shape = checked_shape(cotangent.rows, weight.size(0), groups);
+  check_vector(linear_bias, dy, shape.columns, "the bias of the linear layer");
+  check_vector(norm_weight, dy, shape.columns, "the weight of the group norm");
+  STD_TORCH_CHECK(columns.numel() == shape.rows && columns.scalar_type() == kInt && x.size(0) == shape.rows &&
+                      x.size(1) == weight.size(1),
+                  "what forward kept does not have the shape of the gradient of y");
+  const int device = dy.get_device_index();
+  void* const stream = current_stream(dy);
+  Wanted dbias, dlinear_bias, dnorm_weight, dnorm_bias;
+  if (wants_bias) dbias = torch::stable::new_empty(dy, {cotangent.outer * cotangent.inner});
+  if (wants_linear_bias) dlinear_bias = torch::stable::empty_like(norm_weight);
+  if (wants_norm_weight) dnorm_weight = torch::stable::empty_like(norm_weight);
+  if (wants_norm_bias) dnorm_bias = torch::stable::empty_like(norm_weight);
+  const int64_t length = shape.columns / groups;
+  Tensor z = torch::stable::new_empty(dy, {shape.rows, length}, torch::headeronly::ScalarType::Double);
+  Tensor floats = torch::stable::new_empty(dy, {2 * shape.rows + shape.rows * length + cotangent_scratch(cotangent)});
+  Tensor ints = torch::stable::new_empty(dy, {shape.rows + 3 * groups + 2}, kInt);
+  int* const order = static_cast<int*>(ints.data_ptr());
+  Workspace workspace;
+  workspace.dz = output_floats(floats);
+  workspace.minima = workspace.dz + shape.rows * length;
+  workspace.norm_weight = workspace.minima + shape.rows;
+  workspace.z = static_cast<double*>(z.data_ptr());
+  workspace.order = order;
+  workspace.begins = order + shape.rows;
+  workspace.listed = workspace.begins + groups + 1;
+  workspace.cursors = workspace.listed + groups + 1;
+  const Winners winners = {static_cast<const int*>(columns.data_ptr()), input_floats(x), input_floats(weight),
+                           input_floats(linear_bias), input_floats(norm_weight), x.size(1)};
+  const Gradients gradients = {floats_or_null(dlinear_bias), floats_or_null(dnorm_weight), floats_or_null(dnorm_bias)};
+  check_launch(launch_cotangent_sums(cotangent, workspace.minima, floats_or_null(dbias),
+                                     workspace.norm_weight + shape.rows, device, stream));
+  check_launch(launch_group_gradients(winners, shape, eps, workspace, gradients, device, stream));
+  Wanted dx, dweight;
+  if (wants_x) {
+    dx = torch::stable::empty_like(x);
+    check_launch(launch_input_gradient(winners, workspace, shape, output_floats(*dx), device, stream));
   }
-  if (wants[1] || wants[2] || wants[3]) {
-    const Gradients gradients = {floats(dlinear_bias), floats(dnorm_weight), floats(dnorm_bias)};
-    sum_lists<<<grid_for(ceil_div(shape.columns, kSumWarps)), kSumThreads, 0, stream>>>(winners.columns, workspace,
-                                                                                        shape, gradients);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  }
-  auto dx = wants[4] ? torch::empty_like(x) : torch::Tensor();
-  if (wants[4] && dx.numel() > 0) {
-    const bool wide = by_four(features, winners.weight, floats(dx));
-    const unsigned threads = threads_for(wide ? features : 4 * features, kProductThreads);
-    const int64_t strips = ceil_div(features, static_cast<int64_t>(threads) * (wide ? 4 : 1));
-    const auto multiply_by_groups = wide ? ::multiply_by_groups<4> : ::multiply_by_groups<1>;
-    multiply_by_groups<<<grid_for(ceil_div(rows, kRowsTogether) * strips), threads, 0, stream>>>(winners, workspace,
-                                                                                                 shape, floats(dx));
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  }
-  auto dweight = wants[5] ? torch::empty_like(weight) : torch::Tensor();
-  if (wants[5] && features > 0) {
-    const bool wide = by_four(features, winners.x, floats(dweight));
-    const int width = wide ? 4 : 1;
-    const unsigned threads = threads_for(features * 4 / width, kProductThreads);
-    const int64_t tiles = ceil_div(shape.columns, kColumnsTogether);
-    const auto clear_unlisted = wide ? ::clear_unlisted<4> : ::clear_unlisted<1>;
-    const unsigned blocks = grid_for(ceil_div(features, static_cast<int64_t>(threads) * width) * tiles);
-    clear_unlisted<<<blocks, threads, 0, stream>>>(begins, shape, features, floats(dweight));
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-    const int64_t lists = std::min(groups, rows);  // no more groups can have one
-    const int64_t items = ceil_div(features, kAcross * width) * ceil_div(length, kColumnsTogether) * lists;
-    const auto gather_lists = wide ? ::gather_lists<4> : ::gather_lists<1>;
-    if (items > 0) {
-      gather_lists<<<std::min(items, kGatherBlocks), kProductThreads, 0, stream>>>(workspace, winners.x, shape,
-                                                                                   features, floats(dweight));
-      C10_CUDA_KERNEL_LAUNCH_CHECK();
-    }
+  if (wants_weight) {
+    dweight = torch::stable::empty_like(weight);
+    check_launch(launch_weight_gradient(winners, workspace, shape, output_floats(*dweight), device, stream));
   }
   return {dbias, dlinear_bias, dnorm_weight, dnorm_bias, dx, dweight};
 }
+
+}  // namespace OP_NAMESPACE
+
+STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
+  m.def(
+      "forward(Tensor product, Tensor linear_bias, Tensor norm_weight, Tensor norm_bias, Tensor bias, Tensor? moments, "
+      "int groups, float eps, bool keep) -> (Tensor, Tensor?)");
+  m.def("bias_gradient(Tensor dy) -> Tensor");
+  m.def(
+      "backward(Tensor dy, Tensor columns, Tensor x, Tensor weight, Tensor linear_bias, Tensor norm_weight, "
+      "int groups, float eps, bool wants_bias, bool wants_linear_bias, bool wants_norm_weight, bool wants_norm_bias, "
+      "bool wants_x, bool wants_weight) -> (Tensor?, Tensor?, Tensor?, Tensor?, Tensor?, Tensor?)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
+  m.impl("forward", TORCH_BOX(&OP_NAMESPACE::forward));
+  m.impl("bias_gradient", TORCH_BOX(&OP_NAMESPACE::bias_gradient));
+  m.impl("backward", TORCH_BOX(&OP_NAMESPACE::backward));
+}
 """
 
-KERNELS = load_inline(
-    name="gemm_group_norm_min_bias_add",
-    cpp_sources=CPP_SOURCE,
-    cuda_sources=CUDA_SOURCE,
-    functions=["forward", "bias_gradient", "backward"],
-    extra_cuda_cflags=["-O3", "-Xptxas", "--split-compile=0"],  # ptxas takes a thread per kernel
-)
+
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
+
+    The namespace carries a digest of the sources, so that different builds can live in one process.
+    """
+    digest = hashlib.sha256((launchers + cuda_source + binding_source).encode()).hexdigest()[:12]
+    namespace = f"{stem}_{digest}"
+    head = f"#define OP_NAMESPACE {namespace}\n{launchers}"
+    load_inline(
+        name=namespace,
+        cpp_sources=[f"{head}{binding_source}"],
+        cuda_sources=[f"{head}{cuda_source}"],
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O2"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
+    )
+    return getattr(torch.ops, namespace)
+
+
+OPERATORS = build_operators("gemm_group_norm_min_bias_add", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE)
 
 
 class FusedFunction(torch.autograd.Function):
@@ -1356,9 +1714,9 @@ class FusedFunction(torch.autograd.Function):
         """Return y; ``keep`` for a backward, which needs the minima's columns (batch,)."""
         x, weight, linear_bias = x.contiguous(), weight.contiguous(), linear_bias.contiguous()
         norm_weight = norm_weight.contiguous()
-        product = torch.mm(x, weight.t())
-        y, columns = KERNELS.forward(
-            product, linear_bias, norm_weight, norm_bias.contiguous(), bias.contiguous(), groups, eps, keep
+        product, moments = torch.mm(x, weight.t()), None
+        y, columns = OPERATORS.forward(
+            product, linear_bias, norm_weight, norm_bias.contiguous(), bias.contiguous(), moments, groups, eps, keep
         )
         if keep:
             ctx.save_for_backward(x, weight, linear_bias, norm_weight, columns)
@@ -1379,11 +1737,22 @@ class FusedFunction(torch.autograd.Function):
         outer, inner = (math.prod(shape[:-2]), shape[-1] if shape else 1) if rows != 1 else (1, dy.numel())
         dy = dy.reshape(outer, rows, inner)
         if not (wants_x or wants_weight or any(wants_columns)):
-            dbias = KERNELS.bias_gradient(dy).view(shape) if wants_bias else dbias
+            dbias = OPERATORS.bias_gradient(dy).view(shape) if wants_bias else dbias
             return None, None, None, None, None, dbias, None, None, None
-        kept = (columns, x, weight, linear_bias, norm_weight, ctx.groups, ctx.eps)
-        wants = [wants_bias, *wants_columns, wants_x, wants_weight]
-        summed, dlinear_bias, dnorm_weight, dnorm_bias, dx, dweight = KERNELS.backward(dy, *kept, wants)
+        summed, dlinear_bias, dnorm_weight, dnorm_bias, dx, dweight = OPERATORS.backward(
+            dy,
+            columns,
+            x,
+            weight,
+            linear_bias,
+            norm_weight,
+            ctx.groups,
+            ctx.eps,
+            wants_bias,
+            *wants_columns,
+            wants_x,
+            wants_weight,
+        )
         dbias = summed.view(shape) if wants_bias else dbias
         return dx, dweight, dlinear_bias, dnorm_weight, dnorm_bias, dbias, None, None, None
 
@@ -1401,6 +1770,14 @@ class ModelNew(nn.Module):
         """Run all layers; the result is contiguous."""
         if x.dim() != 2:
             raise ValueError(f"x must be (batch, in_features), got {x.dim()} dimension(s)")
-        gemm, norm = self.gemm, self.group_norm
-        parameters = (gemm.weight, gemm.bias, norm.weight, norm.bias, self.bias)
-        return FusedFunction.apply(x, *parameters, norm.num_groups, norm.eps, torch.is_grad_enabled())
+        return FusedFunction.apply(
+            x,
+            self.gemm.weight,
+            self.gemm.bias,
+            self.group_norm.weight,
+            self.group_norm.bias,
+            self.bias,
+            self.group_norm.num_groups,
+            self.group_norm.eps,
+            torch.is_grad_enabled(),
+        )

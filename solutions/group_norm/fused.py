@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:200857b104b413001d29478d1f2ab56774d6d7d91cc5f106e89e0aef44833a34
+# digest: sha256:4ee3458ca8dde250c4964d447c95ecaccb225f1e13f9c2d1cf0aa19c46f8adcd
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -28,56 +28,129 @@ Every reduction has a fixed order (no atomics): the same input gives the same bi
 """
 
 import functools
+import hashlib
 
 import torch
 import torch.nn as nn
 from torch.autograd.function import once_differentiable
 from torch.utils.cpp_extension import load_inline
 
-CPP_SOURCE = """
-std::vector<torch::Tensor> forward(torch::Tensor x, torch::Tensor weight, torch::Tensor bias, int64_t groups,
-                                   double eps);
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor x, torch::Tensor weight, torch::Tensor statistics,
-                                    std::vector<bool> wants);
+LAUNCHERS = r"""
+#include <cstdint>
+
+#if HALVES
+struct __half;
+struct __nv_bfloat16;
+#endif
+
+namespace OP_NAMESPACE {
+
+// What x, y and their gradients hold; what weight, bias and their gradients do. All else is float.
+using Element = ELEMENT;
+using Weight = WEIGHT;
+
+// What a launcher reports: the kernel that failed to launch and CUDA's words, or two null pointers.
+struct LaunchStatus {
+  const char* kernel;
+  const char* message;
+};
+
+// x is (samples, channels, spatial), contiguous; a group is `channels / groups` neighbouring channels of one sample.
+struct Shape {
+  int64_t samples;
+  int64_t channels;
+  int64_t groups;
+  int64_t spatial;
+};
+
+// Where gradients go; null where one is not wanted.
+struct Gradients {
+  Element* x;       // like x
+  Weight* weight;  // (channels)
+  Weight* bias;    // (channels)
+};
+
+// Floats of scratch memory that launch_backward wants.
+int64_t backward_scratch(const Shape& shape);
+
+// Writes (never accumulates) the wanted gradients.
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
+                             float* scratch, int device, void* stream);
+
+// Floats of scratch memory that launch_forward wants.
+int64_t forward_scratch(const Shape& shape);
+
+// Writes y like x, and mean and rstd of what is normalised, each (samples, groups).
+LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
+                            int device, void* stream);
+
+}  // namespace OP_NAMESPACE
 """
 
 CUDA_SOURCE = r"""
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <torch/extension.h>
-
-#include <algorithm>
+#include <cuda_runtime.h>
 #if HALVES
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #endif
 
-using Element = ELEMENT;  // of x, y and their gradients
-using Weight = WEIGHT;    // of weight, bias and their gradients; all else is float
+namespace OP_NAMESPACE {
 
-constexpr int kGroupThreads = 1024;  // of a block that owns a group
+constexpr int kThreads = 1024;       // of a block that streams a long row or group
 constexpr int kVectorWidth = 16 / sizeof(Element);  // elements a load, where alignment allows
 constexpr int kBatch = kVectorWidth * 2;  // elements a thread holds of one tile
 
-constexpr int kWarpSize = 32;
-constexpr int kMaxWarps = 32;  // of one block
-constexpr unsigned kAllLanes = 0xffffffffu;
+// What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
-int64_t ceil_div(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
+// Makes a device current for one scope; a negative index leaves the current one.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    if (device < 0 || cudaGetDevice(&previous_) != cudaSuccess) previous_ = -1;
+    if (previous_ >= 0 && previous_ != device) cudaSetDevice(device);
+    else previous_ = -1;
+  }
+  ~CurrentDevice() {
+    if (previous_ >= 0) cudaSetDevice(previous_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
 
-// Blocks for so many items; kernels stride by gridDim.x over what lies beyond CUDA's limit.
-unsigned grid_for(int64_t items) { return std::min<int64_t>(items, 0x7fffffff); }
+ private:
+  int previous_ = -1;
+};
 
-// Whole warps for a block that walks over `length` elements, four a thread.
-unsigned threads_for(int64_t length, int most) { return std::clamp<int64_t>(ceil_div(length, 128) * 32, 32, most); }
-
-// Whether rows of so many elements, from these addresses on, can be read in vectors of 16 bytes.
-template <typename... Elements>
-bool by_vector(int64_t length, const Elements*... rows) {
-  return length * sizeof(Element) % 16 == 0 && ((reinterpret_cast<uintptr_t>(rows) % 16 == 0) && ...);
+// The outcome of the launch just made, in CUDA's words.
+inline LaunchStatus launched(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {nullptr, nullptr};
+  return {kernel, cudaGetErrorString(error)};
 }
 
-// How elements lie in memory, one by one and in vectors: floats to compute with, rounded once where they are stored.
+inline int64_t ceil_div(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
+
+// Blocks along x for so many independent items; kernels stride by gridDim.x over what lies beyond CUDA's limit.
+inline unsigned grid_for(int64_t items) {
+  constexpr int64_t kMaxGridX = 0x7fffffff;
+  return static_cast<unsigned>(items < kMaxGridX ? items : kMaxGridX);
+}
+
+// Threads for one block that walks over `length` elements: whole warps, no more than `max_threads`.
+inline unsigned threads_for(int64_t length, int max_threads) {
+  const int64_t wanted = ceil_div(ceil_div(length, 4), 32) * 32;
+  if (wanted >= max_threads) return static_cast<unsigned>(max_threads);
+  return wanted < 32 ? 32u : static_cast<unsigned>(wanted);
+}
+
+// Whether rows of `length` elements that begin at `address` can be read in vectors of 16 bytes.
+template <typename T>
+bool reads_as_vectors(const T* address, int64_t length) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0 && length * sizeof(T) % 16 == 0;
+}
+
+// How elements of a type lie in memory, one by one and in vectors of 16 bytes.
 template <typename T>
 struct Format;
 
@@ -87,12 +160,49 @@ struct Format<float> {
   static __device__ __forceinline__ float widened(float value) { return value; }
   static __device__ __forceinline__ float rounded(float value) { return value; }
   static __device__ __forceinline__ void unpack(const float4& vector, float* values) {
-    values[0] = vector.x, values[1] = vector.y, values[2] = vector.z, values[3] = vector.w;
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
   }
   static __device__ __forceinline__ float4 packed(const float* values) {
     return make_float4(values[0], values[1], values[2], values[3]);
   }
 };
+
+template <typename T>
+__device__ __forceinline__ float as_float(T value) {
+  return Format<T>::widened(value);
+}
+
+template <typename T>
+__device__ __forceinline__ void put(T* to, float value) {
+  *to = Format<T>::rounded(value);
+}
+
+template <int kWidth, typename T>
+__device__ inline void load_vector(const T* source, float* values) {
+  if constexpr (kWidth == 1) {
+    values[0] = as_float(*source);
+  } else {
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    Format<T>::unpack(*reinterpret_cast<const Vector*>(source), values);
+  }
+}
+
+template <int kWidth, typename T>
+__device__ inline void store_vector(T* target, const float* values) {
+  if constexpr (kWidth == 1) {
+    put(target, values[0]);
+  } else {
+    static_assert(kWidth * sizeof(T) == 16, "a vector has 16 bytes");
+    using Vector = typename Format<T>::Vector;
+    *reinterpret_cast<Vector*>(target) = Format<T>::packed(values);
+  }
+}
+
+// Elements of half the size: floats to compute with, rounded once, to nearest even, where they are stored.
 
 #if HALVES
 // Eight elements in 16 bytes, by what `Of` knows of two and of one.
@@ -104,7 +214,8 @@ struct InPairs {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 pair = Of::pair(pairs[i]);
-      values[2 * i] = pair.x, values[2 * i + 1] = pair.y;
+      values[2 * i] = pair.x;
+      values[2 * i + 1] = pair.y;
     }
   }
   static __device__ __forceinline__ uint4 packed(const float* values) {
@@ -139,40 +250,17 @@ struct Format<__nv_bfloat16> : InPairs<Format<__nv_bfloat16>> {
 };
 #endif
 
-using Vector = Format<Element>::Vector;
-
-template <typename T>
-__device__ __forceinline__ float as_float(T value) {
-  return Format<T>::widened(value);
-}
-
-template <typename T>
-__device__ __forceinline__ void put(T* to, float value) {
-  *to = Format<T>::rounded(value);
-}
-
-template <int kWidth>
-__device__ inline void load_vector(const Element* source, float* values) {
-  if constexpr (kWidth == 1) values[0] = as_float(*source);
-  else Format<Element>::unpack(*reinterpret_cast<const Vector*>(source), values);
-}
-
-template <int kWidth>
-__device__ inline void store_vector(Element* target, const float* values) {
-  if constexpr (kWidth == 1) put(target, values[0]);
-  else *reinterpret_cast<Vector*>(target) = Format<Element>::packed(values);
-}
-
 // The elements, out of `length`, that whole tiles of this block cover; the rest is walked one by one.
 __device__ inline int64_t tiled_length(int64_t length) {
   const int64_t tile = static_cast<int64_t>(blockDim.x) * kBatch;
   return length / tile * tile;
 }
 
-// Tiles of kBatch elements a thread, in registers: all loads of a tile are in flight before the first is used. Thread t
-// owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ..., so that warps read whole lines.
-template <int kWidth>
-__device__ inline void load_tile(const Element* tile, float (&values)[kBatch]) {
+// Tiles of kBatch elements a thread, held in registers as floats: all loads of a tile are in flight before the first is
+// used. Within a tile, thread t owns the vectors t, t + blockDim.x, t + 2 blockDim.x, ... so that warps read whole lines.
+
+template <int kWidth, typename T>
+__device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -180,8 +268,8 @@ __device__ inline void load_tile(const Element* tile, float (&values)[kBatch]) {
   }
 }
 
-template <int kWidth>
-__device__ inline void store_tile(Element* tile, const float (&values)[kBatch]) {
+template <int kWidth, typename T>
+__device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
@@ -190,8 +278,8 @@ __device__ inline void store_tile(Element* tile, const float (&values)[kBatch]) 
 }
 
 // target[i] = map(source[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const Element* source, Element* target, int64_t length, Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* source, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
@@ -204,12 +292,12 @@ __device__ inline void transform(const Element* source, Element* target, int64_t
 }
 
 // target[i] = map(first[i], second[i]) for i < length, by the whole block.
-template <int kWidth, typename Map>
-__device__ inline void transform(const Element* first, const Element* second, Element* target, int64_t length,
-                                 Map map) {
+template <int kWidth, typename T, typename Map>
+__device__ inline void transform(const T* first, const T* second, T* target, int64_t length, Map map) {
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float values[kBatch], others[kBatch];
+    float values[kBatch];
+    float others[kBatch];
     load_tile<kWidth>(first + start, values);
     load_tile<kWidth>(second + start, others);
 #pragma unroll
@@ -221,18 +309,18 @@ __device__ inline void transform(const Element* first, const Element* second, El
   }
 }
 
-// Reductions in a fixed order: the same bits in every run. A type has from_lane_above(value, offset), its shuffle.
+// Reductions over a warp and a block in a fixed order: the same bits in every run.
+// A reduced type offers from_lane_above(value, offset), its __shfl_down_sync.
+
+constexpr int kWarpSize = 32;
+constexpr int kMaxWarps = 32;  // of one block
+constexpr unsigned kAllLanes = 0xffffffffu;
 
 __device__ inline double from_lane_above(double value, int offset) {
   return __shfl_down_sync(kAllLanes, value, offset);
 }
 
-struct Add {
-  template <typename Value>
-  __device__ Value operator()(const Value& left, const Value& right) const { return left + right; }
-};
-
-// Over a warp; complete in lane 0 only.
+// The combination of all lanes' values; complete in lane 0 only.
 template <typename Value, typename Combine>
 __device__ inline Value warp_reduce(Value value, Combine combine) {
 #pragma unroll
@@ -240,7 +328,8 @@ __device__ inline Value warp_reduce(Value value, Combine combine) {
   return value;
 }
 
-// Over a block of whole warps, in every thread; `scratch` is shared memory of kMaxWarps values.
+// The combination of all threads' values, in every thread. blockDim.x is a multiple of 32 and blockDim.y is 1;
+// `scratch` is shared memory of kMaxWarps values, free again for the next reduction.
 template <typename Value, typename Combine>
 __device__ inline Value block_reduce(Value value, Value identity, Value* scratch, Combine combine) {
   const int lane = threadIdx.x % kWarpSize;
@@ -258,10 +347,13 @@ __device__ inline Value block_reduce(Value value, Value identity, Value* scratch
   return scratch[0];
 }
 
-// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979): E[x^2] - E[x]^2 would lose all
-// digits of the variance where |mean| is much larger than the spread.
+// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979). Never E[x^2] - E[x]^2, which
+// loses all digits of the variance where |mean| is much larger than the spread.
+
 struct Moments {
-  float count, mean, m2;
+  float count;
+  float mean;
+  float m2;  // sum of (x - mean)^2
 };
 
 struct MergeMoments {
@@ -278,7 +370,7 @@ __device__ inline Moments from_lane_above(const Moments& value, int offset) {
           __shfl_down_sync(kAllLanes, value.m2, offset)};
 }
 
-// By two passes over registers: one division a tile instead of one an element.
+// Two passes over values already in registers: one division a tile instead of one an element.
 __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   float sum = 0.0f;
 #pragma unroll
@@ -290,57 +382,61 @@ __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   return {static_cast<float>(kBatch), mean, m2};
 }
 
-// x is (samples, channels, spatial), contiguous. A row is one channel of one sample, a group channels / groups of them.
-struct Shape {
-  int64_t samples, channels, groups, spatial;
-};
-
-// Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
-constexpr int64_t kShortRow = 64;
-
 // The moments of this thread's share of data[0 .. length).
-template <int kWidth>
-__device__ inline Moments thread_moments(const Element* data, int64_t length) {
+template <int kWidth, typename T>
+__device__ inline Moments thread_moments(const T* data, int64_t length) {
+  const MergeMoments merge;
   Moments running = {0.0f, 0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
     float values[kBatch];
     load_tile<kWidth>(data + start, values);
-    running = MergeMoments()(running, moments_of(values));
+    running = merge(running, moments_of(values));
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
-    running = MergeMoments()(running, Moments{1.0f, as_float(data[i]), 0.0f});
+    running = merge(running, Moments{1.0f, as_float(data[i]), 0.0f});
   }
   return running;
 }
 
-template <int kWidth>
-__device__ inline Moments block_moments(const Element* data, int64_t length, Moments* scratch) {
+// The moments of data[0 .. length), in every thread of the block.
+template <int kWidth, typename T>
+__device__ inline Moments block_moments(const T* data, int64_t length, Moments* scratch) {
   return block_reduce(thread_moments<kWidth>(data, length), Moments{0.0f, 0.0f, 0.0f}, scratch, MergeMoments());
 }
 
+// A row is one channel of one sample: `spatial` neighbouring elements. Row r belongs to channel r % channels and to
+// group r / channels_per_group, counted over the samples. What is normalised of an element x is x.
+
+// Rows shorter than this are not worth a block or a warp: their elements are spread over threads instead.
+constexpr int64_t kShortRow = 64;
+
 // What the gradients need of one row: sum(dy) and sum(dy * xhat), xhat = (x - mean) * rstd.
 struct RowSums {
-  float dy, dy_xhat;
+  float dy;
+  float dy_xhat;
 };
 
-__device__ inline RowSums operator+(const RowSums& left, const RowSums& right) {
-  return {left.dy + right.dy, left.dy_xhat + right.dy_xhat};
-}
+struct AddRowSums {
+  __device__ RowSums operator()(const RowSums& left, const RowSums& right) const {
+    return {left.dy + right.dy, left.dy_xhat + right.dy_xhat};
+  }
+};
 
 __device__ inline RowSums from_lane_above(const RowSums& value, int offset) {
   return {__shfl_down_sync(kAllLanes, value.dy, offset), __shfl_down_sync(kAllLanes, value.dy_xhat, offset)};
 }
 
-// Over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is added, so that
-// rounding grows with the number of tiles and not of elements.
+// The sums over `length` elements of a row, in every thread of the block. A tile is summed by itself before it is
+// added, so that rounding grows with the number of tiles and not of elements.
 template <int kWidth>
 __device__ inline RowSums block_row_sums(const Element* dy, const Element* x, int64_t length,
                                          float mean, float rstd, RowSums* scratch) {
   RowSums running = {0.0f, 0.0f};
   const int64_t tiled = tiled_length(length);
   for (int64_t start = 0; start < tiled; start += static_cast<int64_t>(blockDim.x) * kBatch) {
-    float gradients[kBatch], values[kBatch];
+    float gradients[kBatch];
+    float values[kBatch];
     load_tile<kWidth>(dy + start, gradients);
     load_tile<kWidth>(x + start, values);
     RowSums tile = {0.0f, 0.0f};
@@ -349,13 +445,13 @@ __device__ inline RowSums block_row_sums(const Element* dy, const Element* x, in
       tile.dy += gradients[i];
       tile.dy_xhat += gradients[i] * ((values[i] - mean) * rstd);
     }
-    running = running + tile;
+    running = AddRowSums()(running, tile);
   }
   for (int64_t i = tiled + threadIdx.x; i < length; i += blockDim.x) {
     const float gradient = as_float(dy[i]);
-    running = running + RowSums{gradient, gradient * ((as_float(x[i]) - mean) * rstd)};
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((as_float(x[i]) - mean) * rstd)});
   }
-  return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, Add());
+  return block_reduce(running, RowSums{0.0f, 0.0f}, scratch, AddRowSums());
 }
 
 // The same by one thread.
@@ -364,11 +460,16 @@ __device__ inline RowSums thread_row_sums(const Element* dy, const Element* x, i
   RowSums running = {0.0f, 0.0f};
   for (int64_t i = 0; i < length; ++i) {
     const float gradient = as_float(dy[i]);
-    running = running + RowSums{gradient, gradient * ((as_float(x[i]) - mean) * rstd)};
+    running = AddRowSums()(running, RowSums{gradient, gradient * ((as_float(x[i]) - mean) * rstd)});
   }
   return running;
 }
 
+struct AddDoubles {
+  __device__ double operator()(double left, double right) const { return left + right; }
+};
+
+// y = (x - mean) * rstd * weight + bias
 struct Normalise {
   float mean;
   float scale;  // rstd * weight
@@ -378,23 +479,29 @@ struct Normalise {
 
 // dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight, the means over the group
 struct InputGradient {
-  float mean, rstd, weight, mean_dy, mean_dy_xhat;
+  float mean;
+  float rstd;
+  float weight;
+  float mean_dy;       // mean(dy * weight)
+  float mean_dy_xhat;  // mean(dy * weight * xhat)
   __device__ float operator()(float dy, float x) const {
     const float xhat = (x - mean) * rstd;
     return rstd * (dy * weight - mean_dy - xhat * mean_dy_xhat);
   }
 };
 
+// dweight[c] = sum over samples of dy_xhat, dbias[c] = sum over samples of dy, from the sums of each row.
+// Grid (channels / 32), block (32 channels, 32 lanes of samples); a fixed order, in double since there may be many.
+
 constexpr int kAffineLanes = 32;
 
-// dweight and dbias (channels): the sums of each row, over the samples, in double and in order. Grid (channels / 32),
-// block (32 channels, 32 lanes of samples).
 __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64_t channels, Weight* dweight,
                                  Weight* dbias) {
   __shared__ double lane_dy[kAffineLanes][kWarpSize];
   __shared__ double lane_dy_xhat[kAffineLanes][kWarpSize];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
-  double sum_dy = 0.0, sum_dy_xhat = 0.0;
+  double sum_dy = 0.0;
+  double sum_dy_xhat = 0.0;
   if (channel < channels) {
     for (int64_t sample = threadIdx.y; sample < samples; sample += kAffineLanes) {
       const RowSums row = row_sums[sample * channels + channel];
@@ -414,18 +521,40 @@ __global__ void affine_gradients(const RowSums* row_sums, int64_t samples, int64
   if (dbias != nullptr) put(dbias + channel, static_cast<float>(sum_dy));
 }
 
-// Forward, a block a group: reduces it, then normalises it while it may still lie in L2. Grid (samples * groups).
+inline LaunchStatus launch_affine_gradients(const RowSums* row_sums, const Shape& shape, Weight* dweight,
+                                            Weight* dbias, cudaStream_t stream) {
+  if (dweight == nullptr && dbias == nullptr) return {nullptr, nullptr};
+  const unsigned blocks = grid_for(ceil_div(shape.channels, kWarpSize));
+  affine_gradients<<<blocks, dim3(kWarpSize, kAffineLanes), 0, stream>>>(row_sums, shape.samples, shape.channels,
+                                                                         dweight, dbias);
+  return launched("affine_gradients");
+}
+
+// Where all channels are activated alike, a group is one stretch of memory.
+
+// The moments of what is normalised of the group that begins at `x`, in every thread of the block.
 template <int kGroupWidth, int kRowWidth>
-__global__ void __launch_bounds__(kGroupThreads)
-    normalise_groups(const Element* x, const Weight* weight, const Weight* bias, Shape shape,
-                     float eps, Element* y, float* mean, float* rstd) {
+__device__ inline Moments moments_of_group(const Element* x, int64_t group_length, const Shape&,
+                                           int64_t /*group*/, Moments* scratch) {
+  return block_moments<kGroupWidth>(x, group_length, scratch);
+}
+
+// Forward in one launch: a block owns a group (channels / groups neighbouring channels of one sample), reduces it to
+// its moments, then normalises it while it may still lie in L2.
+
+// Grid (samples * groups).
+template <int kGroupWidth, int kRowWidth>
+__global__ void __launch_bounds__(kThreads)
+    normalise_groups(const Element* x, const Weight* weight, const Weight* bias, Shape shape, float eps,
+                     Element* y, float* mean, float* rstd) {
   __shared__ Moments scratch[kMaxWarps];
   const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t group_length = channels_per_group * shape.spatial;
   for (int64_t group = blockIdx.x; group < shape.samples * shape.groups; group += gridDim.x) {
     const Element* group_x = x + group * group_length;
     Element* group_y = y + group * group_length;
-    const Moments moments = block_moments<kGroupWidth>(group_x, group_length, scratch);
+    const Moments moments =
+        moments_of_group<kGroupWidth, kRowWidth>(group_x, group_length, shape, group, scratch);
     const float group_rstd = 1.0f / sqrtf(moments.m2 / static_cast<float>(group_length) + eps);
     if (threadIdx.x == 0) {
       mean[group] = moments.mean;
@@ -445,16 +574,41 @@ __global__ void __launch_bounds__(kGroupThreads)
       const int64_t channel = first_channel + member;
       const Normalise normalise = {moments.mean, group_rstd * as_float(weight[channel]),
                                    as_float(bias[channel])};
-      const int64_t start = member * shape.spatial;
-      transform<kRowWidth>(group_x + start, group_y + start, shape.spatial, normalise);
+      transform<kRowWidth>(group_x + member * shape.spatial, group_y + member * shape.spatial, shape.spatial,
+                           normalise);
     }
   }
 }
 
-// Backward, a block a group: sums each of its rows, and turns the sums into dx while the rows may still lie in L2.
-// `dx` may be null: only the row sums are wanted. Grid (samples * groups).
+int64_t forward_scratch(const Shape&) { return 0; }
+
+LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight* bias,
+                            const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* /*scratch*/,
+                            int device, void* stream_handle) {
+  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
+  if (shape.samples == 0 || group_length == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  const unsigned blocks = grid_for(shape.samples * shape.groups);
+  const unsigned threads = threads_for(group_length, kThreads);
+  if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
+    normalise_groups<kVectorWidth, kVectorWidth>
+        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+  } else if (reads_as_vectors(x, group_length)) {
+    normalise_groups<kVectorWidth, 1>
+        <<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+  } else {
+    normalise_groups<1, 1><<<blocks, threads, 0, stream>>>(x, weight, bias, shape, eps, y, mean, rstd);
+  }
+  return launched("normalise_groups");
+}
+
+// Backward in one launch and a small one: a block owns a group, sums each of its rows, and turns the sums into dx
+// while the rows may still lie in L2. The affine gradients are then sums over the samples.
+
+// Grid (samples * groups). `dx` may be null: only the row sums are wanted.
 template <int kWidth>
-__global__ void __launch_bounds__(kGroupThreads)
+__global__ void __launch_bounds__(kThreads)
     group_gradients(const Element* dy, const Element* x, const Weight* weight, const float* mean,
                     const float* rstd, Shape shape, RowSums* row_sums, Element* dx) {
   __shared__ RowSums row_scratch[kMaxWarps];
@@ -471,12 +625,13 @@ __global__ void __launch_bounds__(kGroupThreads)
     const float group_rstd = rstd[group];
 
     // This thread's share of sum(dy * weight) and sum(dy * weight * xhat) over the group.
-    double share_dy = 0.0, share_dy_xhat = 0.0;
+    double share_dy = 0.0;
+    double share_dy_xhat = 0.0;
     if (shape.spatial < kShortRow) {
       for (int64_t member = threadIdx.x; member < channels_per_group; member += blockDim.x) {
         const int64_t start = member * shape.spatial;
-        const RowSums sums = thread_row_sums(group_dy + start, group_x + start, shape.spatial,
-                                             group_mean, group_rstd);
+        const RowSums sums =
+            thread_row_sums(group_dy + start, group_x + start, shape.spatial, group_mean, group_rstd);
         group_rows[member] = sums;
         share_dy += static_cast<double>(as_float(group_weight[member])) * sums.dy;
         share_dy_xhat += static_cast<double>(as_float(group_weight[member])) * sums.dy_xhat;
@@ -495,148 +650,247 @@ __global__ void __launch_bounds__(kGroupThreads)
     if (dx == nullptr) continue;
 
     const double length = static_cast<double>(group_length);
-    const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, Add()) / length);
-    const float mean_dy_xhat = static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, Add()) / length);
+    const float mean_dy = static_cast<float>(block_reduce(share_dy, 0.0, group_scratch, AddDoubles()) / length);
+    const float mean_dy_xhat =
+        static_cast<float>(block_reduce(share_dy_xhat, 0.0, group_scratch, AddDoubles()) / length);
     Element* group_dx = dx + group * group_length;
     if (shape.spatial < kShortRow) {
       for (int64_t i = threadIdx.x; i < group_length; i += blockDim.x) {
         const int64_t member = i / shape.spatial;
-        const InputGradient gradient = {group_mean, group_rstd,
-                                        as_float(group_weight[member]), mean_dy, mean_dy_xhat};
+        const InputGradient gradient = {group_mean,
+                                        group_rstd,
+                                        as_float(group_weight[member]),
+                                        mean_dy,
+                                        mean_dy_xhat};
         put(group_dx + i, gradient(as_float(group_dy[i]), as_float(group_x[i])));
       }
       continue;
     }
     for (int64_t member = 0; member < channels_per_group; ++member) {
       const int64_t start = member * shape.spatial;
-      const InputGradient gradient = {group_mean, group_rstd,
-                                      as_float(group_weight[member]), mean_dy, mean_dy_xhat};
+      const InputGradient gradient = {group_mean,
+                                      group_rstd,
+                                      as_float(group_weight[member]),
+                                      mean_dy,
+                                      mean_dy_xhat};
       transform<kWidth>(group_dy + start, group_x + start, group_dx + start, shape.spatial, gradient);
     }
   }
 }
 
-float* floats(const torch::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; }
+int64_t backward_scratch(const Shape& shape) {
+  const int64_t floats_a_row = sizeof(RowSums) / sizeof(float);
+  return shape.samples * shape.channels * floats_a_row;
+}
 
-// mean and rstd (samples, groups) into statistics, then y.
-void normalise(const Element* x, const Weight* weight, const Weight* bias,
-               const Shape& shape, float eps, Element* y, const torch::Tensor& statistics) {
+LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* weight,
+                             const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
+                             float* scratch, int device, void* stream_handle) {
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
+  RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
+  Element* dx = gradients.x;
   const int64_t groups = shape.samples * shape.groups;
-  const int64_t group_length = shape.channels / shape.groups * shape.spatial;
-  if (groups * group_length == 0) return;
-  const auto normalise_groups = by_vector(shape.spatial, x, y)  ? ::normalise_groups<kVectorWidth, kVectorWidth>
-                                : by_vector(group_length, x) ? ::normalise_groups<kVectorWidth, 1>
-                                                             : ::normalise_groups<1, 1>;
-  normalise_groups<<<grid_for(groups), threads_for(group_length, kGroupThreads), 0, at::cuda::getCurrentCUDAStream()>>>(
-      x, weight, bias, shape, eps, y, floats(statistics), floats(statistics) + groups);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-// Where gradients go; null where one is not wanted.
-struct Gradients {
-  Element* x;
-  Weight *weight, *bias;  // (channels)
-};
-
-void add_affine_gradients(const RowSums* row_sums, const Shape& shape, const Gradients& gradients) {
-  if (gradients.weight == nullptr && gradients.bias == nullptr) return;
-  affine_gradients<<<grid_for(ceil_div(shape.channels, kWarpSize)), dim3(kWarpSize, kAffineLanes), 0,
-                     at::cuda::getCurrentCUDAStream()>>>(row_sums, shape.samples, shape.channels, gradients.weight,
-                                                         gradients.bias);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-void differentiate_groups(const Element* dy, const Element* x, const Weight* weight,
-                          const torch::Tensor& statistics, const Shape& shape, const Gradients& gradients) {
-  const int64_t groups = shape.samples * shape.groups, rows = shape.samples * shape.channels;
-  auto scratch = torch::empty({rows, 2}, statistics.options());
-  RowSums* const row_sums = reinterpret_cast<RowSums*>(floats(scratch));
   if (groups > 0) {
-    const bool wide = by_vector(shape.spatial, dy, x, gradients.x);
-    const auto group_gradients = wide ? ::group_gradients<kVectorWidth> : ::group_gradients<1>;
-    const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kGroupThreads);
-    group_gradients<<<grid_for(groups), threads, 0, at::cuda::getCurrentCUDAStream()>>>(
-        dy, x, weight, floats(statistics), floats(statistics) + groups, shape, row_sums, gradients.x);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    const unsigned threads = threads_for(shape.channels / shape.groups * shape.spatial, kThreads);
+    if (reads_as_vectors(dy, shape.spatial) && reads_as_vectors(x, shape.spatial) &&
+        reads_as_vectors(dx, shape.spatial)) {
+      group_gradients<kVectorWidth>
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+    } else {
+      group_gradients<1>
+          <<<grid_for(groups), threads, 0, stream>>>(dy, x, weight, mean, rstd, shape, row_sums, dx);
+    }
+    const LaunchStatus status = launched("group_gradients");
+    if (status.kernel != nullptr) return status;
   }
-  add_affine_gradients(row_sums, shape, gradients);
+  return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
 }
 
-Element* elements(const torch::Tensor& tensor) {
-  return tensor.defined() ? static_cast<Element*>(tensor.data_ptr()) : nullptr;
-}
-Weight* weights(const torch::Tensor& tensor) {
-  return tensor.defined() ? static_cast<Weight*>(tensor.data_ptr()) : nullptr;
+}  // namespace OP_NAMESPACE
+"""
+
+BINDING_SOURCE = r"""
+// The thin side of the binding: torch's stable ABI, so that g++ needs a second or two and no torch upgrade breaks it.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+// Part of libtorch_cuda's C interface; torch declares it only where USE_CUDA is defined.
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
+
+namespace OP_NAMESPACE {
+
+using torch::stable::Tensor;
+
+inline void* current_stream(const Tensor& tensor) {
+  void* stream = nullptr;
+  const AOTITorchError error = aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream);
+  STD_TORCH_CHECK(error == 0, "device ", tensor.get_device_index(), " has no current CUDA stream");
+  return stream;
 }
 
-void check(const torch::Tensor& tensor, const torch::Tensor& like, torch::IntArrayRef sizes, const char* name) {
-  TORCH_CHECK(tensor.is_cuda() && tensor.device() == like.device() && tensor.scalar_type() == like.scalar_type() &&
-              tensor.is_contiguous() && tensor.sizes() == sizes,
-              name, " must be contiguous, of shape ", sizes, " and of the dtype and on the device that go with it");
+inline const float* input_floats(const Tensor& tensor) { return static_cast<const float*>(tensor.data_ptr()); }
+inline float* output_floats(const Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
+
+inline void check_float_input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == torch::headeronly::ScalarType::Float, name, " must be float32");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
 }
 
-Shape shape_of(const torch::Tensor& x, const torch::Tensor& weight, int64_t groups) {
-  TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
+inline void check_launch(const LaunchStatus& status) {
+  STD_TORCH_CHECK(status.kernel == nullptr, "kernel ", status.kernel, " was not launched: ", status.message);
+}
+
+}  // namespace OP_NAMESPACE
+
+namespace OP_NAMESPACE {
+
+using torch::headeronly::ScalarType;
+
+template <typename T>
+constexpr ScalarType scalar_type_of() {
+#if HALVES
+  if constexpr (std::is_same_v<T, __half>) return ScalarType::Half;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return ScalarType::BFloat16;
+#endif
+  return ScalarType::Float;
+}
+
+// A tensor's data, which are T's, contiguous and on the device of x.
+template <typename T>
+const T* input(const Tensor& tensor, const Tensor& x, const char* name) {
+  STD_TORCH_CHECK(tensor.scalar_type() == scalar_type_of<T>(), name, " has another dtype than these kernels are for");
+  STD_TORCH_CHECK(tensor.get_device_index() == x.get_device_index(), name, " must be on the device of x");
+  STD_TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
+  return static_cast<const T*>(tensor.data_ptr());
+}
+
+template <typename T>
+T* output(const std::optional<Tensor>& tensor) {
+  return tensor ? static_cast<T*>(tensor->data_ptr()) : nullptr;
+}
+
+inline Tensor new_floats(const Tensor& x, std::initializer_list<int64_t> shape) {
+  return torch::stable::new_empty(x, shape, ScalarType::Float);
+}
+
+constexpr int64_t kStatistics = 2;
+
+Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
+  STD_TORCH_CHECK(x.dim() >= 2, "x must be (batch, channels, *spatial), got ", x.dim(), " dimension(s)");
+  const int64_t samples = x.size(0);
   const int64_t channels = x.size(1);
-  TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels, " channels cannot be divided into ",
-              groups, " groups");
-  check(x, x, x.sizes(), "x");
-  check(weight, weight, {channels}, "weight");
-  TORCH_CHECK(x.device() == weight.device(), "weight must be on the device of x");
+  STD_TORCH_CHECK(groups > 0 && channels > 0 && channels % groups == 0, channels, " channels cannot be divided into ",
+                  groups, " groups");
+  STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
   int64_t spatial = 1;
   for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
-  return {x.size(0), channels, groups, spatial};
+  return {samples, channels, groups, spatial};
 }
 
-// y like x; statistics (2, batch, groups): mean and 1 / sqrt(variance + eps).
-std::vector<torch::Tensor> forward(torch::Tensor x, torch::Tensor weight, torch::Tensor bias, int64_t groups,
+// y like x, and statistics (2, batch, groups), float: mean, 1 / sqrt(variance + eps).
+std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
+  const Element* from = input<Element>(x, x, "x");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  const Weight* biases = input<Weight>(bias, x, "bias");
   const Shape shape = shape_of(x, weight, groups);
-  check(bias, weight, {shape.channels}, "bias");
-  const c10::cuda::CUDAGuard guard(x.device());
-  auto y = torch::empty_like(x);
-  auto statistics = torch::empty({2, shape.samples, groups}, x.options().dtype(torch::kFloat));
-  normalise(elements(x), weights(weight), weights(bias), shape, eps, elements(y), statistics);
+  STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
+  Tensor y = torch::stable::empty_like(x);
+  Tensor statistics = new_floats(x, {kStatistics, shape.samples, shape.groups});
+  std::optional<Tensor> scratch;
+  const int64_t scratch_floats = forward_scratch(shape);
+  if (scratch_floats > 0) scratch = new_floats(x, {scratch_floats});
+  float* mean = output_floats(statistics);
+  check_launch(launch_forward(from, weights, biases, shape, static_cast<float>(eps), output<Element>(y), mean,
+                              mean + shape.samples * shape.groups, output<float>(scratch), x.get_device_index(),
+                              current_stream(x)));
   return {y, statistics};
 }
 
 // The wanted ones of dx like x, dweight and dbias (channels).
-std::vector<torch::Tensor> backward(torch::Tensor dy, torch::Tensor x, torch::Tensor weight, torch::Tensor statistics,
-                                    std::vector<bool> wants) {
-  const Shape shape = shape_of(x, weight, statistics.size(2));
-  check(dy, x, x.sizes(), "the gradient of y");
-  const c10::cuda::CUDAGuard guard(x.device());
-  auto dx = wants[0] ? torch::empty_like(x) : torch::Tensor();
-  auto dweight = wants[1] ? torch::empty_like(weight) : torch::Tensor();
-  auto dbias = wants[2] ? torch::empty_like(weight) : torch::Tensor();
-  const Gradients gradients = {elements(dx), weights(dweight), weights(dbias)};
-  differentiate_groups(elements(dy), elements(x), weights(weight), statistics, shape, gradients);
+std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>> backward(
+    const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& statistics, int64_t groups, bool wants_dx,
+    bool wants_dweight, bool wants_dbias) {
+  const Element* from = input<Element>(x, x, "x");
+  const Element* cotangent = input<Element>(dy, x, "the gradient of y");
+  const Weight* weights = input<Weight>(weight, x, "weight");
+  check_float_input(statistics, x, "statistics");
+  const float* mean = input_floats(statistics);
+  const Shape shape = shape_of(x, weight, groups);
+  STD_TORCH_CHECK(dy.numel() == x.numel(), "the gradient of y must have the shape of x");
+  STD_TORCH_CHECK(statistics.numel() == kStatistics * shape.samples * shape.groups,
+                  "statistics must be (", kStatistics, ", batch, groups)");
+  std::optional<Tensor> dx, dweight, dbias;
+  if (wants_dx) dx = torch::stable::empty_like(x);
+  if (wants_dweight) dweight = torch::stable::empty_like(weight);
+  if (wants_dbias) dbias = torch::stable::empty_like(weight);
+  Tensor scratch = new_floats(x, {backward_scratch(shape)});
+  const Gradients gradients = {output<Element>(dx), output<Weight>(dweight), output<Weight>(dbias)};
+  check_launch(launch_backward(cotangent, from, weights, mean, mean + shape.samples * shape.groups, shape,
+                               gradients, output_floats(scratch), x.get_device_index(), current_stream(x)));
   return {dx, dweight, dbias};
 }
+
+}  // namespace OP_NAMESPACE
+
+STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
+  m.def("forward(Tensor x, Tensor weight, Tensor bias, int groups, float eps) -> (Tensor, Tensor)");
+  m.def(
+      "backward(Tensor dy, Tensor x, Tensor weight, Tensor statistics, int groups, bool wants_dx, "
+      "bool wants_dweight, bool wants_dbias) -> (Tensor?, Tensor?, Tensor?)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
+  m.impl("forward", TORCH_BOX(&OP_NAMESPACE::forward));
+  m.impl("backward", TORCH_BOX(&OP_NAMESPACE::backward));
+}
 """
+
+
+def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=()):
+    """Compile the sources and return the namespace of their operators in ``torch.ops``; with further flags for nvcc.
+
+    The namespace carries a digest of the sources, so that different builds can live in one process.
+    """
+    digest = hashlib.sha256((launchers + cuda_source + binding_source).encode()).hexdigest()[:12]
+    namespace = f"{stem}_{digest}"
+    head = f"#define OP_NAMESPACE {namespace}\n{launchers}"
+    load_inline(
+        name=namespace,
+        cpp_sources=[f"{head}{binding_source}"],
+        cuda_sources=[f"{head}{cuda_source}"],
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O2"],
+        # ptxas takes a thread per kernel; the level is that of the host's code, the device's is the highest by itself.
+        extra_cuda_cflags=["-O1", *nvcc_flags, "-Xptxas", "--split-compile=0"],
+    )
+    return getattr(torch.ops, namespace)
+
 
 ELEMENTS = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 
 
 @functools.cache
-def kernels_for(element, weight):
+def operators_for(element, weight):
     """The kernels for x of one dtype and weight of another, compiled when they are first asked for."""
     for dtype in (element, weight):
         if dtype not in ELEMENTS:
             raise TypeError(f"group norm is for float32, float16 and bfloat16, not for {dtype}")
-    x, w = ELEMENTS[element], ELEMENTS[weight]
-    halves = int((x, w) != ("float", "float"))
-    return load_inline(
-        name=f"group_norm_{x.strip('_')}_{w.strip('_')}",
-        cpp_sources=CPP_SOURCE,
-        cuda_sources=f"#define ELEMENT {x}\n#define WEIGHT {w}\n#define HALVES {halves}\n{CUDA_SOURCE}",
-        functions=["forward", "backward"],
-        # nvcc and ptxas take a thread per kernel: of these they make the same instructions either way.
-        extra_cuda_cflags=["-O3", "--split-compile=0", "-Xptxas", "--split-compile=0"],
-    )
+    halves = int((element, weight) != (torch.float32, torch.float32))
+    types = f"#define ELEMENT {ELEMENTS[element]}\n#define WEIGHT {ELEMENTS[weight]}\n#define HALVES {halves}\n"
+    # The compiler, too, takes a thread per kernel: of these kernels it makes the same instructions either way.
+    return build_operators("group_norm", types + LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, ["--split-compile=0"])
 
 
-kernels_for(torch.float32, torch.float32)
+operators_for(torch.float32, torch.float32)
 
 
 class GroupNormFunction(torch.autograd.Function):
@@ -646,8 +900,9 @@ class GroupNormFunction(torch.autograd.Function):
     def forward(ctx, x, weight, bias, groups, eps):
         """Return y like x, contiguous; keeps x, weight and the statistics (2, batch, groups)."""
         x, weight = x.contiguous(), weight.contiguous()
-        y, statistics = kernels_for(x.dtype, weight.dtype).forward(x, weight, bias.contiguous(), groups, eps)
+        y, statistics = operators_for(x.dtype, weight.dtype).forward(x, weight, bias.contiguous(), groups, eps)
         ctx.save_for_backward(x, weight, statistics)
+        ctx.groups = groups
         return y
 
     @staticmethod
@@ -655,9 +910,10 @@ class GroupNormFunction(torch.autograd.Function):
     def backward(ctx, dy):
         """Return those of dx, dweight and dbias that autograd asks for."""
         x, weight, statistics = ctx.saved_tensors
-        wants = list(ctx.needs_input_grad[:3])
-        kernels = kernels_for(x.dtype, weight.dtype)
-        dx, dweight, dbias = kernels.backward(dy.contiguous(), x, weight, statistics, wants)
+        wants_dx, wants_dweight, wants_dbias = ctx.needs_input_grad[:3]
+        dx, dweight, dbias = operators_for(x.dtype, weight.dtype).backward(
+            dy.contiguous(), x, weight, statistics, ctx.groups, wants_dx, wants_dweight, wants_dbias
+        )
         return dx, dweight, dbias, None, None
 
 

@@ -1,4 +1,5 @@
-// Over a block of whole warps, in every thread; `scratch` is shared memory of kMaxWarps values.
+// The combination of all threads' values, in every thread. blockDim.x is a multiple of 32 and blockDim.y is 1;
+// `scratch` is shared memory of kMaxWarps values, free again for the next reduction.
 template <typename Value, typename Combine>
 __device__ inline Value block_reduce(Value value, Value identity, Value* scratch, Combine combine) {
   const int lane = threadIdx.x % kWarpSize;

@@ -1,4 +1,4 @@
-// By two passes over registers: one division a tile instead of one an element.
+// Two passes over values already in registers: one division a tile instead of one an element.
 __device__ inline Moments moments_of(const float (&values)[kBatch]) {
   float sum = 0.0f;
 #pragma unroll

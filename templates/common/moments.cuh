@@ -1,7 +1,10 @@
-// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979): E[x^2] - E[x]^2 would lose all
-// digits of the variance where |mean| is much larger than the spread.
+// Mean and sum of squared deviations, merged pairwise (Chan, Golub and LeVeque 1979). Never E[x^2] - E[x]^2, which
+// loses all digits of the variance where |mean| is much larger than the spread.
+
 struct Moments {
-  float count, mean, m2;
+  float count;
+  float mean;
+  float m2;  // sum of (x - mean)^2
 };
 
 struct MergeMoments {

@@ -212,9 +212,9 @@ TWINS = [
     Twin(
         "statistics_over_the_batch",
         "aten",
-        "        y, statistics = KERNELS.forward(z, bias, norm_weight, norm_bias.contiguous(), groups, eps)\n",
+        "        y, statistics = OPERATORS.forward(z, bias, norm_weight, norm_bias.contiguous(), groups, eps)\n",
         "        batch = z.transpose(0, 1).flatten(1)[None].contiguous()\n"
-        "        y, statistics = KERNELS.forward(batch, bias, norm_weight, norm_bias.contiguous(), groups, eps)\n"
+        "        y, statistics = OPERATORS.forward(batch, bias, norm_weight, norm_bias.contiguous(), groups, eps)\n"
         "        y = y.view(z.shape[1], z.shape[0], *z.shape[2:]).transpose(0, 1).contiguous()\n"
         "        statistics = statistics.expand(2, z.shape[0], groups).contiguous()\n",
         "odd",

@@ -75,7 +75,7 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     assert (f"constexpr int kPartialDepth = {resolved['partial_depth']};" in text) == tiled
     assert ("KeepGroupMoments" in text, "struct ShortGroups" in text) == (epilogue, not epilogue)
     assert ("add_bias_to_lowest<<<" in text, "find_minima<<<" in text) == (fused, not fused)
-    assert ("gather_lists<<<" in text, "spread_groups<" in text) == (sparse, not sparse)
+    assert ("gather_lists<kWidth><<<" in text, "spread_groups<4>" in text) == (sparse, not sparse)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,3 @@
-// left (m, k) times right (k, n), row by row in memory; an operand may lie there transposed instead.
-struct Product {
-  const float* left;
-  const float* right;
-  int64_t m;
-  int64_t n;
-  int64_t k;
-};
-
 // Matrix products in float32: a block multiplies a kBlockM x kBlockN tile in steps of kBlockK through shared memory, a
 // thread holds kThreadM x kThreadN of it in registers. While one step is multiplied, the next is on its way from global
 // memory; two buffers in shared memory make one barrier a step enough. What lies outside the matrices counts as 0.
@@ -224,19 +215,18 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
   if constexpr (Epilogue::kSeesTile) epilogue.see_tile(target, place);
 }
 
-// A new tensor (m, n) on the device of `like`.
 template <bool kLeftRuns, bool kRightRuns, typename Epilogue>
-torch::Tensor multiply(const torch::Tensor& like, const Product& product, const Epilogue& epilogue) {
-  const c10::cuda::CUDAGuard guard(like.device());
-  auto target = torch::empty({product.m, product.n}, like.options());
-  if (target.numel() == 0) return target;
-  float* const to = target.data_ptr<float>();
+LaunchStatus launch_product(const Product& product, const Epilogue& epilogue, float* target, int device,
+                            void* stream_handle) {
+  if (product.m == 0 || product.n == 0) return {nullptr, nullptr};
+  const CurrentDevice current(device);
+  const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const unsigned tiles = grid_for(ceil_div(product.m, kBlockM) * ceil_div(product.n, kBlockN));
-  const bool wide = by_four(kLeftRuns ? product.k : product.m, product.left) &&
-                    by_four(kRightRuns ? product.k : product.n, product.right) && by_four(product.n, to);
-  const auto multiply_tiles = wide ? ::multiply_tiles<kLeftRuns, kRightRuns, 4, Epilogue>
-                           : ::multiply_tiles<kLeftRuns, kRightRuns, 1, Epilogue>;
-  multiply_tiles<<<tiles, kTileThreads, 0, at::cuda::getCurrentCUDAStream()>>>(product, epilogue, to);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return target;
+  if (reads_as_vectors(product.left, kLeftRuns ? product.k : product.m) &&
+      reads_as_vectors(product.right, kRightRuns ? product.k : product.n) && reads_as_vectors(target, product.n)) {
+    multiply_tiles<kLeftRuns, kRightRuns, 4><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
+  } else {
+    multiply_tiles<kLeftRuns, kRightRuns, 1><<<tiles, kTileThreads, 0, stream>>>(product, epilogue, target);
+  }
+  return launched("multiply_tiles");
 }
