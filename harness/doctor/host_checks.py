@@ -22,7 +22,7 @@ from harness.judge.process.confining import readable_places
 from harness.system.memory import available_memory
 
 _OLDEST_PYTHON = (3, 11)
-_OLDEST_TORCH = (2, 11)
+_OLDEST_TORCH = (2, 9)
 #: g++ 12 takes 1.4 GiB to read torch/extension.h of torch 2.13.
 _LEAST_MEMORY_BYTES = 3 << 29
 _LEAST_DISK_BYTES = 1 << 28
@@ -44,7 +44,7 @@ def check_torch() -> MachineCheck:
     version = tuple(int(number) for number in re.findall(r"\d+", str(torch.__version__))[:2])
     built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     good = version >= _OLDEST_TORCH
-    remedy = "" if good else 'pip install --upgrade "torch>=2.11"'
+    remedy = "" if good else 'pip install --upgrade "torch>=2.9"'
     return MachineCheck("torch", good, f"{torch.__version__}, {built}", remedy, "both")
 
 

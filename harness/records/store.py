@@ -72,7 +72,11 @@ class Store:
         with self._explained():
             self._connection = self._open_writable(home) if writable else self._open_readable()
             if self._connection is not None:
-                self._check_layout(writable)
+                try:
+                    self._check_layout(writable)
+                except BaseException:
+                    self.close()
+                    raise
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +84,10 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; a second call does nothing."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -322,9 +330,16 @@ class Store:
                     "name that folder with --home"
                 ) from None
             connection = sqlite3.connect(f"{address}?immutable=1", uri=True, isolation_level=None)
-        if _is_strange(connection):
+        except sqlite3.DatabaseError:
+            if connection is not None:
+                connection.close()
+            raise
+        try:
+            if _is_strange(connection):
+                raise self._strange()
+        except BaseException:
             connection.close()
-            raise self._strange()
+            raise
         return connection
 
     def _strange(self) -> StoreError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable
@@ -67,7 +68,7 @@ def _evaluate(harness: Harness, home: Path, *more: str) -> Any:
 
 
 def _kept(home: Path) -> list[str]:
-    with sqlite3.connect(home / "store.db") as connection:
+    with contextlib.closing(sqlite3.connect(home / "store.db")) as connection, connection:
         return [text for (text,) in connection.execute("SELECT reasons FROM fitness")]
 
 
@@ -126,7 +127,7 @@ def test_the_checks_run_once_for_a_case_also_on_lanes(harness: Harness, own_home
 
 def test_a_store_of_the_first_layout_learns_of_fitness(harness: Harness, own_home: Path) -> None:
     _evaluate(harness, own_home, "--json", "--case", "odd")
-    with sqlite3.connect(own_home / "store.db") as connection:
+    with contextlib.closing(sqlite3.connect(own_home / "store.db")) as connection, connection:
         connection.execute("DROP TABLE fitness")
         connection.execute("PRAGMA user_version = 1")
     (row,) = _evaluate(harness, own_home, "--json", "--case", "odd", "--fresh").rows

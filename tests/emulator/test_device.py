@@ -139,12 +139,17 @@ def test_modules_copy_save_and_train() -> None:
     assert "device='cuda:0'" in repr(torch.ones(1))
 
 
+#: Libraries of operators. Before torch 2.11, torch.compile fails in a process where one has gone.
+KEPT: list[torch.library.Library] = []
+
+
 def test_operators_registered_for_the_device_serve_its_tensors() -> None:
     @torch.library.custom_op("emulator_test::twice", mutates_args=(), device_types="cuda")
     def twice(x: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(x, device="cuda").copy_(x * 2)
 
     library = torch.library.Library("emulator_test", "FRAGMENT")
+    KEPT.append(library)
     library.define("thrice(Tensor x) -> Tensor")
     library.impl("thrice", lambda x: x * 3, "CUDA")
     torch.testing.assert_close(twice(torch.ones(2, device="cuda")), torch.full((2,), 2.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -164,11 +165,10 @@ def test_records_are_never_changed_and_a_name_is_given_once(tmp_path: Path) -> N
         store.add(RECORD, "")
         with pytest.raises(StoreError):
             store.add(RECORD, "")
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
         for statement in ("UPDATE records SET status = 'FAILED'", "DELETE FROM records"):
             with pytest.raises(sqlite3.IntegrityError, match="immutable"):
                 connection.execute(statement)
-    connection.close()
     with Store(tmp_path) as store:
         assert store.get("aaaaaaaaaaaa").status is Status.PASSED
 
