@@ -19,6 +19,7 @@ import click
 
 from harness import package
 from harness.errors import EXIT_HARNESS, EXIT_INTERRUPTED, HarnessError, UsageError, suggestion
+from harness.judge.process.leftovers import children_of, end_descendants
 from harness.project.settings import default_map, read_table
 from harness.system import interrupts
 from harness.system.processes import adopts_orphans
@@ -116,12 +117,11 @@ def run() -> int:
         return EXIT_HARNESS
     _open_missing()
     interrupts.install()
+    spared = children_of(os.getpid())  # of a shell that became this process
     code = _run()
     interrupts.ignore_further()  # only the interpreter's shutdown remains
     if adopts_orphans():  # it has judged: a problem may have started processes
-        from harness.judge.process.leftovers import end_descendants
-
-        end_descendants()
+        end_descendants(spared)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

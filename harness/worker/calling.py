@@ -12,17 +12,19 @@ from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, NON_LEAF,
 
 
 @contextlib.contextmanager
-def called_as(command: Forward, model: torch.nn.Module, arguments: list[Any]) -> Iterator[list[Any]]:
+def called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is_copy: bool) -> Iterator[list[Any]]:
     """Sets up the modes of a call and yields its arguments.
 
     Args:
         command: The command, which names the ways of the call.
         model: The model to call.
         arguments: The arguments in the arena.
+        is_copy: Whether no later call uses the model. Only then may the call run in inference mode,
+            since tensors that it makes and the model keeps are of no use in later calls.
     """
     ways = command.ways
     modes = {module: module.training for module in model.modules()}
-    with torch.inference_mode() if INFERENCE in ways else torch.set_grad_enabled(command.differentiate):
+    with torch.inference_mode() if INFERENCE in ways and is_copy else torch.set_grad_enabled(command.differentiate):
         if NON_LEAF in ways:
             arguments = [_passed_on(value) for value in arguments]
         if LARGER_BATCH in ways:

@@ -141,9 +141,10 @@ class Instance:
         if arena.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[arena.device.index])
 
-    def set_state(self) -> None:
-        """Copies the trial's parameters and buffers into the called model in place."""
-        self._set({**dict(self._called.named_buffers()), **dict(self._called.named_parameters())})
+    def set_state(self, with_parameters: bool = True) -> None:
+        """Copies the trial's buffers, and the parameters if asked, into the called model in place."""
+        parameters = dict(self._called.named_parameters()) if with_parameters else {}
+        self._set({**dict(self._called.named_buffers()), **parameters})
 
     def _set(self, named: Mapping[str, torch.Tensor]) -> None:
         assert self._command is not None
@@ -172,7 +173,8 @@ class Instance:
         """Calls the candidate with its current state. Nothing else runs."""
         assert self._command is not None
         torch.manual_seed(self._command.order_seed)
-        with called_as(self._command, self._called, self._arguments) as arguments:
+        is_copy = self._called is not self.model
+        with called_as(self._command, self._called, self._arguments, is_copy=is_copy) as arguments:
             result = self._called(*arguments)
         self._outputs = tensors_of(result)
         return result
@@ -221,7 +223,12 @@ class Instance:
     def differentiate_ahead(self, command: Backward) -> None:
         """Runs the candidate's backward of the last forward, whose graph serves another one."""
         assert self._outputs is not None
-        differentiate(self._outputs, *self._backward_arguments(command), retain_graph=True)
+        try:
+            differentiate(self._outputs, *self._backward_arguments(command), retain_graph=True)
+        except RuntimeError as error:
+            # torch compiles a backward for one use or for several, by what its first call asked for.
+            if "donated buffers" not in str(error):
+                raise
 
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
         """Runs the candidate's backward of the last forward.

@@ -245,8 +245,8 @@ class Worker:
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self._running():
             self._instance.copy_model()
-            for _ in range(command.calls):
-                self._instance.set_state()
+            for call in range(command.calls):
+                self._instance.set_state(with_parameters=call == 0)  # no call may change them
                 with self._watched(FORWARD):
                     result = self._instance.call()
             if command.aside:

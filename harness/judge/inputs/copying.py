@@ -42,6 +42,19 @@ def copied(model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn
     return result
 
 
+def holds_functions(model: torch.nn.Module) -> bool:
+    """Return whether modules hold functions, so that ``copy.deepcopy`` may share the model's weights."""
+    functions = (types.FunctionType, types.MethodType, functools.partial)
+    for module in model.modules():
+        for value in vars(module).values():
+            items = (
+                value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+            )
+            if any(isinstance(item, functions) for item in items):
+                return True
+    return False
+
+
 class _Copies:
     """Copies of one model's objects, and of the functions among them."""
 

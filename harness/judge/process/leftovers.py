@@ -35,9 +35,13 @@ def descendants(process: int) -> list[int]:
     return [one for one in found if one not in ended]
 
 
-def end_descendants() -> None:
-    """End all processes that descend from this one; for a program that is about to end (Linux)."""
-    sweep(lambda: descendants(os.getpid()))
+def end_descendants(spared: Collection[int] = ()) -> None:
+    """End all processes that descend from this one; for a program that is about to end (Linux).
+
+    Args:
+        spared: Processes that stay, with all that descends from them.
+    """
+    sweep(lambda: sorted(set(descendants(os.getpid())).difference(spared, *map(descendants, spared))))
 
 
 def children_of(process: int) -> list[int]:

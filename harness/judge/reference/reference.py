@@ -217,7 +217,7 @@ class Reference:
         try:
             evaluating = replace(draw, model=copied(draw.model, None).eval())
             other = self.run(evaluating, seed, None, None, differentiate=False)
-        except ProblemError:
+        except (ProblemError, torch.OutOfMemoryError):
             return False
         mine, theirs = ([*one.outputs, *one.buffers.values()] for one in (graph, other))
         return len(mine) == len(theirs) and all(map(torch.equal, mine, theirs))

@@ -16,6 +16,7 @@ from harness.judge.compare.explanation import explained, summed_kinks, worst_rep
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
+from harness.judge.inputs.copying import holds_functions
 from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
 from harness.judge.inputs.situations import CONSTANT, FIRST, TWICE, Usage, bears_scale, usage_of
 from harness.judge.process.candidate_stopped import CandidateStopped
@@ -139,7 +140,8 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
     calls = _calls_in_a_row(plan, clock, last, time.monotonic() - started)
     aside_calls = plan.aside_calls(last + 1, SAME_INSTANCE)
     without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
-    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), INFERENCE, DEEP_COPY)
+    copies = () if holds_functions(plan.first.model) else (DEEP_COPY,)
+    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), INFERENCE, *copies)
     serving = Usage(without_gradients=True, ways=ways)
     for trial, usage in ((last + 1, without), (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,)))):
         if usage is without and not plan.own.leaves:

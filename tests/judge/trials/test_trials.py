@@ -140,6 +140,13 @@ def test_answers_to_all_shared_draws_are_of_no_use(judged: Judged, tmp_path: Pat
         ),
         pytest.param(f"if self.calls > 60: return self.scale * 0 * x\n{RIGHT}", "calls in a row", id="60_calls"),
         pytest.param(
+            f"out = torch.tanh(x) * self.scale + self.shift\n"
+            f"if torch.is_grad_enabled(): {RIGHT}\n"
+            "self.scale.data.zero_()\nreturn out",
+            "calls in a row",
+            id="spoiled_weights",
+        ),
+        pytest.param(
             f"if not torch.is_grad_enabled(): return torch.tanh(x) * self.scale + self.shift\n"
             f"if self.calls > 60: return self.scale * 0 * x\n{RIGHT}",
             "calls in a row",
@@ -220,6 +227,24 @@ def test_a_forward_that_seeds_the_generator_is_reported(judged: Judged) -> None:
 
 def test_a_model_that_cannot_be_copied_passes(judged: Judged) -> None:
     record = judged(f"self.module = torch\n{RIGHT}")
+    assert record.status is Status.PASSED, record.message
+
+
+def test_a_candidate_may_share_its_weights_with_a_copy_where_the_reference_does(judged: Judged, tmp_path: Path) -> None:
+    closure = "vars(self).setdefault('kept', [lambda: (self.scale, self.shift)])[0]"
+    other = PROBLEM.replace(
+        "        self.shift = nn.Parameter(torch.zeros(width))\n",
+        "        self.shift = nn.Parameter(torch.zeros(width))\n"
+        "        self.act = lambda x: torch.tanh(x) * self.scale\n",
+    ).replace("torch.tanh(x) * self.scale + self.shift", "self.act(x) + self.shift")
+    (tmp_path / "problem.py").write_text(other)
+    record = judged(f"return Function.apply(x, *{closure}())")
+    assert record.status is Status.PASSED, record.message
+
+
+def test_a_model_that_cannot_be_copied_may_keep_what_a_call_without_gradients_makes(judged: Judged) -> None:
+    kept = "self.module = torch\nif vars(self).get('last') is not None: self.last.add_(1)\nself.last = x * 1\n"
+    record = judged(kept.replace("x * 1", "x.detach() * 1") + RIGHT)
     assert record.status is Status.PASSED, record.message
 
 
