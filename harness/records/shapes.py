@@ -128,7 +128,7 @@ class Difference(Change):
 
 
 class TensorSpread(TypedDict):
-    """How far runs on the same inputs lie apart in one tensor."""
+    """The distance between runs on the same inputs, for one tensor."""
 
     differing: int
     l2: int | float

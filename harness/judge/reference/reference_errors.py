@@ -102,7 +102,7 @@ class Gauge:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the influence of flips was measured and is no longer known."""
+        """Returns true if the influence of flips was measured and is no longer known."""
         return bool(self.runs["moved"]) and not self.influence.bytes
 
     def of(self, kind: str, name: str) -> Parts:
