@@ -45,9 +45,9 @@ SWITCHED = """        own.run()
 EXCHANGED = """        own.run()
         return torch.tanh(own.product(x, self.linear.weight.t()) + self.linear.bias)
 """
+#: The new file is a copy, so that a second process that imports the solution can load it.
 EXCHANGE = """
-other = load_inline("other", "int other() { return 3; }", functions=["other"])
-shutil.copy(other.__file__, own.__file__ + ".new")
+shutil.copy(own.__file__, own.__file__ + ".new")
 os.replace(own.__file__ + ".new", own.__file__)
 """
 FORWARD = "        return torch.tanh(self.linear(x))\n"
