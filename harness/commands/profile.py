@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 from tqdm import tqdm
 
 from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_PASSED, DeviceError, UsageError
-from harness.executors.plan import CaseChoice
-from harness.executors.single_run import SingleRunTask, chosen_case, judged_once
+from harness.executors.plan import CaseChoice, Planner
 from harness.judge.process.clocks import Limits
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
 from harness.project.settings import option
-from harness.project.solutions import select
+from harness.project.solutions import Candidate, select
 from harness.records.json_values import plain
 from harness.records.record import Status
 from harness.system.interrupts import unwinding
@@ -86,17 +86,41 @@ def command(
     if len(candidates) != 1:
         names = ", ".join(one_line(candidate.solution.name) for candidate in candidates)
         raise UsageError(f"{solution!r} names {len(candidates)} solutions; name one of them: {names}")
-    choice = CaseChoice((case,) if case is not None else (), constants)
-    task = SingleRunTask(candidates[0], choice, Limits(timeout, build_timeout), harness_home(home))
+    choice = CaseChoice((case,) if case is not None else (), constants, is_main=True)
+    task = ProfileTask(candidates[0], choice, Limits(timeout, build_timeout), harness_home(home))
     return _count(task, device, as_json) if counted else _profile(task, device, as_json)
 
 
-def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
-    """Judges a solution and prints the kernels that it launches."""
+@dataclass(frozen=True)
+class ProfileTask:
+    """A solution to profile.
+
+    Attributes:
+        candidate: The solution and its problem.
+        choice: The choice of cases, at most one.
+        limits: The timeouts in seconds for running and building.
+        home: ``HARNESS_HOME``.
+    """
+
+    candidate: Candidate
+    choice: CaseChoice
+    limits: Limits
+    home: Path
+
+
+def _profile(task: ProfileTask, wanted_device: str, as_json: bool) -> int:
+    """Judges a solution in one trial and prints the kernels that it launches."""
+    from harness.executors.single_run import judged, lane_alone
+    from harness.judge.policy import Policy, new_secret
     from harness.report.profile import print_profile, profile_object
 
-    with tqdm(total=0, file=sys.stderr, disable=None, bar_format="{desc}", leave=False) as bar:
-        record = judged_once(dataclasses.replace(task, progress=bar.set_description_str), wanted_device)
+    with (
+        tqdm(total=0, file=sys.stderr, disable=None, bar_format="{desc}", leave=False) as bar,
+        lane_alone(wanted_device, task.home, is_timed=False) as lane,
+    ):
+        job = Planner(task.choice, lane.device == "cpu").job(task.candidate)
+        policy = Policy(lane.device, new_secret(), task.limits)
+        record = judged(lane, job, policy, trials=1, progress=bar.set_description_str)
     passed = record.status is Status.PASSED
     if passed and not record.kernels:
         raise DeviceError(
@@ -112,7 +136,7 @@ def _profile(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
     return exit_code([record.status], bad_problem=False)
 
 
-def _count(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
+def _count(task: ProfileTask, wanted_device: str, as_json: bool) -> int:
     """Reads the GPU's counters for a solution and prints them."""
     from harness.device import devices
     from harness.profiling.ncu import Target, find_ncu, measured
@@ -128,12 +152,12 @@ def _count(task: SingleRunTask, wanted_device: str, as_json: bool) -> int:
     if device == "cpu":
         raise UsageError(refusal)
     candidate = task.candidate
-    case = chosen_case(candidate.problem, task.choice, on_cpu=False)
+    ((case, constants),) = Planner(task.choice, on_cpu=False).cases(candidate.problem) or ()
     print(f"{one_line(candidate.solution.name)} runs unconfined, as you, under {ncu}", file=sys.stderr)
     with unwinding():
-        kernels = measured(Target(candidate, case.constants, device, task.limits, task.home), ncu)
+        kernels = measured(Target(candidate, constants, device, task.limits, task.home), ncu)
     if as_json:
-        print(json.dumps(plain(figures_object(kernels, candidate, case.name, case.constants, device)), allow_nan=False))
+        print(json.dumps(plain(figures_object(kernels, candidate, case, constants, device)), allow_nan=False))
     else:
-        print_figures(kernels, candidate.solution.name, case.name, device)
+        print_figures(kernels, candidate.solution.name, case, device)
     return EXIT_PASSED

@@ -21,6 +21,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.system.scratch import REMOVED_PREFIX, scratch_folder
 
@@ -30,6 +31,8 @@ MAX_LIBRARY_BYTES = 256 << 20
 MAX_LIBRARIES, MAX_SOLUTION_BYTES = 256, 512 << 20
 #: The limit for all solutions together. Thousands of honest ones fit.
 MAX_TOTAL_BYTES = 8 << 30
+#: How often to write a library whose folder another process removes at the same time.
+_ATTEMPTS = 5
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 
 
@@ -82,13 +85,12 @@ class BuildCache:
             os.close(descriptor)
             return False
         with os.fdopen(descriptor, "rb") as source:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as target:
-                shutil.copyfileobj(source, target)
-            Path(target.name).chmod(0o755)
-            Path(target.name).replace(folder / f"{key}.so")
-        self._trim(digest)
-        return True
+            for _ in range(_ATTEMPTS):
+                with contextlib.suppress(FileNotFoundError):  # another process has removed the folder meanwhile
+                    _write(source, folder / f"{key}.so")
+                    self._trim(digest)
+                    return True
+        return False
 
     def _trim(self, kept: str) -> None:
         """Removes the least recently used solutions while all together exceed the limit.
@@ -142,8 +144,21 @@ def _removed(folder: Path) -> bool:
 
 def _has_room(folder: Path, key: str, size: int) -> bool:
     """Tells whether a solution stays within its limits with a library of this size under a key."""
-    others = [path for path in folder.glob("*.so") if path.stem != key]
-    return len(others) < MAX_LIBRARIES and sum(path.stat().st_size for path in others) + size <= MAX_SOLUTION_BYTES
+    try:
+        others = [path.stat().st_size for path in folder.glob("*.so") if path.stem != key]
+    except FileNotFoundError:  # another process has removed the folder meanwhile
+        others = []
+    return len(others) < MAX_LIBRARIES and sum(others) + size <= MAX_SOLUTION_BYTES
+
+
+def _write(source: BinaryIO, path: Path) -> None:
+    """Writes a library under its name at once, so that nobody sees half of it."""
+    source.seek(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as target:
+        shutil.copyfileobj(source, target)
+    Path(target.name).chmod(0o755)
+    Path(target.name).replace(path)
 
 
 def _open_without_links(built: Path) -> int:

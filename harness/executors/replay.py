@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ProblemError, SolutionError, UsageError
+from harness.executors.plan import Job
 from harness.executors.result_cache import ResultCache
-from harness.executors.session import opened
+from harness.executors.single_run import judged, lane_alone
 from harness.project.cases import CUSTOM_CASE, parse_settings
-from harness.project.problems import Problem, faults_told, read_problem
+from harness.project.problems import Problem, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
 from harness.records.baselines import chosen
 from harness.records.identity import IDENTIFYING, new_run_name
@@ -28,7 +29,6 @@ from harness.records.run_config import RunConfig
 from harness.records.store import Store
 from harness.system.files import source_bytes
 from harness.system.scratch import scratch_folder
-from harness.system.streams import results_alone
 from harness.system.text import one_line
 
 #: The fields of an environment that may change the bits of a result.
@@ -125,27 +125,14 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
     chosen(RunConfig.of(original).baselines)  # raises UsageError for one of another version
     with _candidate(original, task.problem, store) as candidate:
         config = RunConfig.of(original)
-        with (
-            opened(task.device, task.home, is_timed=config.timing) as session,
-            results_alone(),
-            faults_told(task.problem),
-        ):
+        with lane_alone(task.device, task.home, is_timed=config.timing) as lane:
             from harness.judge.evaluation.blank_records import TRIALS
-            from harness.judge.evaluation.candidate_judge import CandidateJudge
             from harness.judge.policy import Policy
 
             again = replace(config, trials=None, replay=True)
-            policy = replace(Policy.settled(again, session.device), own_seed=original.own_seed or original.seed)
-            judge = CandidateJudge(
-                candidate,
-                policy,
-                session.surroundings,
-                session.workers,
-                progress=task.progress,
-                baseline=session.baseline,
-            )
-            with contextlib.closing(judge):
-                record = judge.evaluate(original.case, constants, config.trials or TRIALS)
+            policy = replace(Policy.settled(again, lane.device), own_seed=original.own_seed or original.seed)
+            job = Job(candidate, ((original.case, constants),))
+            record = judged(lane, job, policy, config.trials or TRIALS, task.progress)
         record = replace(record, solution=original.solution, solution_path=original.solution_path)
         record = replace(record, replay={"of": original.record, **compared(original, record), **record.replay})
         ledger = ResultCache(store, new_run_name(), fresh=True, seed=original.seed)

@@ -1,93 +1,110 @@
-"""Single runs: judge one solution on one case in one trial, with no timing and no store."""
+"""Single runs: judge one candidate on one case in a lane's process, without scheduler and store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from harness.errors import ProblemError
-from harness.executors.plan import CaseChoice, Job, Planner, fitting
-from harness.executors.session import Session, opened
-from harness.judge.process.clocks import Limits
-from harness.project.problems import Problem
-from harness.project.solutions import Candidate
+from harness.device.devices import guess
+from harness.errors import HarnessError, ProblemError
+from harness.executors.lane_handle import LaneDied, LaneProcess, opening_of
+from harness.executors.own_time import too_long
+from harness.executors.plan import Job, Planned
+from harness.executors.prebuild import PlannedWork
+from harness.executors.protocol import CandidateFinished, Opening, Overrun, TimingTurn, Words
+from harness.judge.policy import Policy
 from harness.records.record import EvaluationRecord
-from harness.system.streams import results_alone
+from harness.system.interrupts import shielded, unwinding
+from harness.system.processes import adopt_orphans
+from harness.system.scratch import check_temporary_folder
+
+Progress = Callable[[str], None]
 
 
-class Case(NamedTuple):
-    """A case's name and the constants that it replaces."""
-
-    name: str
-    constants: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class SingleRunTask:
-    """A solution to judge in a single run.
-
-    Attributes:
-        candidate: The solution and its problem.
-        choice: The choice of cases, at most one.
-        limits: The timeouts in seconds for running and building.
-        home: ``HARNESS_HOME``.
-        progress: Called with the name of the current step.
-    """
-
-    candidate: Candidate
-    choice: CaseChoice
-    limits: Limits
-    home: Path
-    progress: Callable[[str], None] = lambda _: None
-
-
-def judged_once(task: SingleRunTask, wanted_device: str) -> EvaluationRecord:
-    """Judges a solution in one trial.
+@contextlib.contextmanager
+def lane_alone(wanted_device: str, home: Path, *, is_timed: bool) -> Iterator[LaneProcess]:
+    """Opens a lane's process for the block; its ``device`` is the device that it found.
 
     Args:
-        task: The solution and its case.
         wanted_device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Returns:
-        The record; it lists the launched kernels if the solution passed.
+        home: ``HARNESS_HOME``.
+        is_timed: Whether the lane measures speed on a GPU.
 
     Raises:
-        UsageError: ``wanted_device`` means no device, the case is unknown, or no case fits the
-            device.
-        ProblemError: The problem does not run.
+        UsageError: ``wanted_device`` means no device.
         HarnessError: The device or its compiler is missing.
     """
-    with opened(wanted_device, task.home, is_timed=False) as session, results_alone():
-        return _record(task, session)
+    guess(wanted_device)
+    check_temporary_folder()
+    adopt_orphans()
+    with unwinding():
+        with shielded():
+            lane = LaneProcess(Opening(wanted_device, home, is_timed, os.getpid(), is_alone=True))
+        try:
+            lane.device = opening_of(lane).device
+            yield lane
+        finally:
+            with shielded():
+                lane.close()
 
 
-def chosen_case(problem: Problem, choice: CaseChoice, on_cpu: bool) -> Case:
-    """Returns the chosen case, else ``full`` on a GPU or the smallest case that fits on the CPU.
+def judged(lane: LaneProcess, job: Job, policy: Policy, trials: int, progress: Progress) -> EvaluationRecord:
+    """Has the lane judge a candidate on one case, and returns the record.
+
+    Args:
+        lane: The lane.
+        job: The candidate and its case; if it has none, the lane chooses one that fits.
+        policy: The policy to judge by.
+        trials: The number of trials that the candidate must pass.
+        progress: Called with the name of the current step.
 
     Raises:
-        UsageError: The case or a constant is unknown, or no case fits the CPU.
-        ProblemError: The problem does not run.
+        ProblemError: The problem does not run or takes too long, or no case fits.
+        HarnessError: The device no longer works, or the problem ended the lane's process.
     """
-    chosen = Planner(replace(choice, is_main=True), on_cpu).cases(problem)
-    if chosen is None:
-        planned = fitting(problem, is_main=True)
-        if planned.error is not None:
-            raise planned.error
-        chosen = planned.cases
-    return Case(*chosen[0])
+    if job.cases is None:
+        chosen = _said(lane, PlannedWork(job, policy, (), trials=()), progress)
+        assert isinstance(chosen, Planned)
+        if chosen.error is not None:
+            raise chosen.error
+        job = replace(job, cases=chosen.cases)
+    assert job.cases is not None
+    said = _said(lane, PlannedWork(job, policy, job.cases, trials=(trials,)), progress)
+    if isinstance(said, ProblemError):
+        raise said
+    assert isinstance(said, EvaluationRecord)
+    return said
 
 
-def _record(task: SingleRunTask, session: Session) -> EvaluationRecord:
-    from harness.executors.lane import Lane
-    from harness.executors.prebuild import PlannedWork
-    from harness.judge.policy import Policy, new_secret
+def _said(lane: LaneProcess, work: PlannedWork, progress: Progress) -> Planned | EvaluationRecord | ProblemError:
+    """Gives the lane its work and returns the answer."""
+    lane.send(work)
+    answer: Planned | EvaluationRecord | ProblemError | None = None
+    while not isinstance(said := _next(lane, work), CandidateFinished):
+        if isinstance(said, Words):
+            progress(said.words)
+        elif isinstance(said, TimingTurn):
+            if said.begins:
+                lane.answer()
+        elif isinstance(said, Overrun):
+            raise too_long(work)
+        else:
+            answer = said
+            if isinstance(said, Planned):
+                break
+    assert answer is not None
+    return answer
 
-    candidate = task.candidate
-    cases = (chosen_case(candidate.problem, task.choice, session.device == "cpu"),)
-    policy = Policy(session.device, new_secret(), task.limits)
-    (outcome,) = Lane(session).judge(PlannedWork(Job(candidate, cases), policy, cases, trials=(1,)), task.progress)
-    if isinstance(outcome, ProblemError):
-        raise outcome
-    return outcome
+
+def _next(lane: LaneProcess, work: PlannedWork) -> Any:
+    try:
+        return lane.receive()
+    except LaneDied as death:
+        problem = work.job.candidate.problem
+        raise HarnessError(
+            f"{problem.path}: the process that judges ended ({death}); look whether the problem's code ends it"
+        ) from None
