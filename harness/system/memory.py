@@ -47,8 +47,9 @@ def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
 
 
 def _free_of(folder: Path, bound: str, held: str, reclaimable: str) -> int:
+    free = int(_lines(folder / bound)[0]) - int(_lines(folder / held)[0])  # most groups have no bound
     given_up = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(reclaimable + " ")]
-    return int(_lines(folder / bound)[0]) - int(_lines(folder / held)[0]) + sum(given_up)
+    return free + sum(given_up)
 
 
 def _lines(path: Path) -> list[str]:
