@@ -47,6 +47,7 @@ class Model(nn.Module):
         self.linear = nn.LazyLinear(4) if flaw == "lazy" else nn.Linear(6, 4)
         self.idle = nn.Parameter(torch.rand(2)) if flaw == "idle parameter" else None
         self.scale = nn.Parameter(torch.rand(4)) if flaw == "vacuous" else None
+        self.noise = [torch.Generator()] if flaw == "generator" else None
 
     def forward(self, x, y=None):
         print("the problem talks")
@@ -125,6 +126,7 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "constructor raises": (FAILED, "model", "no such layer"),
     "no argument list": (FAILED, "model", "get_init_inputs() returned str, not a list"),
     "lazy": (FAILED, "model", "lazy parameters"),
+    "generator": (FAILED, "model", "a random generator in self.noise"),
     "inputs raise": (FAILED, "model", "OSError: no data"),
     "inputs exit": (FAILED, "memory", "sys.exit"),
     "no list": (FAILED, "model", "get_inputs() returned Tensor, not a list"),

@@ -44,15 +44,19 @@ def copied(model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn
 
 def holds_functions(model: torch.nn.Module) -> bool:
     """Return whether modules hold functions, so that ``copy.deepcopy`` may share the model's weights."""
-    functions = (types.FunctionType, types.MethodType, functools.partial)
+    return attribute_of(model, (types.FunctionType, types.MethodType, functools.partial)) is not None
+
+
+def attribute_of(model: torch.nn.Module, kinds: tuple[type, ...]) -> str | None:
+    """Return the name of a module's attribute that is, or contains, an object of these types; None if none is."""
     for module in model.modules():
-        for value in vars(module).values():
+        for name, value in vars(module).items():
             items = (
                 value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
             )
-            if any(isinstance(item, functions) for item in items):
-                return True
-    return False
+            if any(isinstance(item, kinds) for item in items):
+                return name
+    return None
 
 
 class _Copies:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
+from harness.judge.inputs.copying import attribute_of
 from harness.project.problems import Problem, ProblemModule, failure
 from harness.wire.state import describe_state
 from harness.wire.tensors import StateTensor
@@ -140,6 +141,11 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
             raise ProblemError(
                 f"{problem.path}: Model has lazy parameters, whose shapes are unknown before the first forward"
+            )
+        if name := attribute_of(model, (torch.Generator, random.Random)):
+            raise ProblemError(
+                f"{problem.path}: Model keeps a random generator in self.{name}, whose state no candidate can follow; "
+                "draw from torch's default generator (torch.randn(...) without generator=), which the judge seeds"
             )
         state = describe_state(model)
         model = model.to(device)

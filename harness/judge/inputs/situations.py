@@ -38,6 +38,9 @@ FIRST = "normal"
 #: Ways of the backward under the first cotangent: the cotangent's dimensions lie in memory in
 #: reverse order; backward runs a second time over the same graph, into ``.grad``.
 TRANSPOSED, TWICE = OF_BACKWARD = ("transposed", "twice")
+#: Ways of a call that only a copy of the model can take: tensors made in inference mode are of no
+#: use in later calls.
+OF_COPY = (INFERENCE, DEEP_COPY)
 #: What each way of a call means, for messages.
 WAYS = {
     NON_LEAF: "the inputs were results of other operators, as behind a first layer",
@@ -131,13 +134,11 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears
     """
     match trial:
         case 1:
-            frozen = tuple(inputs) if parameters else _some(inputs, secret)
-            return Usage(frozen, LOSS_SCALE if bears_scale else 1.0)
+            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE if bears_scale else 1.0)
         case 2:
             return Usage((), 1 / LOSS_SCALE if bears_scale else 1.0, SAME_INSTANCE, ways=(TRANSPOSED,))
         case 3:
-            frozen = tuple(parameters) if inputs and len(parameters) == 1 else _some(parameters, secret)
-            return Usage(frozen, aside=ANOTHER_INSTANCE, ways=(NON_LEAF,))
+            return Usage(_frozen(parameters, inputs, secret), aside=ANOTHER_INSTANCE, ways=(NON_LEAF,))
         case _:
             return Usage()
 
@@ -157,7 +158,10 @@ def _more(count: int) -> str:
     return "once more" if count == 1 else f"{count} times more"
 
 
-def _some(names: Sequence[str], secret: str) -> tuple[str, ...]:
-    """Choose half of the names, rounded down, at random."""
-    chosen = set(random.Random(derive_seed(secret, "frozen", *names)).sample(list(names), len(names) // 2))
+def _frozen(names: Sequence[str], others: Sequence[str], secret: str) -> tuple[str, ...]:
+    """Choose names at random: all or half of them, rounded down; half if there are no other leaves."""
+    choose = random.Random(derive_seed(secret, "frozen", *names))
+    if others and (len(names) == 1 or choose.random() < 0.5):
+        return tuple(names)
+    chosen = set(choose.sample(list(names), len(names) // 2))
     return tuple(name for name in names if name in chosen)

@@ -22,7 +22,7 @@ from harness.judge.exchange.digests import Digests
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
-from harness.judge.inputs.situations import CONSTANT, FIRST, TRANSPOSED, TWICE, Usage
+from harness.judge.inputs.situations import CONSTANT, FIRST, OF_COPY, TRANSPOSED, TWICE, Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
@@ -101,7 +101,7 @@ def run_trial(
     if usage.aside == SAME_INSTANCE and context.reference.changes:  # whose buffers a further call would change
         usage = replace(usage, aside=ANOTHER_INSTANCE)
     if (usage.aside or DEEP_COPY in usage.ways) and not _has_room_aside(context, draw):
-        usage = replace(usage, aside="", ways=tuple(way for way in usage.ways if way != DEEP_COPY))
+        usage = replace(usage, aside="", ways=tuple(way for way in usage.ways if way not in OF_COPY))
     try:
         received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=usage)
     except CandidateStopped as stop:

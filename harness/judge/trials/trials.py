@@ -18,7 +18,7 @@ from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
 from harness.judge.inputs.copying import holds_functions
 from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
-from harness.judge.inputs.situations import CONSTANT, FIRST, TWICE, Usage, bears_scale, usage_of
+from harness.judge.inputs.situations import CONSTANT, FIRST, OF_COPY, TWICE, Usage, bears_scale, usage_of
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
@@ -30,7 +30,7 @@ from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire.arena import dtype_named
-from harness.wire.commands import DEEP_COPY, EVALUATION, INFERENCE, SAME_INSTANCE
+from harness.wire.commands import EVALUATION, SAME_INSTANCE
 
 #: Limits on the calls in a row before each of the two results on the candidate's own draws. With few
 #: elements a call costs next to nothing, so the judge makes the most. Otherwise it makes as many as
@@ -140,8 +140,8 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
     calls = _calls_in_a_row(plan, clock, last, time.monotonic() - started)
     aside_calls = plan.aside_calls(last + 1, SAME_INSTANCE)
     without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
-    copies = () if holds_functions(plan.first.model) else (DEEP_COPY,)
-    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), INFERENCE, *copies)
+    copies = () if holds_functions(plan.first.model) else OF_COPY
+    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), *copies)
     serving = Usage(without_gradients=True, ways=ways)
     for trial, usage in ((last + 1, without), (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,)))):
         if usage is without and not plan.own.leaves:
