@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.compilation.cache import BuildCache
 from harness.device import environment
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.paths import REFERENCES
 from harness.records.run_config import RunConfig
 from harness.timing import ceilings

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
-from harness.records import shapes
+from harness.records import json_schemas
 from harness.records.json_values import converted, plain
 from harness.records.kernels import Compilation, CopyUse, KernelUse
 
@@ -310,15 +310,15 @@ class EvaluationRecord:
     trials: int = 0
     forward_ms: float | None = None
     forward_backward_ms: float | None = None
-    baselines: Annotated[dict[str, Any], dict[str, shapes.Baseline]] = field(default_factory=dict)
+    baselines: Annotated[dict[str, Any], dict[str, json_schemas.Baseline]] = field(default_factory=dict)
     speedup: dict[str, float] | None = None
     speedup_interval: dict[str, tuple[float, float]] = field(default_factory=dict)
-    samples: Annotated[dict[str, Any], dict[str, dict[str, shapes.Latency]]] = field(default_factory=dict)
-    certified: Annotated[dict[str, Any], dict[str, shapes.Certificate]] = field(default_factory=dict)
+    samples: Annotated[dict[str, Any], dict[str, dict[str, json_schemas.Latency]]] = field(default_factory=dict)
+    certified: Annotated[dict[str, Any], dict[str, json_schemas.Certificate]] = field(default_factory=dict)
     peak_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
-    floor: Annotated[dict[str, Any], dict[str, shapes.Floor]] = field(default_factory=dict)
-    modes: Annotated[dict[str, Any], dict[str, dict[str, shapes.ShortCall]]] = field(default_factory=dict)
-    device_state: Annotated[dict[str, Any], shapes.DeviceState] = field(default_factory=dict)
+    floor: Annotated[dict[str, Any], dict[str, json_schemas.Floor]] = field(default_factory=dict)
+    modes: Annotated[dict[str, Any], dict[str, dict[str, json_schemas.ShortCall]]] = field(default_factory=dict)
+    device_state: Annotated[dict[str, Any], json_schemas.DeviceState] = field(default_factory=dict)
     reference_pieces: int = 1
     shared_draws: int = 0
     environment: dict[str, str] = field(default_factory=dict)
@@ -330,7 +330,7 @@ class EvaluationRecord:
     log: str = ""
     build_log: str | None = None
     version: int = RECORD_VERSION
-    policy: Annotated[dict[str, Any], shapes.Policy] = field(default_factory=dict)
+    policy: Annotated[dict[str, Any], json_schemas.Policy] = field(default_factory=dict)
     solution_path: str = ""
     problem_path: str = ""
     record: str = ""
@@ -346,7 +346,7 @@ class EvaluationRecord:
     compiled: Compilation | None = None
     settings: tuple[str, ...] = ()
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    replay: Annotated[dict[str, Any], shapes.Replay] = field(default_factory=dict)
+    replay: Annotated[dict[str, Any], json_schemas.Replay] = field(default_factory=dict)
     own_seed: str = ""
     robustness: dict[str, str] = field(default_factory=dict)
     unfit: tuple[str, ...] | None = None
@@ -400,10 +400,10 @@ class EvaluationRecord:
             raise ValueError(
                 f"the record has layout {version}, but this harness reads up to {RECORD_VERSION}: upgrade the harness"
             )
-        shapes.check_depth(data)
+        json_schemas.check_depth(data)
         record: EvaluationRecord = converted(data, cls, "record")
-        shapes.check_samples(record.samples)
-        shapes.check_policy(cast(shapes.Policy, record.policy))
+        json_schemas.check_samples(record.samples)
+        json_schemas.check_policy(cast(json_schemas.Policy, record.policy))
         return record
 
 
