@@ -124,7 +124,8 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     type=click.Choice([STRICT, RELAXED]),
     default=STRICT,
     show_default=True,
-    help="How exact results must be: as the problem's precision class requires, or to 1e-4 (half precision: 1e-2).",
+    help="How exact results must be: as the problem's precision class requires, or to 1e-4 in the class fp32 and "
+    "1e-2 in the lower classes.",
 )
 @option("rules")
 @click.option("--refuse", "refusals", multiple=True, metavar="RULE", help="The same as --rules RULE=enforce.")

@@ -29,6 +29,7 @@ Row = dict[str, Any]
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
+    metavar="N",
     default=50,
     show_default=True,
     help="List at most this many of the newest records.",

@@ -72,7 +72,8 @@ class TensorReport:
         max_error: Largest error over the RMS of the reference, chosen in the same way.
         max_budget: Budget of ``max_error``.
         share: Largest ratio of error to budget; above 1 fails. None if nothing was compared.
-        trial: Trial, counted from 0, with this largest share.
+        trial: Trial, counted from 0, with this largest share. After the last trial come its forwards
+            without gradients (5 and 6), and a timed call that failed (5).
         cotangent: For a gradient, the cotangent with the largest share: ``normal``, ``ones`` or
             ``output``.
         note: Remark that no number expresses, such as a different shape; or empty.
@@ -91,7 +92,7 @@ class TensorReport:
         wrong: Number of elements whose error exceeds the tolerance that the maximum norm's budget
             gives them.
         pattern: Description of where the wrong elements are and what they hold; empty if no pattern
-            fits (see docs/numerics.md).
+            fits (see docs/read-a-verdict.md).
     """
 
     name: str
@@ -226,7 +227,7 @@ class EvaluationRecord:
         own_seed: Secret of the draws that only this candidate received (its last trial and timed
             calls), in hex. Empty in records of versions that gave all candidates the same draws.
         robustness: Calls beyond the problem's own inputs, by name (``signs``, ``batch``,
-            ``layout``, ``not finite``), with their results: ``passed``, ``failed`` with the fault,
+            ``larger batch``, ``layout``, ``not finite``), with their results: ``passed``, ``failed`` with the fault,
             ``refused`` if the candidate raised at a layout, or ``left out`` with the reason. They
             change no verdict.
         digest: sha256 of the solution file.
@@ -274,8 +275,8 @@ class EvaluationRecord:
             was missing (empty if it worked). Empty if no process started. See docs/security.md.
         further_draws: The problem's further draws after the trials, by name, with their results:
             ``passed`` or ``failed`` with the worst tensor and the share of its budget, or
-            ``left out`` with the reason. They change no verdict. Empty if the problem declares
-            none, or if the candidate had not passed.
+            ``left out`` with the reason. Wrong values change no verdict. Empty if the problem
+            declares none, or if the candidate had not passed.
         compiled: nvcc's result for the CUDA sources (``--check``); None if it was not requested or
             not reached.
         settings: Texts of ``--set`` that made the case, in its syntax. A list in ``constants`` may
@@ -289,8 +290,8 @@ class EvaluationRecord:
             ``then``, ``now``), the changed parts of the ``environment``, and the ``spread`` of
             results on the same inputs (see ``judge.trials.repeats``).
         unfit: Reasons why the problem cannot tell a right answer from a wrong one on this case, so
-            a verdict proves little (see docs/numerics.md). Empty if the fitness checks found none;
-            None if they did not run.
+            a verdict proves little (see docs/write-a-problem.md). Empty if the fitness checks found
+            none; None if they did not run or could not finish.
     """
 
     problem: str

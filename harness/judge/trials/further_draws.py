@@ -1,8 +1,8 @@
 """Runs further draws: ordinary inputs shifted, scaled or given heavy tails, if a problem allows it.
 
-Errors meet the same budget as in a trial, from eager's own error under the same draw. A failure
-here is a finding ``robustness``: evidence about the kernel that changes no verdict. See
-docs/numerics.md.
+Errors meet the same budget as in a trial, from eager's own error under the same draw. Wrong values
+are a finding ``robustness``, which changes no verdict. A crash, a timeout, a write out of bounds or
+another shape ends the candidate. See docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _transformed(name: FurtherDraw, x: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def why_not_judged(reference: Reference, drawn: Draw, seed: int, differentiate: bool = True) -> str | None:
-    """Return why nothing can be judged under a draw; None where it can.
+    """Return why a draw cannot be judged; None where it can.
 
     Args:
         reference: Evaluates the reference.

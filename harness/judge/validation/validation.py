@@ -105,7 +105,7 @@ def unfit_reasons(
 ) -> tuple[str, ...] | None:
     """Run the checks of a case that tell whether a wrong answer would pass.
 
-    These are a part of ``validate``, on the same draws: seeds and answers.
+    These are the part of ``validate`` that ``_FITNESS`` names, on the same draws.
 
     Args:
         problem: The problem.

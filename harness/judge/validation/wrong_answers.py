@@ -1,7 +1,7 @@
 """Checks that the problem can tell right from wrong: runs wrong answers through the comparison.
 
 The draws are made as for a trial. An answer passes if it passes in every trial; two trials stand
-for all of them here. docs/numerics.md lists the checks.
+for all of them here. docs/write-a-problem.md lists the checks.
 """
 
 from __future__ import annotations
