@@ -62,13 +62,13 @@ def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_pat
     assert "no winner: two that passed have no measured speed" in ran.out
 
 
-def test_getting_started_takes_an_answer_in(harness: Harness, tmp_path: Path) -> None:
+def test_getting_started_extracts_an_answer(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "problems").mkdir()
     problem = (REPOSITORY / "problems" / "group_norm.py").read_text()
     (tmp_path / "problems" / "group_norm.py").write_text(problem)
     answer = problem.replace("class Model(", "class ModelNew(")
     (tmp_path / "answer.txt").write_text(f"<think>\nwell\n</think>\nHere:\n```python\n{answer}```\n")
-    shown = commands("docs/getting-started.md", "Take in a model's answer")
+    shown = commands("docs/getting-started.md", "Extract a model's answer")
     assert [words[0] for words in shown] == ["extract"] * 3
     for words in shown:
         ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu")
