@@ -17,7 +17,8 @@ from harness.__main__ import COMMANDS, main
 HEAD = """\
 # Command-line reference
 
-Look up any command or option. `python .ci/cli_reference.py > docs/cli.md` writes it.
+Look up a command or an option. Each section opens with examples.
+`python .ci/cli_reference.py > docs/cli.md` writes this page.
 
 A flag overrides its environment variable, which overrides `[tool.harness]` in `pyproject.toml`,
 which overrides the default. `python -m harness config --show` prints the settings in effect, and
@@ -83,17 +84,20 @@ def _rows(command: click.Command) -> list[Row]:
 def _help(name: str, command: click.Command) -> str:
     """A command with its arguments as heading, its examples as one block of code, then its help text."""
     arguments = [piece for piece in command.collect_usage_pieces(click.Context(command)) if piece != "[OPTIONS]"]
-    examples, prose, blocks = [], [], []
+    examples: list[str] = []
+    text: list[tuple[bool, list[str]]] = []  # whether it keeps its lines, and the lines
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        is_block = paragraph.startswith("\b\n")
         lines = paragraph.removeprefix("\b\n").splitlines()
-        if not paragraph.startswith("\b\n"):
-            prose += lines
-        elif lines[0] == "Examples:":
+        if is_block and lines[0] == "Examples:":
             examples += lines[1:]
+        elif text and not is_block and not text[-1][0]:
+            text[-1][1].extend(lines)
         else:
-            blocks.append("\n" + _code(lines))
+            text.append((is_block, lines))
     heading = f"## {' '.join([name, *arguments])}".replace("[", "\\[")
-    return "\n".join([heading, _code(examples), _wrapped(" ".join(prose)), *blocks]) + "\n"
+    parts = [_code(lines) if is_block else _wrapped(" ".join(lines)) for is_block, lines in text]
+    return "\n".join([heading, _code(examples), "\n\n".join(parts)]) + "\n"
 
 
 def _code(lines: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ import torch
 from harness.device import devices
 from harness.errors import EXIT_INTERRUPTED, EXIT_USAGE, DeviceError, HarnessError, UsageError
 from harness.executors.session import Session, opened
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.paths import harness_home
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, read_solution

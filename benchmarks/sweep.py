@@ -27,7 +27,7 @@ from harness.errors import TemplateError
 from harness.project.paths import project_root
 from harness.project.problems import load
 from harness.project.solutions import find_problem
-from harness.rendering.catalog import find_template, render_text
+from harness.rendering.render_templates import find_template, render_text
 
 ROUNDS = 7
 

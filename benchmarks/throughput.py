@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.common import table
 from benchmarks.kills import descendants, kind_of
-from harness.rendering.catalog import find_template, render_variant
+from harness.rendering.render_templates import find_template, render_variant
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMIT_S = 10

@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from harness.errors import HarnessError, UsageError
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
-from harness.judge.integrity import switched
+from harness.judge.integrity import parse_rules
 from harness.project.paths import QUIET, harness_home, import_path, project_root
 from harness.records import baselines as known_baselines
 from harness.records.record import EvaluationRecord, Status
@@ -134,7 +134,7 @@ class Evaluator:
             forward_only=forward_only,
             timing=timed,
             precision=RELAXED if relaxed else STRICT,
-            rules=switched([f"{name}={mode}" for name, mode in (rules or {}).items()], refuse),
+            rules=parse_rules([f"{name}={mode}" for name, mode in (rules or {}).items()], refuse),
             baselines=known_baselines.chosen(baselines),
             require_confinement=require_confinement,
             seed=seed,

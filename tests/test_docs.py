@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -61,13 +62,13 @@ def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_pat
     assert "no winner: two that passed have no measured speed" in ran.out
 
 
-def test_getting_started_takes_an_answer_in(harness: Harness, tmp_path: Path) -> None:
+def test_getting_started_extracts_an_answer(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "problems").mkdir()
     problem = (REPOSITORY / "problems" / "group_norm.py").read_text()
     (tmp_path / "problems" / "group_norm.py").write_text(problem)
     answer = problem.replace("class Model(", "class ModelNew(")
     (tmp_path / "answer.txt").write_text(f"<think>\nwell\n</think>\nHere:\n```python\n{answer}```\n")
-    shown = commands("docs/getting-started.md", "Take in a model's answer")
+    shown = commands("docs/getting-started.md", "Extract a model's answer")
     assert [words[0] for words in shown] == ["extract"] * 3
     for words in shown:
         ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu")
@@ -150,19 +151,38 @@ def test_pages_that_the_code_names_exist() -> None:
     assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
 
 
-def rooms() -> list[list[str]]:
-    """The rows of the architecture's table of rooms, top first: the modules that each holds, as dotted names."""
+def packages() -> list[list[str]]:
+    """The rows of the architecture's table of packages, top first: what each holds, as dotted names."""
     page = (REPOSITORY / "docs" / "design" / "architecture.md").read_text()
-    rows = re.findall(r"^\| (`[^|]+) \|", page.partition("## Rooms")[2].partition("## The protocol")[0], re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`[^|]+) \|", page.partition("## Packages")[2].partition("## The protocol")[0], re.MULTILINE
+    )
     named = [re.findall(r"`([\w/.]+)`", row) for row in rows]
     return [[name.removesuffix(".py").strip("/").replace("/", ".") for name in row] for row in named]
 
 
-def test_the_map_has_every_room() -> None:
-    listed = {name.partition(".")[0] for row in rooms() for name in row}
+def test_the_map_has_every_package() -> None:
+    listed = {name.partition(".")[0] for row in packages() for name in row}
     assert {path.parent.name for path in REPOSITORY.glob("harness/*/__init__.py")} <= listed
-    listed = {name.removeprefix("judge.") for row in rooms() for name in row if name.startswith("judge.")}
+    listed = {name.removeprefix("judge.") for row in packages() for name in row if name.startswith("judge.")}
     assert {path.parent.name for path in REPOSITORY.glob("harness/judge/*/__init__.py")} <= listed
+
+
+def test_the_map_has_the_order_that_imports_keep() -> None:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    harness, judge = (one["layers"] for one in settings["tool"]["importlinter"]["contracts"])
+    places = {
+        name.strip().removeprefix("harness."): (number, len(judge))
+        for number, layer in enumerate(harness)
+        for name in layer.split("|")
+    }
+    number, _ = places["judge"]
+    places |= {
+        f"judge.{name.strip()}": (number, place) for place, layer in enumerate(judge) for name in layer.split("|")
+    }
+    order = [places[name] for row in packages() for name in row]
+    assert order == sorted(order)
+    assert len(order) == len(places) - 1  # every one, and `judge` by its parts
 
 
 def test_files_that_the_maps_name_exist() -> None:

@@ -103,7 +103,7 @@ def command(
     if not candidates:
         return EXIT_USAGE
 
-    from harness.executors import local
+    from harness.executors import job_loop
     from harness.executors.lanes import Wanted, lanes_on
 
     report = _Report(output, as_json, earlier)
@@ -122,9 +122,9 @@ def command(
         stack.enter_context(unwinding())
         bad_problem = False
         with tqdm(total=sum(len(job.cases or ()) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
-            for outcome in local.run(jobs, policy, lanes, ledger, bar.set_description_str, confirms=True):
+            for outcome in job_loop.run(jobs, policy, lanes, ledger, bar.set_description_str, confirms=True):
                 bar.update()
-                if isinstance(outcome, local.Fault):
+                if isinstance(outcome, job_loop.Fault):
                     bad_problem = True
                     tqdm.write(f"error: {printable(str(outcome.error))}", file=sys.stderr)
                 else:

@@ -24,11 +24,11 @@ from harness.device.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import EXIT_PASSED, EXIT_USAGE, HarnessError, UsageError
-from harness.executors import local
+from harness.executors import job_loop
 from harness.executors.lanes import Lanes, TimeIsUp, Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner, Plans, plan_key
 from harness.executors.result_cache import ResultCache
-from harness.judge.integrity import switched
+from harness.judge.integrity import parse_rules
 from harness.judge.policy import Policy
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
@@ -124,7 +124,8 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     type=click.Choice([STRICT, RELAXED]),
     default=STRICT,
     show_default=True,
-    help="How exact results must be: as the problem's precision class requires, or to 1e-4 (half precision: 1e-2).",
+    help="How exact results must be: as the problem's precision class requires, or to 1e-4 in the class fp32 and "
+    "1e-2 in the lower classes.",
 )
 @option("rules")
 @click.option("--refuse", "refusals", multiple=True, metavar="RULE", help="The same as --rules RULE=enforce.")
@@ -211,7 +212,7 @@ def command(
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     if require_own_kernel:
         refusals = (*refusals, NO_OWN_KERNEL)
-    changed_rules = switched([text for text in rules if text != LISTED], refusals)
+    changed_rules = parse_rules([text for text in rules if text != LISTED], refusals)
     if LISTED in rules:
         print_rules(changed_rules, as_json)
         return EXIT_PASSED
@@ -357,7 +358,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         planner = Planner(order.choice, lanes.device == "cpu", order.config)
         plans: Plans = {}
         run = functools.partial(
-            local.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans, deadline=found.deadline
+            job_loop.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans, deadline=found.deadline
         )
         jobs: list[Job] = []
         if order.candidates is None:
@@ -379,7 +380,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             for done, outcome in enumerate(outcomes, start=1):
                 bar.total = total.now
                 bar.update()
-                if isinstance(outcome, local.Fault):
+                if isinstance(outcome, job_loop.Fault):
                     found.add_fault(outcome)
                     if order.as_json and outcome.tag is not None:
                         print(outcome.to_json(), file=results, flush=True)
@@ -388,7 +389,7 @@ def _evaluate(order: Order, wanted_device: str) -> int:
                     if order.as_json:  # keeps no record in memory
                         more = {} if outcome.tag is None else {"tag": outcome.tag}
                         print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
-                        found.tell_unfit(outcome.record)
+                        found.warn_unfit(outcome.record)
                     else:
                         with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
                             table.add(outcome.record, outcome.stored)

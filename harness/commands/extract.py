@@ -23,8 +23,8 @@ from harness.project.paths import project_root, refuse_installed, shown
 from harness.project.problems import Problem
 from harness.project.settings import option
 from harness.project.solutions import find_problem
-from harness.rendering.catalog import PARAMS_FILE, template_names
 from harness.rendering.declarations import read_declaration
+from harness.rendering.render_templates import PARAMS_FILE, template_names
 from harness.skeletons.writing import new_name
 from harness.system.files import is_there, read_source, write_whole
 from harness.system.text import one_line

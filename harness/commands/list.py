@@ -15,7 +15,7 @@ from harness.project.problems import read_problem
 from harness.project.settings import option
 from harness.project.solutions import problem_paths, read_solution, solution_paths
 from harness.records.store import Store
-from harness.rendering.catalog import find_template, template_names
+from harness.rendering.render_templates import find_template, template_names
 from harness.rendering.stamp import parse_stamp
 from harness.system.text import one_line
 
@@ -29,6 +29,7 @@ Row = dict[str, Any]
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
+    metavar="N",
     default=50,
     show_default=True,
     help="List at most this many of the newest records.",

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from harness.commands.run_outcome import exit_code
 from harness.errors import EXIT_PASSED, DeviceError, UsageError
 from harness.executors.plan import CaseChoice, Planner
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
 from harness.project.settings import option

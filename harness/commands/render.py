@@ -10,7 +10,8 @@ import click
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
 from harness.project.paths import project_root, refuse_installed, shown
 from harness.project.settings import option
-from harness.rendering.catalog import (
+from harness.rendering.parameters import Declaration
+from harness.rendering.render_templates import (
     Freshness,
     Rendering,
     find_variant_template,
@@ -19,7 +20,6 @@ from harness.rendering.catalog import (
     render_variant,
     solution_path,
 )
-from harness.rendering.parameters import Declaration
 
 
 @click.command(name="render")

@@ -60,7 +60,7 @@ class RunOutcome:
             self.has_bad_problem = True
         self._tell(f"error: {fault.error}")
 
-    def tell_unfit(self, record: EvaluationRecord) -> None:
+    def warn_unfit(self, record: EvaluationRecord) -> None:
         """Warns once if a record's problem cannot tell right from wrong answers on its case."""
         for line in unfit_lines([record]):
             self._tell(line)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_PASSED, EXIT_USAGE, ProblemError
-from harness.judge.validation.checks import ProblemCheck, bad_structure
+from harness.judge.validation.check_types import ProblemCheck, bad_structure
 from harness.project.paths import project_root
 from harness.project.settings import is_set, option
 from harness.project.solutions import find_problem

@@ -1,5 +1,10 @@
 """Prepares GPU builds that use stand-ins for torch's big headers, and decides when they are safe.
 
+nvcc spends over nine tenths of its time on declarations that a candidate never mentions. Nothing is
+precompiled: a precompiled ``torch/extension.h`` is 786 MB for each set of flags. If a build with
+stand-ins fails, the same build runs with torch's headers and decides, since no compiler message
+says whether a missing declaration or the author is at fault.
+
 The stand-ins (``torch_headers``) declare a part of what the originals do, in torch's own words. So
 both builds mean the same, unless the text can tell them apart other than by an error. There are
 three ways:

@@ -173,12 +173,12 @@ class DeviceWatch:
             self._due_s = time.monotonic() + INTERVAL_S
 
     def begin(self) -> None:
-        """Takes the first reading of a series, to which ``strangers`` looks back."""
+        """Takes the first reading of a series, to which ``other_users`` looks back."""
         self._recent = [self.read()]
 
-    def strangers(self) -> str:
+    def other_users(self) -> str:
         """Names the processes of others on the GPU since ``begin``; empty if none is known."""
-        return _strangers_of([*self._recent, self.read()])
+        return _other_users_in([*self._recent, self.read()])
 
     def summary(self) -> dict[str, Any]:
         """Returns the device's state for a record (``EvaluationRecord.device_state``).
@@ -347,11 +347,11 @@ def _clock_flags(during: Sequence[Reading]) -> list[str]:
 
 
 def _neighbour_flags(around: Sequence[Reading]) -> list[str]:
-    who = _strangers_of(around)
+    who = _other_users_in(around)
     return [f"{who}: end other programs on that GPU, or choose another GPU with --device"] if who else []
 
 
-def _strangers_of(readings: Sequence[Reading]) -> str:
+def _other_users_in(readings: Sequence[Reading]) -> str:
     """Names the processes of others on the GPU in these readings."""
     others = sorted({pid for reading in readings for pid in reading.other_pids or ()})
     if not others:

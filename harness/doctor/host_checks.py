@@ -18,7 +18,7 @@ from harness import package
 from harness.doctor.checks import MachineCheck, gib, line_of, program_output
 from harness.emulator.compiler import find_compiler, python_include
 from harness.errors import ToolchainError
-from harness.judge.process.confining import readable_places
+from harness.judge.process.readable_files import readable_places
 from harness.system.memory import available_memory
 
 _OLDEST_PYTHON = (3, 11)

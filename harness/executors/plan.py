@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.cases import CUSTOM_CASE
 from harness.project.problems import Problem, failure
 from harness.project.solutions import Candidate

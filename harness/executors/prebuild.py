@@ -157,7 +157,7 @@ class LocalBuilders(Builders):
         with self._lock:
             self._is_closed = True
             for worker in self._at_work:
-                worker.stop()
+                worker.kill()
 
     def pause(self) -> None:
         """Pauses the workers."""
@@ -186,7 +186,7 @@ class LocalBuilders(Builders):
         with self._lock:
             self._at_work.add(worker)
             if self._is_closed:
-                worker.stop()
+                worker.kill()
             elif self._is_quiet:
                 worker.pause()
         try:

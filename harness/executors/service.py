@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.device.devices import several
 from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
-from harness.executors import local
+from harness.executors import job_loop
 from harness.executors.lanes import Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner
 from harness.executors.prebuild import most_builders
@@ -77,10 +77,10 @@ class Requests:
             self._found[str(request.number)] = []
             yield job
 
-    def add(self, outcome: local.KeptRecord | local.Fault) -> None:
+    def add(self, outcome: job_loop.KeptRecord | job_loop.Fault) -> None:
         """Collects the outcome of a case for its response."""
         assert outcome.tag is not None
-        if isinstance(outcome, local.Fault):
+        if isinstance(outcome, job_loop.Fault):
             self._errors[outcome.tag] = outcome.error
         else:
             self._found[outcome.tag].append(outcome.record)
@@ -128,7 +128,7 @@ def serve(link: Connection) -> None:
         requests = Requests(link, service, lanes.device == "cpu", folder)
         ledger = ResultCache(store, new_run_name(), service.fresh, service.config.seed)
         link.send(Serving(lanes.device, len(devices) + 2 * most_builders()))
-        outcomes = local.run(requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer)
+        outcomes = job_loop.run(requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):
             requests.add(outcome)
 

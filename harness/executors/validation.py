@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from harness.executors.lane_handle import LaneDied, LaneProcess
 from harness.executors.own_time import SHARE
 from harness.executors.protocol import CaseBegun, Overrun, Validation, ValidationFinished
-from harness.judge.validation.checks import ProblemCheck
+from harness.judge.validation.check_types import ProblemCheck
 from harness.project.problems import Problem
 from harness.system.interrupts import shielded, unwinding
 from harness.system.processes import adopt_orphans

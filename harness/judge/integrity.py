@@ -32,8 +32,10 @@ def every_rule() -> dict[str, IntegrityRule]:
     return {rule.name: rule for rule in (*running, *scanned)}
 
 
-def switched(texts: Iterable[str], refusals: Iterable[str] = ()) -> dict[str, Mode]:
-    """Return the rules whose mode the user changes, in the order of ``every_rule``.
+def parse_rules(texts: Iterable[str], refusals: Iterable[str] = ()) -> dict[str, Mode]:
+    """Parse ``--rules`` and ``--refuse``; return the rules whose mode they change.
+
+    The result is in the order of ``every_rule``.
 
     Args:
         texts: ``NAME=MODE``, several separated by commas.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.compilation.cache import BuildCache
 from harness.device import environment
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.paths import REFERENCES
 from harness.records.run_config import RunConfig
 from harness.timing import ceilings
@@ -25,14 +25,14 @@ def new_secret() -> str:
 
 @dataclass(frozen=True)
 class Policy(RunConfig):
-    """A run configuration that is settled: for one device, with a secret and limits that nothing leaves open.
+    """A complete run configuration: for one device, with a secret and time limits.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``.
-        secret: What the seeds derive from that all candidates of a batch share, in hex.
+        secret: Source of the seeds that all candidates of a batch share, in hex.
         limits: Seconds that a candidate may run and build.
-        own_seed: What the seeds of the draws derive from that a candidate has to itself; a fresh secret for each
-            candidate where it is empty.
+        own_seed: Source of the seeds that one candidate has to itself, in hex. Empty for a fresh secret for each
+            candidate.
     """
 
     device: str
@@ -42,13 +42,13 @@ class Policy(RunConfig):
 
     @classmethod
     def settled(cls, config: RunConfig, device: str) -> Policy:
-        """Settles a configuration for a device: draws a secret, and sets limits, where it leaves them open."""
+        """Completes a configuration for a device: draws a secret and sets limits where it has none."""
         chosen = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
         return cls(device, config.seed or new_secret(), Limits(*config.seconds()), **chosen)
 
     @property
     def granted(self) -> Limits:
-        """The seconds that a candidate gets: the limits, and more to run where its accesses are checked."""
+        """The seconds that a candidate gets: its limits, with more to run if accesses are checked."""
         return self.limits._replace(run_s=self.limits.run_s * (CHECKED_TIME if self.check else 1))
 
 
@@ -60,9 +60,9 @@ class Surroundings:
         cache: Built libraries.
         log_folder: Where the full output of failed builds goes.
         environment: Versions and processor, for records.
-        work_folder: Where it is kept what problems cannot do without.
-        ceilings: The device's, where they have been measured.
-        home: ``HARNESS_HOME``, whose store keeps what the fitness checks of problems found; None for nowhere.
+        work_folder: Folder that caches the minimal work of problems (see ``timing.minimal_work``).
+        ceilings: The device's ceilings; None where they have not been measured.
+        home: ``HARNESS_HOME``, whose store keeps the results of fitness checks; None to keep them nowhere.
     """
 
     cache: BuildCache

@@ -20,7 +20,7 @@ from typing import Any
 from harness import package
 from harness.compilation.cache import BuildCache
 from harness.errors import EXIT_NOT_PASSED, EXIT_USAGE, DeviceError, HarnessError, ProblemError, ToolchainError
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.profiling.figures import METRICS, KernelFigures, marked, parsed
 from harness.project.solutions import Candidate
 from harness.system.scratch import scratch_folder

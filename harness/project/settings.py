@@ -1,8 +1,8 @@
 """Defines the settings that a user can make once, and reads them from ``pyproject.toml``.
 
-A flag counts before its environment variable, then the table, then the default. The table is
-``[tool.harness]`` of the nearest ``pyproject.toml`` at or above the current folder that has one.
-The flags are click options, and click itself applies this order.
+A flag overrides its environment variable, which overrides the table, which overrides the default.
+The table is ``[tool.harness]`` of the nearest ``pyproject.toml`` at or above the current folder
+that has one. The flags are click options, and click itself applies this order.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Setting:
         is_path: Whether a relative value in the table is relative to the table's file.
         flag: Value of the flag if the user gives none; the flag may then occur several times. Empty
             if the flag needs a value.
+        metavar: Name of the value in ``--help``; None for the name of its type.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Setting:
     help: str
     is_path: bool = False
     flag: str = ""
+    metavar: str | None = None
 
     @property
     def variable(self) -> str:
@@ -96,13 +98,15 @@ SETTINGS = {
             POSITIVE,
             60.0,
             "Seconds that a candidate may run on one case; ten times as many with --check.",
+            metavar="SECONDS",
         ),
-        Setting("build-timeout", POSITIVE, 300.0, "Seconds that a candidate's builds may take."),
+        Setting("build-timeout", POSITIVE, 300.0, "Seconds that a candidate's builds may take.", metavar="SECONDS"),
         Setting(
             "fail-below",
             POSITIVE,
             None,
             "Exit with 1 if a measured speedup over eager is below this. [default: no bound]",
+            metavar="RATIO",
         ),
         Setting(
             "rules",
@@ -137,6 +141,7 @@ def option(name: str) -> Callable[[Function], Function]:
         f"--{name}",
         type=setting.type,
         default=setting.default,
+        metavar=setting.metavar,
         envvar=setting.variable,
         show_default=setting.default is not None,
         show_envvar=True,

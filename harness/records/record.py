@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
-from harness.records import shapes
+from harness.records import json_schemas
 from harness.records.json_values import converted, plain
 from harness.records.kernels import Compilation, CopyUse, KernelUse
 
@@ -72,7 +72,8 @@ class TensorReport:
         max_error: Largest error over the RMS of the reference, chosen in the same way.
         max_budget: Budget of ``max_error``.
         share: Largest ratio of error to budget; above 1 fails. None if nothing was compared.
-        trial: Trial, counted from 0, with this largest share.
+        trial: Trial, counted from 0, with this largest share. After the last trial come its forwards
+            without gradients (5 and 6), and a timed call that failed (5).
         cotangent: For a gradient, the cotangent with the largest share: ``normal``, ``ones`` or
             ``output``.
         note: Remark that no number expresses, such as a different shape; or empty.
@@ -91,7 +92,7 @@ class TensorReport:
         wrong: Number of elements whose error exceeds the tolerance that the maximum norm's budget
             gives them.
         pattern: Description of where the wrong elements are and what they hold; empty if no pattern
-            fits (see docs/numerics.md).
+            fits (see docs/read-a-verdict.md).
     """
 
     name: str
@@ -226,7 +227,7 @@ class EvaluationRecord:
         own_seed: Secret of the draws that only this candidate received (its last trial and timed
             calls), in hex. Empty in records of versions that gave all candidates the same draws.
         robustness: Calls beyond the problem's own inputs, by name (``signs``, ``batch``,
-            ``layout``, ``not finite``), with their results: ``passed``, ``failed`` with the fault,
+            ``larger batch``, ``layout``, ``not finite``), with their results: ``passed``, ``failed`` with the fault,
             ``refused`` if the candidate raised at a layout, or ``left out`` with the reason. They
             change no verdict.
         digest: sha256 of the solution file.
@@ -274,8 +275,8 @@ class EvaluationRecord:
             was missing (empty if it worked). Empty if no process started. See docs/security.md.
         further_draws: The problem's further draws after the trials, by name, with their results:
             ``passed`` or ``failed`` with the worst tensor and the share of its budget, or
-            ``left out`` with the reason. They change no verdict. Empty if the problem declares
-            none, or if the candidate had not passed.
+            ``left out`` with the reason. Wrong values change no verdict. Empty if the problem
+            declares none, or if the candidate had not passed.
         compiled: nvcc's result for the CUDA sources (``--check``); None if it was not requested or
             not reached.
         settings: Texts of ``--set`` that made the case, in its syntax. A list in ``constants`` may
@@ -289,8 +290,8 @@ class EvaluationRecord:
             ``then``, ``now``), the changed parts of the ``environment``, and the ``spread`` of
             results on the same inputs (see ``judge.trials.repeats``).
         unfit: Reasons why the problem cannot tell a right answer from a wrong one on this case, so
-            a verdict proves little (see docs/numerics.md). Empty if the fitness checks found none;
-            None if they did not run.
+            a verdict proves little (see docs/write-a-problem.md). Empty if the fitness checks found
+            none; None if they did not run or could not finish.
     """
 
     problem: str
@@ -310,15 +311,15 @@ class EvaluationRecord:
     trials: int = 0
     forward_ms: float | None = None
     forward_backward_ms: float | None = None
-    baselines: Annotated[dict[str, Any], dict[str, shapes.Baseline]] = field(default_factory=dict)
+    baselines: Annotated[dict[str, Any], dict[str, json_schemas.Baseline]] = field(default_factory=dict)
     speedup: dict[str, float] | None = None
     speedup_interval: dict[str, tuple[float, float]] = field(default_factory=dict)
-    samples: Annotated[dict[str, Any], dict[str, dict[str, shapes.Latency]]] = field(default_factory=dict)
-    certified: Annotated[dict[str, Any], dict[str, shapes.Certificate]] = field(default_factory=dict)
+    samples: Annotated[dict[str, Any], dict[str, dict[str, json_schemas.Latency]]] = field(default_factory=dict)
+    certified: Annotated[dict[str, Any], dict[str, json_schemas.Certificate]] = field(default_factory=dict)
     peak_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
-    floor: Annotated[dict[str, Any], dict[str, shapes.Floor]] = field(default_factory=dict)
-    modes: Annotated[dict[str, Any], dict[str, dict[str, shapes.ShortCall]]] = field(default_factory=dict)
-    device_state: Annotated[dict[str, Any], shapes.DeviceState] = field(default_factory=dict)
+    floor: Annotated[dict[str, Any], dict[str, json_schemas.Floor]] = field(default_factory=dict)
+    modes: Annotated[dict[str, Any], dict[str, dict[str, json_schemas.ShortCall]]] = field(default_factory=dict)
+    device_state: Annotated[dict[str, Any], json_schemas.DeviceState] = field(default_factory=dict)
     reference_pieces: int = 1
     shared_draws: int = 0
     environment: dict[str, str] = field(default_factory=dict)
@@ -330,7 +331,7 @@ class EvaluationRecord:
     log: str = ""
     build_log: str | None = None
     version: int = RECORD_VERSION
-    policy: Annotated[dict[str, Any], shapes.Policy] = field(default_factory=dict)
+    policy: Annotated[dict[str, Any], json_schemas.Policy] = field(default_factory=dict)
     solution_path: str = ""
     problem_path: str = ""
     record: str = ""
@@ -346,7 +347,7 @@ class EvaluationRecord:
     compiled: Compilation | None = None
     settings: tuple[str, ...] = ()
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    replay: Annotated[dict[str, Any], shapes.Replay] = field(default_factory=dict)
+    replay: Annotated[dict[str, Any], json_schemas.Replay] = field(default_factory=dict)
     own_seed: str = ""
     robustness: dict[str, str] = field(default_factory=dict)
     unfit: tuple[str, ...] | None = None
@@ -400,10 +401,10 @@ class EvaluationRecord:
             raise ValueError(
                 f"the record has layout {version}, but this harness reads up to {RECORD_VERSION}: upgrade the harness"
             )
-        shapes.check_depth(data)
+        json_schemas.check_depth(data)
         record: EvaluationRecord = converted(data, cls, "record")
-        shapes.check_samples(record.samples)
-        shapes.check_policy(cast(shapes.Policy, record.policy))
+        json_schemas.check_samples(record.samples)
+        json_schemas.check_policy(cast(json_schemas.Policy, record.policy))
         return record
 
 

@@ -10,9 +10,9 @@ from harness.project.excerpt import Excerpt, model_excerpt
 from harness.project.paths import bundled_root
 from harness.project.problems import Problem
 from harness.project.solutions import find_problem, problem_paths, solution_paths
-from harness.rendering.catalog import PARAMS_FILE, template_names
 from harness.rendering.declarations import checked_name, read_declaration
-from harness.rendering.environment import ENTRY_FILE
+from harness.rendering.render_jinja import ENTRY_FILE
+from harness.rendering.render_templates import PARAMS_FILE, template_names
 from harness.skeletons.writing import filled, new_name, write_new
 
 COMMON = "common"

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from harness.records.json_schemas import MOST_SAMPLES
 from harness.records.record import EvaluationRecord, Status
-from harness.records.shapes import MOST_SAMPLES
 from harness.timing.statistics import PROCESS_SPREAD, RESAMPLES, TAIL, Interval, measured, paired_ratios
 
 #: Values of p at which the curve of ``fast_p`` is computed.

@@ -15,7 +15,7 @@ RESAMPLES = 2000
 TAIL = 0.025
 #: Difference between medians of the same calls in different processes, as a share. A series cannot
 #: show it: it depends on memory placement and on the device's temperature. It was measured
-#: (docs/measuring.md), and every interval is widened by it.
+#: (docs/design/decisions.md), and every interval is widened by it.
 PROCESS_SPREAD = 0.001
 #: Ratios of speeds this close to 1 count as the same.
 SAMENESS = 0.01

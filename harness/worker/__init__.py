@@ -1,4 +1,4 @@
 """The worker: the process that runs untrusted code.
 
-It shares only the wire and records with the judge.
+It never imports the judge. Messages and the arena are in ``wire``.
 """

@@ -13,7 +13,7 @@ import pytest
 from harness.emulator.toolchain import build_runtime
 from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.judge.process.workers import Workers
 from harness.project.solutions import select
 from harness.system.files import StrangeEncoding, declared_encoding, source_text

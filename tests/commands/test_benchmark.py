@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness.executors import local
+from harness.executors import job_loop
 from harness.executors.lanes import Wanted, lanes_on
 from harness.executors.plan import Job
 from harness.executors.result_cache import ResultCache
 from harness.judge.evaluation.blank_records import TRIALS
 from harness.judge.policy import Policy
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate, read_solution
 from harness.records.record import EvaluationRecord
@@ -54,8 +54,8 @@ def test_what_has_passed_is_judged_in_one_trial_more(tmp_path: Path, home: Path)
     job = Job(candidate, (("odd", candidate.problem.case("odd")),))
 
     def judged() -> EvaluationRecord:
-        (outcome,) = local.run([job], policy, lanes, ledger, lambda _: None, confirms=True)
-        assert isinstance(outcome, local.KeptRecord)
+        (outcome,) = job_loop.run([job], policy, lanes, ledger, lambda _: None, confirms=True)
+        assert isinstance(outcome, job_loop.KeptRecord)
         assert not outcome.stored
         return outcome.record
 

@@ -19,7 +19,7 @@ from harness.executors import cluster
 from harness.executors.plan import Job
 from harness.executors.prebuild import PlannedWork
 from harness.judge.policy import Policy
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate, read_solution
 from tests.commands.test_many import folder

@@ -125,7 +125,7 @@ def test_an_older_nvml_is_asked_by_its_own_names(nvml: Nvml) -> None:
     assert (reading.throttle, reading.is_idle, reading.slowdown_margin_c) == (("software power cap",), True, 3)
 
 
-def test_strangers_are_told_from_our_own(nvml: Nvml) -> None:
+def test_other_users_are_told_from_our_own(nvml: Nvml) -> None:
     listed = [SimpleNamespace(pid=pid) for pid in (os.getpid(), 77, 12, 4444)]
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed
     own = {77}
@@ -135,8 +135,8 @@ def test_strangers_are_told_from_our_own(nvml: Nvml) -> None:
     assert watch.read().other_pids == (4444,)
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed[1:]  # as the host counts them, seen in a container
     assert opened().read().other_pids is None
-    assert opened().strangers() == "2 other processes used the GPU, by the host's count"
-    assert opened({78, 79, 80}).strangers() == ""  # they may be ours
+    assert opened().other_users() == "2 other processes used the GPU, by the host's count"
+    assert opened({78, 79, 80}).other_users() == ""  # they may be ours
 
 
 def test_what_our_own_have_started_is_no_stranger(nvml: Nvml) -> None:
@@ -147,18 +147,18 @@ def test_what_our_own_have_started_is_no_stranger(nvml: Nvml) -> None:
         child.kill()
 
 
-def test_strangers_count_from_the_beginning_of_a_series(nvml: Nvml) -> None:
+def test_other_users_count_from_the_beginning_of_a_series(nvml: Nvml) -> None:
     ours = [SimpleNamespace(pid=os.getpid())]
     many = [*ours, *(SimpleNamespace(pid=1_000_000_000 + number) for number in range(9))]
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = many
     watch = opened()
     watch.begin()
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = ours
-    assert watch.strangers().endswith("1000000007, ... also used the GPU")
+    assert watch.other_users().endswith("1000000007, ... also used the GPU")
     watch.begin()
-    assert watch.strangers() == ""
+    assert watch.other_users() == ""
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = many[:2]
-    assert watch.strangers() == "process 1000000000 also used the GPU"
+    assert watch.other_users() == "process 1000000000 also used the GPU"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from harness.executors.own_time import GRACE_S, SHARE, OwnTime, share_s, too_lon
 from harness.executors.plan import Job
 from harness.executors.prebuild import PlannedWork
 from harness.judge.policy import Policy
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, Solution
 from harness.records.record import PrecisionClass

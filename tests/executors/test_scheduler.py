@@ -27,7 +27,7 @@ from harness.executors.protocol import CandidateFinished, Opened, Overrun, Timin
 from harness.executors.scheduler import Asked, Fault, Judged, KeptRecord, Scheduler
 from harness.judge.evaluation.blank_records import blank_record
 from harness.judge.policy import Policy
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, Solution
 from harness.records.record import EvaluationRecord, PrecisionClass, Status

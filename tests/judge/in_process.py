@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.executors.tools import tools_for
 from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.judge.process.workers import Workers
 from harness.judge.process.zygote import Zygote
 from harness.judge.reference.reference_cache import ReferenceCache

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.judge.evidence.tracing import traced
-from harness.judge.process.clocks import Clock
+from harness.judge.process.time_limits import Clock
 from harness.records.kernels import CopyUse, KernelUse
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.report.profile import rows_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.errors import DeviceError, ProblemError, ToolchainError
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.profiling import ncu
 from harness.profiling.figures import METRICS, KernelFigures, Stall, parsed
 from harness.profiling.ncu import Target, TargetFailed, find_ncu, measured, refused

@@ -15,7 +15,7 @@ from harness.executors.plan import CaseChoice, Planner
 from harness.executors.protocol import Service
 from harness.judge.evaluation.blank_records import blank_record
 from harness.judge.policy import Policy
-from harness.judge.process.clocks import Limits
+from harness.judge.process.time_limits import Limits
 from harness.project.problems import read_problem
 from harness.project.settings import SETTINGS
 from harness.project.solutions import Candidate, read_solution

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.rendering.catalog import find_variant_template, render_variant
+from harness.rendering.render_templates import find_variant_template, render_variant
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

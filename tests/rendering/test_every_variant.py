@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.utils.cpp_extension
 
-from harness.rendering.catalog import find_template, template_names
+from harness.rendering.render_templates import find_template, template_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DECLARED = [find_template(REPOSITORY, name) for name in template_names(REPOSITORY)]

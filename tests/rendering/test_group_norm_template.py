@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import TemplateError
-from harness.rendering.catalog import find_template, render_text
+from harness.rendering.render_templates import find_template, render_text
 from harness.rendering.values import Value
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import TemplateError
-from harness.rendering.catalog import find_template, render_text
+from harness.rendering.render_templates import find_template, render_text
 
 MakeProject = Callable[..., Path]
 GOOD = "THREADS = {{ threads }}\nMODE = '{{ mode }}'\n"

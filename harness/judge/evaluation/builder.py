@@ -18,8 +18,8 @@ from types import MappingProxyType
 from harness.compilation.cache import MAX_LIBRARIES, BuildCache
 from harness.judge.policy import Policy
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.project.solutions import Solution
 from harness.system.text import one_line
 from harness.wire.commands import Load

@@ -13,9 +13,9 @@ from harness.judge.inputs.draws import Draw
 from harness.judge.inputs.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.judge.process.workers import Workers
 from harness.project import problems
 from harness.project.solutions import Candidate

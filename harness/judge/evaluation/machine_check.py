@@ -8,7 +8,7 @@ import re
 from harness.errors import HarnessError
 from harness.judge.evaluation.builder import IMPORTING
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock, Limits
+from harness.judge.process.time_limits import Clock, Limits
 from harness.judge.process.workers import Workers
 from harness.records.record import Status
 from harness.system.scratch import scratch_folder

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from harness.compilation.nvcc import nvcc_release
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.records.kernels import Compilation, CompiledKernel
 from harness.records.record import ERROR, REPORT, Finding, Status
 from harness.system.text import MAX_NAME_CHARACTERS, shortened

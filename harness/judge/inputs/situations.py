@@ -118,7 +118,9 @@ class Usage:
         return (
             *told,
             f"the cotangent {CONSTANT!r} is one element expanded to the output's shape (stride 0), as "
-            f"out.sum().backward() gives it{factor}: call .contiguous() before a kernel reads it by its pointer",
+            f"out.sum().backward() gives it{factor}. If the error is infinite, a kernel may have read it by its "
+            "pointer, behind which there is NaN: call .contiguous() first. A finite error has another cause, "
+            "such as a term that is wrong for a constant cotangent",
         )
 
 

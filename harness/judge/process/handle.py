@@ -23,8 +23,6 @@ from typing import ClassVar
 
 from harness.errors import HarnessError
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock, Waited
-from harness.judge.process.confining import copy_readable, readable_places
 from harness.judge.process.cut_log import CutLog
 from harness.judge.process.disk import DiskWatch
 from harness.judge.process.leftovers import (
@@ -37,6 +35,8 @@ from harness.judge.process.leftovers import (
     sweep,
 )
 from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
+from harness.judge.process.readable_files import copy_readable, readable_places
+from harness.judge.process.time_limits import Clock, Waited
 from harness.judge.process.zygote import Zygote, worker_environment
 from harness.records.record import Status
 from harness.records.rules import PROTOCOL
@@ -281,7 +281,7 @@ class WorkerHandle:
         self._drain()
         return self.log.text()
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Kill the worker's processes; another thread that waits for it notices, and closes it."""
         self._signal(signal.SIGKILL)
 
@@ -425,7 +425,7 @@ class WorkerHandle:
         """
         for watch, status in ((self._disk, Status.RUNTIME_ERROR), (self._memory, Status.OUT_OF_MEMORY)):
             if fault := watch.fault() if watch is not None else "":
-                self.stop()
+                self.kill()
                 raise CandidateStopped(status, f"{fault}; it was stopped")
 
     def _death(self) -> CandidateStopped:

@@ -2,8 +2,8 @@
 
 Errors relative to ``exact`` have two norms: relative L2, and the maximum over the RMS. Each covers
 the whole tensor and every slice of dimension 0. The budget is a multiple of eager PyTorch's own
-error, with a floor from the rounding unit of the precision class. docs/numerics.md derives the
-factors. Everything fails closed: a NaN never passes.
+error, with a floor from the rounding unit of the precision class. docs/design/decisions.md argues
+for the factors. Everything fails closed: a NaN never passes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LeastBudget(NamedTuple):
     maximum: float
 
 
-#: Budget floors. fp32 rounds at 2^-23. The lower classes round at 2^-10 and 2^-7; their floor is one
-#: rounding.
+#: Budget floors. fp32 rounds at 2^-23. The lower classes round at 2^-10 and 2^-7; their floor of one
+#: rounding is for 16-bit tensors. Their float32 tensors get ``reduced_precision.operands_floors``.
 FLOORS = {
     PrecisionClass.FP32: LeastBudget(32 * 2.0**-23, 256 * 2.0**-23),
     PrecisionClass.TEN_BIT: LeastBudget(2.0**-10, 16 * 2.0**-10),

@@ -142,7 +142,7 @@ class ReferenceCache:
         most_bytes: The most memory that their sums may take.
 
     Attributes:
-        unfit: Results of the problems' fitness checks, by ``store.fitness_key``. None where the
+        unfit: Results of the problems' fitness checks, by ``records.identity.fitness_key``. None where the
             checks could not finish.
     """
 

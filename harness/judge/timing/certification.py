@@ -17,7 +17,7 @@ from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.inputs.memory_fit import free_memory
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.reference.kinks import Settled
-from harness.judge.timing.paired_timing import BaselineError, Refuted, Series, Side, asked
+from harness.judge.timing.paired_timing import BaselineError, ClockRuleBroken, Series, Side, asked
 from harness.judge.timing.timing_target import Direction, TimingTarget, cotangents_of
 from harness.judge.timing.windows import LEAST_ROUNDS, Call, Loops, Uncertified, WindowTimes
 from harness.timing.certificate import LEAST_RESOLUTION_MS, Certificate, certificate
@@ -45,7 +45,7 @@ def certified(
     """Measure windows of a direction; return what they prove, and the audited call's result.
 
     Raises:
-        Refuted: The candidate's claims are below the bound, even beside longer windows.
+        ClockRuleBroken: The candidate's claims are below the bound, even beside longer windows.
         CandidateStopped: The candidate failed.
         Uncertified: Memory is too short for windows, or they prove nothing. That includes calls
             shorter than the variation of a launch.
@@ -67,12 +67,12 @@ def certified(
                 audit = _compared(target, direction, found)
             except Uncertified:
                 if fault:
-                    raise Refuted(fault, series) from None
+                    raise ClockRuleBroken(fault, series) from None
                 raise
             if fault and proof.at_least_ms < LEAST_RESOLUTION_MS:
                 raise Uncertified(f"calls are too short for the judge's clock, and {fault}", audit)
             if fault:
-                raise Refuted(fault, series, audit)
+                raise ClockRuleBroken(fault, series, audit)
         # This is the judge's own memory, so the verdict stands.
         except (torch.OutOfMemoryError, DeviceMemoryError):
             raise Uncertified("the device has too little memory for calls in a row") from None

@@ -53,9 +53,9 @@ class Conditions:
         if self._watch is not None:
             self._watch.begin()
 
-    def strangers(self) -> str:
-        """Name other processes that used the device in the series; empty where none is known."""
-        return "" if self._watch is None else self._watch.strangers()
+    def other_users(self) -> str:
+        """Name the processes of others that used the device in the series; empty where none is known."""
+        return "" if self._watch is None else self._watch.other_users()
 
     def fields(self, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Return record fields, and a sentence for each oddity.

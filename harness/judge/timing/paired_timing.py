@@ -20,9 +20,9 @@ import torch
 
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.records.baselines import BASELINES, EAGER
 from harness.records.record import Status
 from harness.records.rules import CLOCK
@@ -60,8 +60,10 @@ PRECISION = 0.005
 ReplyT = TypeVar("ReplyT")
 
 
-class Refuted(CandidateStopped):
-    """The judge's clock refutes a candidate's times; other users of the GPU can be the reason.
+class ClockRuleBroken(CandidateStopped):
+    """A broken rule ``clock``: the judge's clock refutes a claim, or the GPU was busy beside baselines.
+
+    Other users of the GPU can be the reason for both.
 
     Attributes:
         series: The refuted series.
@@ -100,7 +102,7 @@ class Side:
         clock: The seconds that it may still use.
         name: ``candidate``, or the baseline's name.
         vary: The command that makes the worker run this side, if it can run several.
-        head_start_us: Head start of its launches (see ``wire.commands.TimeCallsCalls``). None for the
+        head_start_us: Head start of its launches (see ``wire.commands.TimeCalls``). None for the
             head start of the series.
         is_replayed: Whether it replays a CUDA graph.
     """
@@ -206,7 +208,7 @@ def measure(
 
     Raises:
         CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
-        Refuted: The device was busy while the rivals were timed.
+        ClockRuleBroken: The device was busy while the rivals were timed.
         BaselineError: A baseline failed.
     """
     buffers: dict[int, torch.Tensor] = {}
@@ -259,7 +261,7 @@ def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Seq
         series: The series made of the claims.
 
     Raises:
-        Refuted: The device was busy.
+        ClockRuleBroken: The device was busy.
     """
     if CANDIDATE not in flushes:
         return
@@ -276,7 +278,7 @@ def _check_idle(flushes: Mapping[str, Sequence[float]], claims: Mapping[str, Seq
             found = f"after calls of {name}: it became idle {behind:.3g} ms after them, {own}"
         else:
             continue
-        raise Refuted(f"other work ran on the device {found}", series)
+        raise ClockRuleBroken(f"other work ran on the device {found}", series)
 
 
 def _series(claims: Mapping[str, Sequence[Claim]], head_start_us: int) -> Series:

@@ -13,8 +13,8 @@ import torch
 from harness.judge.case_context import forward_command
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.judge.timing.certification import certified
 from harness.judge.timing.paired_timing import (
     CANDIDATE,
@@ -22,7 +22,7 @@ from harness.judge.timing.paired_timing import (
     LONG_MS,
     MAX_ROUNDS,
     BaselineError,
-    Refuted,
+    ClockRuleBroken,
     Series,
     Side,
     asked,
@@ -181,8 +181,8 @@ class SpeedTimer:
         for direction in self._directions:
             try:
                 self._time_fairly(direction, rivals, outcome)
-            except Refuted as stop:
-                why = self._why_not_refuted(stop)
+            except ClockRuleBroken as stop:
+                why = self._why_only_uncounted(stop)
                 if not why:
                     raise
                 outcome.series[direction.name] = stop.series
@@ -194,11 +194,11 @@ class SpeedTimer:
         outcome.peak_bytes = self._peak_bytes(rivals.sides[EAGER])
         return outcome
 
-    def _why_not_refuted(self, stop: Refuted) -> str:
-        """Return why a refuted claim only voids that speed; empty if it ends the candidate."""
-        strangers = self._target.conditions.strangers()
-        if strangers or not self._target.context.exchange.integrity.tolerates(stop):
-            return strangers
+    def _why_only_uncounted(self, stop: ClockRuleBroken) -> str:
+        """Return why a broken rule only voids that speed; empty if it ends the candidate."""
+        others = self._target.conditions.other_users()
+        if others or not self._target.context.exchange.integrity.tolerates(stop):
+            return others
         return "the rule `clock` is not enforced"
 
     def again(self) -> dict[str, Series]:
@@ -218,7 +218,7 @@ class SpeedTimer:
         candidate that is slow to launch would therefore be refuted.
 
         Raises:
-            Refuted: The judge's clock refutes the candidate's claims, or the device was busy while
+            ClockRuleBroken: The judge's clock refutes the candidate's claims, or the device was busy while
                 its rivals were timed.
             CandidateStopped: The candidate failed.
             BaselineError: A baseline failed.
@@ -226,18 +226,18 @@ class SpeedTimer:
         self._target.conditions.begin()
         try:
             self._time(direction, rivals, outcome, gives_head_start=True)
-        except Refuted as stop:
+        except ClockRuleBroken as stop:
             if not stop.series.head_start_us:
                 raise
             self._time(direction, rivals, outcome, gives_head_start=False)
 
-    def _audits_of(self, stop: Refuted, direction: Direction) -> list[TrialResult]:
+    def _audits_of(self, stop: ClockRuleBroken, direction: Direction) -> list[TrialResult]:
         """Return the audits of a refuted series: its times do not count, but its results do."""
         audit = stop.audit
         if audit is None:
             try:
                 _, audit = self._certified(direction, stop.series)
-            except Refuted as again:
+            except ClockRuleBroken as again:
                 audit = again.audit
             except Uncertified:
                 return []
@@ -255,7 +255,7 @@ class SpeedTimer:
         """Take a series and certify it.
 
         Raises:
-            Refuted: The judge's clock refutes the candidate's claims.
+            ClockRuleBroken: The judge's clock refutes the candidate's claims.
             CandidateStopped: The candidate failed.
             BaselineError: A baseline failed.
         """
@@ -351,8 +351,8 @@ class SpeedTimer:
             for direction in short:
                 try:
                     series = self._quick(direction, sides)
-                except Refuted as stop:
-                    why = self._why_not_refuted(stop)
+                except ClockRuleBroken as stop:
+                    why = self._why_only_uncounted(stop)
                     if not why:
                         raise
                     found[direction.name][mode] = {"failure": f"{why}, and {stop.message}"}

@@ -1,8 +1,8 @@
 """Runs further draws: ordinary inputs shifted, scaled or given heavy tails, if a problem allows it.
 
-Errors meet the same budget as in a trial, from eager's own error under the same draw. A failure
-here is a finding ``robustness``: evidence about the kernel that changes no verdict. See
-docs/numerics.md.
+Errors meet the same budget as in a trial, from eager's own error under the same draw. Wrong values
+are a finding ``robustness``, which changes no verdict. A crash, a timeout, a write out of bounds or
+another shape ends the candidate. See docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from harness.judge.compare.explanation import explained
 from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw, draw_inputs
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reduced_precision import cut, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference
@@ -153,8 +153,8 @@ def _transformed(name: FurtherDraw, x: torch.Tensor, seed: int) -> torch.Tensor:
     return moved.to(x.dtype)
 
 
-def unfit(reference: Reference, drawn: Draw, seed: int, differentiate: bool = True) -> str | None:
-    """Return why nothing can be judged under a draw; None where it can.
+def why_not_judged(reference: Reference, drawn: Draw, seed: int, differentiate: bool = True) -> str | None:
+    """Return why a draw cannot be judged; None where it can.
 
     Args:
         reference: Evaluates the reference.
@@ -277,7 +277,7 @@ def _trial(
     # A result that passed has finite gradients, so only a failed one needs the second test.
     judged = settled if isinstance(settled, Draw) else settled.draw
     looks = bool(result.failed)
-    why = context.known.reason((name, looks), judged, lambda: unfit(context.reference, judged, seed, looks))
+    why = context.known.reason((name, looks), judged, lambda: why_not_judged(context.reference, judged, seed, looks))
     return ("", result) if why is None else (why, None)
 
 
@@ -313,7 +313,7 @@ def declared_draws(source: DrawSource, reference: Reference, seed: int) -> Itera
     """
     fine = []
     for name in source.problem.draws:
-        why = unfit(reference, source.draw(name, derive_seed(str(seed), name)), seed)
+        why = why_not_judged(reference, source.draw(name, derive_seed(str(seed), name)), seed)
         if why is None:
             fine.append(str(name))
         else:

@@ -22,9 +22,9 @@ from harness.judge.exchange.exchange import Exchange
 from harness.judge.inputs.draws import Draw, derive_seed, draw
 from harness.judge.inputs.situations import Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import Faults
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reference import batch_of
 from harness.judge.trials.further_draws import ROBUSTNESS, DrawSource

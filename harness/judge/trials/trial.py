@@ -24,9 +24,9 @@ from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
 from harness.judge.inputs.situations import CONSTANT, FIRST, OF_COPY, TRANSPOSED, TWICE, Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.clocks import Clock
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
 from harness.judge.reference.kinks import Settled
 from harness.records.record import Status
 from harness.records.rules import PROTOCOL

@@ -1,7 +1,7 @@
 """Runs the fitness checks of a problem's cases once for each case, and keeps the results.
 
 The results depend on the problem's text, the case, the kind of device and the software
-(``store.fitness_key``), and on no candidate. Lanes and programs that share a ``HARNESS_HOME`` share
+(``records.identity.fitness_key``), and on no candidate. Lanes and programs that share a ``HARNESS_HOME`` share
 them.
 """
 
@@ -19,7 +19,7 @@ import torch
 
 from harness.errors import ProblemError, StoreError
 from harness.judge.process.handle import WorkerHandle
-from harness.judge.validation.validation import unfit
+from harness.judge.validation.validation import unfit_reasons
 from harness.project.problems import Problem, fault_of
 from harness.records.identity import fitness_key
 from harness.records.record import EvaluationRecord
@@ -78,7 +78,7 @@ class Screen:
     def _checked(self, problem: Problem, record: EvaluationRecord) -> Reasons | None:
         """Run the checks; neither a problem that fails nor a lack of memory ends an evaluation."""
         try:
-            return unfit(problem, record.case, record.constants, self._device)
+            return unfit_reasons(problem, record.case, record.constants, self._device)
         except Exception as error:
             is_expected = isinstance(error, ProblemError | torch.OutOfMemoryError | DeviceMemoryError)
             if not is_expected and fault_of(problem, error) is None:

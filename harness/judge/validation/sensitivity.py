@@ -14,7 +14,7 @@ from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.reference.equivalence import deviation, magnitude, relative
 from harness.judge.reference.reference import batch_of, input_names
-from harness.judge.validation.checks import CheckFinding
+from harness.judge.validation.check_types import CheckFinding
 from harness.judge.validation.wrong_answers import Trials, figures, output_words
 from harness.project.problems import Problem
 

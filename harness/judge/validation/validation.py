@@ -33,7 +33,7 @@ from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Graph, Reference, input_names
 from harness.judge.trials.further_draws import DrawSource, declared_draws
-from harness.judge.validation.checks import STRUCTURE, CheckFinding, ProblemCheck, bad_structure
+from harness.judge.validation.check_types import STRUCTURE, CheckFinding, ProblemCheck, bad_structure
 from harness.judge.validation.sensitivity import influence, variation
 from harness.judge.validation.value_checks import all_empty, layouts_lost
 from harness.judge.validation.wrong_answers import Trials, answers, gradients, precision_class
@@ -100,10 +100,12 @@ def validate(
         )
 
 
-def unfit(problem: Problem, case: str, constants: dict[str, Any], device: torch.device) -> tuple[str, ...] | None:
+def unfit_reasons(
+    problem: Problem, case: str, constants: dict[str, Any], device: torch.device
+) -> tuple[str, ...] | None:
     """Run the checks of a case that tell whether a wrong answer would pass.
 
-    These are a part of ``validate``, on the same draws: seeds and answers.
+    These are the part of ``validate`` that ``_FITNESS`` names, on the same draws.
 
     Args:
         problem: The problem.

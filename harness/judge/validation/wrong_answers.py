@@ -1,7 +1,7 @@
 """Checks that the problem can tell right from wrong: runs wrong answers through the comparison.
 
 The draws are made as for a trial. An answer passes if it passes in every trial; two trials stand
-for all of them here. docs/numerics.md lists the checks.
+for all of them here. docs/write-a-problem.md lists the checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.judge.reference.equivalence import deviation, magnitude, relative
 from harness.judge.reference.kinks import Kinks, Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, Rounding, cut, cut_inputs, mantissa_bits
 from harness.judge.reference.reference import Graph, Reference, batch_of, differentiable_leaves, input_names
-from harness.judge.validation.checks import CheckFinding
+from harness.judge.validation.check_types import CheckFinding
 from harness.records.record import PrecisionClass, TensorReport
 
 Outputs = Sequence[torch.Tensor]

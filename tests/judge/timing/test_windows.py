@@ -26,7 +26,7 @@ from harness.judge.process.workers import Workers
 from harness.judge.timing import certification as proof
 from harness.judge.timing import speed
 from harness.judge.timing.device_conditions import Conditions
-from harness.judge.timing.paired_timing import HEAD_START_US, Refuted, Series
+from harness.judge.timing.paired_timing import HEAD_START_US, ClockRuleBroken, Series
 from harness.judge.timing.rivals import Baseline
 from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import Mode
@@ -414,12 +414,12 @@ def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
 ) -> None:
     def measured(sides: Any, *_: Any, **__: Any) -> Series:
         if is_refuted_by == "series":
-            raise Refuted("other work ran on the device", series_of(sides, 110.0, 120.0))
+            raise ClockRuleBroken("other work ran on the device", series_of(sides, 110.0, 120.0))
         return series_of(sides, 1.0, 120.0)
 
     words = "process 7 also used the GPU" if is_shared else ""
     monkeypatch.setattr(speed, "measure", measured)
-    monkeypatch.setattr(Conditions, "strangers", lambda _: words)
+    monkeypatch.setattr(Conditions, "other_users", lambda _: words)
     record = _judged(Trial("takes_longer", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
     refuted = {"windows": "the worker claims 1 ms", "series": "other work ran on the device"}[is_refuted_by]
     if is_shared:
@@ -467,11 +467,11 @@ def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
 ) -> None:
     def measured(sides: Any, *_: Any, **__: Any) -> Series:
         if is_refuted_by == "series":
-            raise Refuted("other work ran on the device", series_of(sides, 110.0, 120.0))
+            raise ClockRuleBroken("other work ran on the device", series_of(sides, 110.0, 120.0))
         return series_of(sides, 1.0, 120.0)
 
     monkeypatch.setattr(speed, "measure", measured)
-    monkeypatch.setattr(Conditions, "strangers", lambda _: "process 7 also used the GPU")
+    monkeypatch.setattr(Conditions, "other_users", lambda _: "process 7 also used the GPU")
     body = "s = self.scale * (1 + 1e-5 * bool(n)); time.sleep(0.1 if n else 0); return torch.tanh(x @ x.T) * s"
     record = _judged(Trial("coarse_and_slow", body), tmp_path, home, baseline)
     assert (record.status, record.speedup) == ("WRONG_OUTPUT", None), record.message

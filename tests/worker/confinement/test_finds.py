@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.judge.inputs.draws import derive_seed
-from harness.judge.process.confining import readable_places
+from harness.judge.process.readable_files import readable_places
 
 #: A candidate that passes, and looks meanwhile for what would let it pass without computing.
 SEARCHER = '''

@@ -1,4 +1,4 @@
-"""The loop that judges a list of jobs and keeps their records in the store."""
+"""Judges a list of jobs in a loop and keeps their records in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepares files for confined workers: which places they may read, and copies for them."""
+"""Makes files readable for confined workers: lists the folders they may read, and copies files."""
 
 from __future__ import annotations
 

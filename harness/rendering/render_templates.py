@@ -1,4 +1,4 @@
-"""Finds the templates of a project and renders them to solution files."""
+"""Finds a project's templates and renders them to solution files; ``render_jinja`` fills one in."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness.errors import TemplateError, suggestion
 from harness.rendering.declarations import checked_name, read_declaration
-from harness.rendering.environment import render_body
 from harness.rendering.parameters import Declaration
+from harness.rendering.render_jinja import render_body
 from harness.rendering.stamp import parse_stamp, stamped
 from harness.rendering.values import Value
 from harness.system.files import read_source, write_whole

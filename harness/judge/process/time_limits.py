@@ -1,4 +1,4 @@
-"""Counts the seconds that a candidate uses, and those that the judge waits for workers."""
+"""Limits the seconds that a candidate may build and run, and counts those that it uses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Describes the objects inside a record that are no classes of their own: their keys and types.
+"""Defines the schemas of the JSON objects inside a record: their keys and types.
 
 Records also come from files and stores of others. ``EvaluationRecord.from_json`` checks them
-against these shapes, so that no reader meets a figure of another type. A record may have further
+against these schemas, so that no reader meets a figure of another type. A record may have further
 keys.
 """
 
@@ -79,7 +79,7 @@ class ShortCall(TypedDict, total=False):
 
 
 class Around(TypedDict, total=False):
-    """The GPU ``before`` or ``after`` timing: what is decided by, of ``device.device_state.Reading``."""
+    """The GPU ``before`` or ``after`` timing: the fields of a ``Reading`` that decisions depend on."""
 
     max_sm_mhz: int | float | None
     power_limit_w: int | float | None

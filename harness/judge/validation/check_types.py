@@ -1,4 +1,4 @@
-"""Defines the results of validating a problem; importing this does not import torch."""
+"""Defines the results of validating a problem. Importing this module does not import torch."""
 
 from __future__ import annotations
 

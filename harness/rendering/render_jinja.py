@@ -1,4 +1,4 @@
-"""Renders with strict Jinja2, where every used name is declared and every declared name is used.
+"""Renders a template's text with strict Jinja2: all used names are declared, all declared ones used.
 
 Each error names a file and, where Jinja2 knows it, a line.
 """
