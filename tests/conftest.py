@@ -58,6 +58,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a GPU: torch.cuda.is_available() is False here"))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Returns one process more than there are processors, since many tests wait for others' processes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
     """Gives a test the same random numbers in this process, whichever tests ran before it."""
