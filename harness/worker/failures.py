@@ -46,7 +46,9 @@ def describe(error: BaseException, solution: str) -> str:
         words = f"the solution called sys.exit({code})"
     if isinstance(error, SyntaxError) and error.filename == solution:
         return f"line {error.lineno}: {words}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == solution]
+    # Unlike extract_tb this reads no source files, for which there may be no memory.
+    places = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in places if frame.f_code.co_filename == solution]
     return f"line {lines[-1]}: {words}" if lines else words
 
 

@@ -183,7 +183,7 @@ def test_with_no_memory_left_it_is_still_said(new_place: Place, runtime: Path) -
     judge = CandidateJudge(candidate, Policy("cpu", "ab", Limits(60, 60)), surroundings, workers)
     record = judge.evaluate("odd", {"n": 5})
     workers.close()
-    assert record.status == "OUT_OF_MEMORY"
+    assert record.status == "OUT_OF_MEMORY", record.message
     # Without memory Python cannot always note in which line it was.
     assert record.message in ("forward: line 25: MemoryError", "forward: MemoryError")
 
