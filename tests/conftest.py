@@ -60,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Returns one process more than there are processors, since many tests wait for others' processes."""
+    if wanted := os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return int(wanted)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + 1
 
@@ -68,7 +70,9 @@ def pytest_xdist_auto_num_workers() -> int:
 def _same_numbers() -> None:
     """Gives a test the same random numbers in this process, whichever tests ran before it."""
     random.seed(0)
-    torch.default_generator.manual_seed(0)  # torch.manual_seed takes 100 times as long
+    generators = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    for generator in (torch.default_generator, *generators):  # torch.manual_seed takes 100 times as long
+        generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

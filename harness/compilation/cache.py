@@ -55,7 +55,10 @@ class BuildCache:
             return {}
         with contextlib.suppress(OSError):  # the folder has gone or is read-only
             os.utime(folder)
-        return {path.stem: path for path in folder.glob("*.so") if _KEY.fullmatch(path.stem)}
+        try:
+            return {path.stem: path for path in folder.glob("*.so") if _KEY.fullmatch(path.stem)}
+        except FileNotFoundError:  # another process has removed the folder meanwhile
+            return {}
 
     def keep(self, digest: str, key: str, built: Path) -> bool:
         """Copies a library that a worker has built into the cache.
@@ -86,7 +89,7 @@ class BuildCache:
             return False
         with os.fdopen(descriptor, "rb") as source:
             for _ in range(_ATTEMPTS):
-                with contextlib.suppress(FileNotFoundError):  # another process has removed the folder meanwhile
+                with contextlib.suppress(FileNotFoundError, FileExistsError):  # another process removed the folder
                     _write(source, folder / f"{key}.so")
                     self._trim(digest)
                     return True

@@ -15,7 +15,7 @@ from harness.executors.lane_handle import LaneDied, LaneProcess, opening_of
 from harness.executors.own_time import too_long
 from harness.executors.plan import Job, Planned
 from harness.executors.prebuild import PlannedWork
-from harness.executors.protocol import CandidateFinished, Opening, Overrun, TimingTurn, Words
+from harness.executors.protocol import Opening, Overrun, TimingTurn, Words
 from harness.judge.policy import Policy
 from harness.records.record import EvaluationRecord
 from harness.system.interrupts import shielded, unwinding
@@ -41,15 +41,12 @@ def lane_alone(wanted_device: str, home: Path, *, is_timed: bool) -> Iterator[La
     guess(wanted_device)
     check_temporary_folder()
     adopt_orphans()
-    with unwinding():
+    with contextlib.ExitStack() as stack, unwinding():
         with shielded():
             lane = LaneProcess(Opening(wanted_device, home, is_timed, os.getpid(), is_alone=True))
-        try:
-            lane.device = opening_of(lane).device
-            yield lane
-        finally:
-            with shielded():
-                lane.close()
+            stack.callback(lane.close)
+        lane.device = opening_of(lane).device
+        yield lane
 
 
 def judged(lane: LaneProcess, job: Job, policy: Policy, trials: int, progress: Progress) -> EvaluationRecord:
@@ -63,7 +60,8 @@ def judged(lane: LaneProcess, job: Job, policy: Policy, trials: int, progress: P
         progress: Called with the name of the current step.
 
     Raises:
-        ProblemError: The problem does not run or takes too long, or no case fits.
+        UsageError: No case fits.
+        ProblemError: The problem does not run or takes too long.
         HarnessError: The device no longer works, or the problem ended the lane's process.
     """
     if job.cases is None:
@@ -83,8 +81,8 @@ def judged(lane: LaneProcess, job: Job, policy: Policy, trials: int, progress: P
 def _said(lane: LaneProcess, work: PlannedWork, progress: Progress) -> Planned | EvaluationRecord | ProblemError:
     """Gives the lane its work and returns the answer."""
     lane.send(work)
-    answer: Planned | EvaluationRecord | ProblemError | None = None
-    while not isinstance(said := _next(lane, work), CandidateFinished):
+    while True:
+        said = _next(lane, work)
         if isinstance(said, Words):
             progress(said.words)
         elif isinstance(said, TimingTurn):
@@ -93,11 +91,8 @@ def _said(lane: LaneProcess, work: PlannedWork, progress: Progress) -> Planned |
         elif isinstance(said, Overrun):
             raise too_long(work)
         else:
-            answer = said
-            if isinstance(said, Planned):
-                break
-    assert answer is not None
-    return answer
+            assert isinstance(said, Planned | EvaluationRecord | ProblemError)
+            return said
 
 
 def _next(lane: LaneProcess, work: PlannedWork) -> Any:

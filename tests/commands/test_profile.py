@@ -84,6 +84,20 @@ def test_wrong_usage_is_told_and_ends_with_2(harness: Harness, arguments: list[s
     assert ran.out == ""
 
 
+def test_a_problem_that_ends_its_process_ends_not_the_command(harness: Harness, tmp_path: Path) -> None:
+    problem = tmp_path / "ends.py"
+    problem.write_text(
+        "import os\n"
+        + (REPOSITORY / "problems" / "group_norm.py")
+        .read_text()
+        .replace("    return [", "    os._exit(7)\n    return [")
+    )
+    ran = harness("profile", SOLUTION, "--problem", problem, "--case", "odd", "--device", "cpu")
+    assert ran.code == 3
+    assert f"{problem}: the process that judges ended (exit code 7)" in ran.err
+    assert "Traceback" not in ran.err
+
+
 def test_a_problem_without_a_case_for_the_cpu_is_told(harness: Harness, tmp_path: Path) -> None:
     problem = tmp_path / "large.py"
     problem.write_text((REPOSITORY / "problems" / "group_norm.py").read_text().replace("CASES", "OTHERS"))

@@ -90,6 +90,8 @@ def rows_of(
         paths = [solution_of(*name.split("/")) for name in ON_DEMAND if name.startswith(f"{problem}/")]
         ran = harness("evaluate", *paths, "--problem", problem, "--device", "cpu", "--json")
         checked = harness("check", *paths, "--problem", problem, "--case", "odd", "--json")
+        assert ran.rows, ran.err
+        assert checked.rows, checked.err
         found: dict[str, list[dict[str, Any]]] = {path.stem: [] for path in paths}
         for row in (*ran.rows, *checked.rows):
             found[Path(row["solution_path"]).stem].append(row)

@@ -145,7 +145,7 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
         if name := attribute_of(model, (torch.Generator, random.Random)):
             raise ProblemError(
                 f"{problem.path}: Model keeps a random generator in self.{name}, whose state no candidate can follow; "
-                "draw from torch's default generator (torch.randn(...) without generator=), which the judge seeds"
+                "draw from torch's default generator, which the judge seeds, and declare RANDOMNESS = 'same-generator'"
             )
         state = describe_state(model)
         model = model.to(device)

@@ -45,8 +45,8 @@ OF_COPY = (INFERENCE, DEEP_COPY)
 WAYS = {
     NON_LEAF: "the inputs were results of other operators, as behind a first layer",
     EVALUATION: "the model was in evaluation mode (.eval()), in which the reference returns the same",
-    INFERENCE: "forward ran under torch.inference_mode()",
-    DEEP_COPY: "forward ran on a deep copy of the model with parameters of its own (copy.deepcopy)",
+    INFERENCE: "forward ran under torch.inference_mode() if the model can be copied, else under no_grad()",
+    DEEP_COPY: "forward ran on a deep copy of the model (copy.deepcopy), if it can be copied",
     LARGER_BATCH: "the batch had twice as many samples",
     TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: call .contiguous() "
     "before a kernel reads it by its pointer",
