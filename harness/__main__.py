@@ -118,8 +118,11 @@ def run() -> int:
     _open_missing()
     interrupts.install()
     spared = children_of(os.getpid())  # of a shell that became this process
-    code = _run()
-    interrupts.ignore_further()  # only the interpreter's shutdown remains
+    try:
+        code = _run()
+        interrupts.ignore_further()  # only the interpreter's shutdown remains
+    except KeyboardInterrupt as error:
+        code = _interrupted(error)
     if adopts_orphans():  # it has judged: a problem may have started processes
         end_descendants(spared)
     try:
@@ -165,8 +168,6 @@ def _run() -> int:
         return _interrupted(error.__cause__)
     except (_ReaderGone, BrokenPipeError):
         return _reader_gone()
-    except KeyboardInterrupt as error:
-        return _interrupted(error)
     except click.ClickException as error:
         error.show()
         return error.exit_code

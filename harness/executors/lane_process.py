@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from harness.errors import EXIT_INTERRUPTED, HarnessError
+from harness.executors import child_main
 from harness.executors.lane import Lane
 from harness.executors.own_time import OwnTime, share_s
 from harness.executors.plan import Planned, fitting
@@ -35,8 +35,6 @@ from harness.executors.protocol import (
 )
 from harness.executors.session import calibrated, opened
 from harness.judge.process.handle import WorkerHandle
-from harness.judge.process.leftovers import end_descendants
-from harness.system import interrupts
 from harness.system.processes import die_with_parent
 
 #: Timeout in seconds for a lane to end its workers after its driver has gone.
@@ -148,30 +146,11 @@ def _end_with(descriptor: int) -> None:
 
 def main() -> int:
     """Serves on the descriptor that the command line names, and returns the exit code."""
-    interrupts.reset_inherited()
-    interrupts.install()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C and ends its lanes
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends this process, see OwnTime
     with Connection(int(sys.argv[1])) as connection:
         link = Link(connection)
-        try:
-            try:
-                serve(link)
-            except HarnessError as error:
-                link.send(Failure(error))
-                return error.exit_code
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
-        except BrokenPipeError:  # the driver has ended
-            return 0
-        finally:
-            interrupts.ignore_further()
-            end_descendants()  # what a problem has started
-    return 0
+        return child_main.run(lambda: serve(link), lambda error: link.send(Failure(error)))
 
 
 if __name__ == "__main__":
-    code = main()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
-    os._exit(code)  # does not wait for threads that a problem's code left running
+    child_main.leave(main())

@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from harness.device.devices import several
-from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
-from harness.executors import job_loop
+from harness.errors import HarnessError, UsageError
+from harness.executors import child_main, job_loop
 from harness.executors.lanes import Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner
 from harness.executors.prebuild import most_builders
@@ -25,12 +25,10 @@ from harness.executors.protocol import Failure, Request, Response, Service, Serv
 from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import Asked
 from harness.judge.policy import Policy
-from harness.judge.process.leftovers import end_descendants
 from harness.project.solutions import Candidate, KnownProblems, read_solution, select
 from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store
-from harness.system import interrupts
 from harness.system.scratch import scratch_folder
 
 
@@ -141,31 +139,12 @@ def _end_with(lifeline: int) -> None:
 
 def main() -> int:
     """Serves on the descriptors that the command line names, and returns the exit code."""
-    interrupts.reset_inherited()
-    interrupts.install()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C and then closes its end
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     descriptor, lifeline = map(int, sys.argv[1:])
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     with Connection(descriptor) as link:
-        try:
-            try:
-                serve(link)
-            except HarnessError as error:
-                link.send(Failure(error))
-                return error.exit_code
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
-        except (BrokenPipeError, ConnectionResetError):  # the program has gone
-            return 0
-        finally:
-            interrupts.ignore_further()
-            end_descendants()  # what problems have started
-    return 0
+        return child_main.run(lambda: serve(link), lambda error: link.send(Failure(error)))
 
 
 if __name__ == "__main__":
-    code = main()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
-    os._exit(code)  # does not wait for threads that are left running
+    child_main.leave(main())
