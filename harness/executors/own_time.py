@@ -39,8 +39,8 @@ def too_long(work: PlannedWork) -> ProblemError:
     doing = f"judging case {work.cases[0][0]!r}" if work.cases else "measuring the sizes of its cases"
     return ProblemError(
         f"{problem.path}: {doing} took longer than {share_s(work.policy):g} s beside the candidate's own time "
-        f"({SHARE} times --timeout): its inputs or its reference take too long; choose a smaller case, or raise "
-        "--timeout"
+        f"({SHARE} times --timeout): its inputs or its reference take too long; choose a smaller case, or evaluate it "
+        "with a larger --timeout"
     )
 
 

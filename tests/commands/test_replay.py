@@ -38,8 +38,8 @@ def get_init_inputs():
     return []
 """
 HONEST = PROBLEM.replace("Model(nn", "ModelNew(nn")
-#: An error of some rounding units, of the size that atomics make: anew in every call, or once in a process.
-NOISE = "torch.frombuffer(bytearray(os.urandom(18)), dtype=torch.uint8).reshape(6, 3).float() * 1e-9"
+#: An error of up to nine rounding units, as atomics make: anew in every call, or once in a process.
+NOISE = "torch.frombuffer(bytearray(os.urandom(18)), dtype=torch.uint8).reshape(6, 3).float() * 4e-9"
 SOLUTIONS = {
     "honest": HONEST,
     "noisy": HONEST.replace("torch.tanh(x * self.w)", f"torch.tanh(x * self.w) * (1 + {NOISE})"),
