@@ -18,8 +18,7 @@ from harness.compilation.elf import undefined_symbols
 from harness.compilation.errors import BuildFailed, BuildKilled, Unsupported
 from harness.compilation.torch_headers import LEAN
 from harness.emulator import toolchain
-from harness.emulator.diagnostics import SourceLocation, SourceLocator, build_error
-from harness.emulator.flags import cuda_flags, host_flags, linker_flags
+from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.inline import InlineLoader
 from harness.emulator.processes import FinishedProcess
 from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler
@@ -274,15 +273,6 @@ def test_an_unknown_name_shows_its_source_line(run_solution: RunSolution) -> Non
     assert "y[i] = tile[threadIdx.x] * facto;" in answer["failed"]
 
 
-def test_a_header_of_cudas_that_is_missing_is_unsupported() -> None:
-    log = "s.py:5:10: fatal error: cutlass/gemm/device/gemm.h: No such file or directory\n"
-    refusal = build_error(log, SourceLocator("s.py", SOLUTION))
-    assert isinstance(refusal, Unsupported)
-    assert (refusal.construct, refusal.line) == ("<cutlass/gemm/device/gemm.h>", 5)
-    other = build_error(log.replace("cutlass/gemm/device/gemm.h", "own.h"), SourceLocator("s.py", SOLUTION))
-    assert isinstance(other, BuildFailed)
-
-
 @pytest.mark.parametrize(
     ("part", "construct"),
     [
@@ -443,72 +433,6 @@ def test_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainError, match=r"apt-get install g\+\+.*dnf install gcc-c\+\+.*gxx"):
         find_compiler()
-
-
-def test_flags_of_nvcc_are_translated_or_dropped() -> None:
-    given = ["-O3", "--use_fast_math", "-arch=sm_80", "-gencode", "arch=compute_80,code=sm_80", "-lineinfo"]
-    given += ["--expt-relaxed-constexpr", "-Xptxas", "-v", "--ptxas-options=-v", "-maxrregcount", "64", "--unheard-of"]
-    given += [
-        "-DA=1",
-        "-D",
-        "B",
-        "-UC",
-        "-I/x",
-        "-I",
-        "/y",
-        "-Xcompiler",
-        "-fPIC,-DD,-fopenmp",
-        "-std=c++17",
-        "-std=c++23",
-    ]
-    kept = ["-DA=1", "-D", "B", "-UC", "-I/x", "-I", "/y", "-DD", "-fopenmp", "-std=c++23"]
-    assert cuda_flags(given) == kept
-    assert host_flags(["-O3", "-ffast-math", "-march=native", "-Wall", "-DX", "-fopenmp"]) == ["-DX", "-fopenmp"]
-    assert linker_flags(["-lcudart", "-lcublas", "-lm", "-L/x"]) == ["-lm", "-L/x"]
-
-
-SOLUTION = '''\
-import torch
-A = """
-int a;
-int b;
-"""
-B = "int c;" + """int d;
-int e;"""
-ESCAPED = "int f;\\nint g;\\nint h;"
-'''
-
-
-def test_sources_are_located_in_the_solution() -> None:
-    locator = SourceLocator("s.py", SOLUTION)
-    assert locator.places("\nint a;\nint b;\n", "<x>") == [SourceLocation("s.py", line) for line in (2, 3, 4, 5)]
-    joined = "\nint a;\nint b;\n" + "int d;\nint e;"
-    assert locator.places(joined, "<x>") == [SourceLocation("s.py", line) for line in (2, 3, 4, 6, 7)]
-    assert locator.places("int f;\nint g;\nint h;", "<x>") == [SourceLocation("<x>", line) for line in (1, 2, 3)]
-    assert locator.places("unknown", "<x>") == [SourceLocation("<x>", 1)]
-    assert SourceLocator("s.py", "not python (").places("a\nb", "<x>") == [
-        SourceLocation("<x>", 1),
-        SourceLocation("<x>", 2),
-    ]
-
-
-def test_what_a_template_refuses_is_told_where_it_is_used() -> None:
-    log = "In file included from s.py:3:\n/x/mma.h: In instantiation of 'class fragment<u4>':\n"
-    log += "s.py:5:9:   required from here\n"
-    log += "/x/mma.h:9:1: error: static assertion failed: cuemu-unsupported: small integers: use larger ones\n"
-    refusal = build_error(log, SourceLocator("s.py", SOLUTION))
-    assert isinstance(refusal, Unsupported)
-    assert (refusal.construct, refusal.line, refusal.remedy) == ("small integers", 5, "use larger ones")
-
-
-def test_long_logs_are_cut_to_the_telling_lines() -> None:
-    log = "In file included from s.py:3:\n/x/deep.h:9:1: error: bad T\n"
-    log += "".join(f"s.py:{line}:1: error: wrong {line}\n" for line in range(4, 40))
-    failure = build_error(log, SourceLocator("s.py", SOLUTION))
-    assert isinstance(failure, BuildFailed)
-    assert failure.message.splitlines()[:2] == ["s.py:3: error: bad T (in deep.h:9)", "    int a;"]
-    assert len(failure.message.splitlines()) < 10
-    assert failure.log == log
 
 
 def test_several_that_need_the_runtime_build_it_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

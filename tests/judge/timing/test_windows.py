@@ -14,13 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 from harness.executors.tools import tools_for
-from harness.judge.exchange.exchange import Exchange, TensorForm
-from harness.judge.exchange.slots import Slots
 from harness.judge.policy import Policy
-from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.timing import certification as proof
@@ -28,10 +24,9 @@ from harness.judge.timing import speed
 from harness.judge.timing.device_conditions import Conditions
 from harness.judge.timing.paired_timing import HEAD_START_US, ClockRuleBroken, Series
 from harness.judge.timing.rivals import Baseline
-from harness.records.record import EvaluationRecord, Status
+from harness.records.record import EvaluationRecord
 from harness.records.rules import Mode
 from harness.report.comparison import ComparedRecord, columns
-from harness.timing.certificate import Windows, certificate
 from harness.timing.statistics import Interval, latency
 from tests.judge import in_process
 
@@ -476,64 +471,6 @@ def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
     record = _judged(Trial("coarse_and_slow", body), tmp_path, home, baseline)
     assert (record.status, record.speedup) == ("WRONG_OUTPUT", None), record.message
     assert "in a timed call" in record.message
-
-
-@pytest.mark.parametrize("elements", [300, 1 << 18])
-def test_results_that_change_after_the_bell_are_not_taken(elements: int) -> None:
-    x = torch.randn(elements)
-    exchange = Exchange([], [x], [], [TensorForm(x.shape, x.dtype)], {}, input_names={}, device=torch.device("cpu"))
-    slots = Slots(exchange, exchange.outputs, (), 2, torch.device("cpu"))
-    places = slots.result_places(seed=1)
-    for number in range(2):
-        slots.poison(number)  # none, then the first's
-        before = slots.sampled_results(number, places)
-        (taken,) = slots.results(number, places, before)
-        assert taken.shape == (elements,)
-        slots.write(number, [x], [])
-    slots.poison(2)
-    with pytest.raises(CandidateStopped) as stopped:
-        slots.results(1, places, before)
-    assert (stopped.value.status, stopped.value.rule) == (Status.CHEATED, "late_write")
-    slots.close()
-    exchange.close()
-
-
-def series(calls: int, constant: float, call: float) -> Windows:
-    """Windows of calls that all take the same."""
-    short, long = constant + calls * call, constant + 2 * calls * call
-    return Windows(calls, (short, short, short), (long, long, long))
-
-
-@pytest.mark.parametrize(
-    ("claim", "call", "noise", "accepted"),
-    [
-        (5.0, 5.0, 0.0, True),
-        (5.0, 5.1, 0.0, True),
-        (4.0, 5.0, 0.0, False),
-        (0.5, 5.0, 0.0, False),
-        (0.5, 5.0, 50.0, False),  # noise of the trusted sides, which a candidate may make, excuses little
-        (0.01, 0.05, 0.0, False),  # below the resolution, but no speedup of a hundred
-        (0.04, 0.05, 0.0, True),
-    ],
-)
-def test_a_claim_is_bounded_by_the_windows(claim: float, call: float, noise: float, accepted: bool) -> None:
-    calls, overhead = 4, 0.5
-    candidate, eager = series(calls, 1.0, call + overhead), series(calls, 1.0, 9.0 + overhead)
-    storing = series(calls, 1.0, overhead)
-    eager = replace(eager, long_ms=(*eager.long_ms[:1], *(one + noise for one in eager.long_ms[1:])))
-    proof = certificate(candidate, eager, storing)
-    assert proof.candidate_ms == pytest.approx(call)
-    assert proof.at_least_ms == pytest.approx(call)
-    assert proof.accepts(claim, 9.0) is accepted
-
-
-def test_dawdling_in_short_windows_flattens_the_slope_and_not_the_bound() -> None:
-    honest, storing = series(2, 1.0, 5.0), series(2, 1.0, 0.0)
-    dawdling = replace(honest, short_ms=honest.long_ms)
-    proof = certificate(dawdling, honest, storing)
-    assert proof.candidate_ms == pytest.approx(0.0)
-    assert proof.at_least_ms == pytest.approx(5.0)
-    assert not proof.accepts(1.0, 5.0)
 
 
 def _judged(one: Trial, folder: Path, home: Path, baseline: Baseline, more: str = "") -> EvaluationRecord:
