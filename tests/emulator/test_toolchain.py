@@ -23,8 +23,7 @@ from harness.emulator.inline import InlineLoader
 from harness.emulator.processes import FinishedProcess
 from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler
 from harness.errors import ToolchainError
-
-from .conftest import start_python
+from tests.emulator.running import start_python
 
 RunSolution = Callable[..., dict[str, Any]]
 
