@@ -26,11 +26,20 @@ _PLAIN_ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac-", "gb", "bi
 
 
 def read_source(path: Path) -> bytes:
-    """Returns the bytes of a program text without blocking on a pipe or reading an endless file.
+    """Returns the bytes of a program text; see ``read_regular`` for what it refuses."""
+    return read_regular(path, MAX_SOURCE_BYTES)
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Returns the bytes of a file without blocking on a pipe or reading an endless file.
+
+    Args:
+        path: The file.
+        limit: The most bytes that it may have.
 
     Raises:
-        OSError: The file cannot be read, is no regular file, or has more than ``MAX_SOURCE_BYTES``.
-            ``strerror`` gives the reason.
+        OSError: The file cannot be read, is no regular file, or is too large. ``strerror`` gives
+            the reason.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -40,11 +49,11 @@ def read_source(path: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not a regular file", str(path))
-        if status.st_size > MAX_SOURCE_BYTES:
-            what = f"it has {status.st_size:,} bytes; the limit is {MAX_SOURCE_BYTES:,}"
+        if status.st_size > limit:
+            what = f"it has {status.st_size:,} bytes; the limit is {limit:,}"
             raise OSError(errno.EFBIG, what, str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(MAX_SOURCE_BYTES)
+            return file.read(limit)
     finally:
         os.close(descriptor)
 
