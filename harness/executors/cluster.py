@@ -36,7 +36,7 @@ from harness.executors.protocol import CandidateFinished, Failure, Opened
 from harness.judge.evaluation.blank_records import blank_record
 from harness.judge.evaluation.builder import Refused
 from harness.judge.policy import Policy
-from harness.project.paths import QUIET, import_path
+from harness.project.paths import PYTHON_OPTIONS, import_path
 from harness.records.record import EvaluationRecord, Status
 from harness.system.interrupts import shielded, unwinding
 from harness.system.scratch import scratch_folder
@@ -313,7 +313,7 @@ def _runtime_on_its_way(home: Path) -> Iterator[None]:
     """
     program = "import sys, pathlib, harness.executors.tools as t; t.tools_for('cpu', pathlib.Path(sys.argv[1]))"
     process = subprocess.Popen(
-        [sys.executable, *QUIET, "-c", program, str(home)],
+        [sys.executable, *PYTHON_OPTIONS, "-c", program, str(home)],
         env={**os.environ, "PYTHONPATH": import_path()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import HarnessError
 from harness.executors.protocol import Failure, Opened, Opening, Overrun, Validation
-from harness.project.paths import QUIET, import_path
+from harness.project.paths import PYTHON_OPTIONS, import_path
 
 if TYPE_CHECKING:
     from harness.executors.prebuild import PlannedWork
@@ -51,7 +51,7 @@ class LaneProcess:
     def _started(self, theirs: socket.socket) -> Process:
         """Starts the lane's process with its end of the link."""
         return subprocess.Popen(
-            [sys.executable, *QUIET, "-m", "harness.executors.lane_process", str(theirs.fileno())],
+            [sys.executable, *PYTHON_OPTIONS, "-m", "harness.executors.lane_process", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
             env={**os.environ, "PYTHONPATH": import_path()},

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
@@ -71,6 +72,7 @@ class Lanes:
     busy: list[LaneHandle] = field(default_factory=list)
     opening: list[LaneHandle] = field(default_factory=list)
     _lost_with: dict[str, set[int]] = field(default_factory=dict)
+    _unopened: Counter[str] = field(default_factory=Counter)
     _overruns: dict[tuple[str, str, str], ProblemError] = field(default_factory=dict)
 
     def judge(
@@ -152,6 +154,8 @@ class Lanes:
     def _answered(self, lane: LaneHandle) -> None:
         """Takes a replacement lane into service, or drops it if it did not start.
 
+        A lane that ended meanwhile is replaced in turn, but not for ever.
+
         Raises:
             DeviceError: No lane is left.
         """
@@ -160,9 +164,15 @@ class Lanes:
             lane.receive()
         except (LaneDied, HarnessError) as death:
             lane.close()
+            self._unopened[lane.device] += 1
+            if isinstance(death, LaneDied) and self._unopened[lane.device] < MOST_LOST:
+                _tell(f"{lane.device}: lost a lane: {death}")
+                self.opening.append(self.start(lane.device))
+                return
             _tell(f"{lane.device} is out of service: {death}")
             self._check_left(death)
         else:
+            self._unopened[lane.device] = 0
             self.free.append(lane)
 
     def _check_left(self, death: Exception) -> None:

@@ -62,14 +62,14 @@ class Validation:
     Attributes:
         problem: The problem.
         device: The device, as ``--device`` takes it.
-        cases: Names of cases; empty for all that fit the device.
+        cases: Constants by case name; empty for all cases that fit the device.
         limit_s: The seconds that each check may take.
         driver: The driver's process id.
     """
 
     problem: Problem
     device: str
-    cases: tuple[str, ...]
+    cases: dict[str, dict[str, Any]]
     limit_s: float
     driver: int
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from harness.errors import ProblemError, UsageError
 from harness.executors import lanes as lanes_module
 from harness.executors.lane_handle import LaneDied
-from harness.executors.lanes import MOST_DEATHS, Lanes
+from harness.executors.lanes import MOST_DEATHS, MOST_LOST, Lanes
 from harness.executors.plan import Job, Planned
 from harness.executors.prebuild import PlannedWork
 from harness.executors.protocol import CandidateFinished, Opened, Overrun, TimingTurn, Words
@@ -129,6 +129,7 @@ class World:
     arrived: int = 0
     read: int = 0
     has_ended: bool = False
+    unopened: int = 0
     deaths: Counter[str] = field(default_factory=Counter)
     answered: Counter[tuple[str, str]] = field(default_factory=Counter)
     finished: Counter[str] = field(default_factory=Counter)
@@ -212,8 +213,11 @@ class World:
     def next_words(self, lane: Lane) -> Any:
         assert self.lanes is not None
         if lane.work is None:
-            if self.data.draw(st.booleans()) and len(self.lanes.free) + len(self.lanes.busy) > 0:
+            # The last lane may end at its start, too, but not for ever.
+            if self.unopened < MOST_LOST - 1 and self.data.draw(st.booleans()):
+                self.unopened += 1
                 return LaneDied("at its start")
+            self.unopened = 0
             return Opened("cpu", {}, None)
         work, tag = lane.work, str(lane.work.job.tag)
         line = self.lines[int(tag.split()[1])]
