@@ -80,10 +80,12 @@ class DeviceError(HarnessError):
 #: Limits for the search of similar names. A candidate chooses some names, and the time of a
 #: comparison grows with the square of their length.
 MAX_COMPARED_CHARACTERS, MAX_COMPARED_NAMES = 200, 1000
+#: The most known names that a message lists.
+MAX_LISTED_NAMES = 30
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns the end of an "unknown name" message: the nearest known name, or all names.
+    """Returns the end of an "unknown name" message: the nearest known name, or some names.
 
     Args:
         name: The name that the user wrote.
@@ -101,4 +103,5 @@ def suggestion(name: str, known: Iterable[str]) -> str:
         near = difflib.get_close_matches(name, comparable, n=1, cutoff=0.6)
     if near:
         return f" Did you mean {near[0]!r}?"
-    return f" Known: {', '.join(names)}."
+    rest = f", and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
+    return f" Known: {', '.join(names[:MAX_LISTED_NAMES])}{rest}."

@@ -81,6 +81,11 @@ class RunOutcome:
         return words
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was asked for: there is neither a verdict nor a fault nor a reason to stop."""
+        return not (self.statuses or self.has_bad_problem or self._has_bad_line or self._is_stopped)
+
+    @property
     def code(self) -> int:
         """The exit code. Candidates that were left out count as not passed."""
         has_fault = self.has_bad_problem or self._has_bad_line

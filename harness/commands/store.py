@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
-from harness.project.paths import harness_home
+from harness.project.paths import expanded, harness_home
 from harness.project.settings import SettingsGroup, option
 from harness.records.merging import Conflict, Taken, merge
 from harness.records.record import EvaluationRecord
@@ -71,7 +71,7 @@ def _file(other: str, target: Path) -> Path:
     Raises:
         UsageError: There is no store, or it is the target of the merge.
     """
-    path = Path(other).expanduser().absolute()
+    path = expanded(other)
     file = path / FILE_NAME if path.is_dir() else path
     if not file.is_file():
         raise UsageError(

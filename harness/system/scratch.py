@@ -39,6 +39,8 @@ def check_temporary_folder() -> None:
     fault = ""
     if "\n" in place or "\r" in place:
         fault = "has a line break in its name, which compilers do not take"
+    elif any("\ud800" <= one <= "\udfff" for one in place):  # bytes that the locale does not decode
+        fault = "has a name that is no text in this locale"
     elif hasattr(os, "ST_NOEXEC") and os.statvfs(place).f_flag & os.ST_NOEXEC:
         fault = "is mounted noexec, so that no library can be loaded from there"
     if fault:

@@ -126,6 +126,13 @@ def test_lines_are_judged_as_they_come_and_bad_ones_are_left_out(stream: Stream)
     assert "Traceback" not in err
 
 
+def test_a_stream_without_a_candidate_is_told(stream: Stream) -> None:
+    stream.write(b"\n")
+    code, rows, told = stream.end()
+    assert (code, rows) == (2, [])
+    assert "holds no candidate" in told
+
+
 def test_a_line_names_its_problem_where_not_all_have_one(own_home: Path, folder: Path) -> None:
     stream = Stream(own_home, folder)
     stream.write({"source": HONEST}, {"source": HONEST, "problem": "problem.py", "tag": "t"})

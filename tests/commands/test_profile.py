@@ -100,10 +100,21 @@ def test_a_problem_that_ends_its_process_ends_not_the_command(harness: Harness, 
 
 def test_a_problem_without_a_case_for_the_cpu_is_told(harness: Harness, tmp_path: Path) -> None:
     problem = tmp_path / "large.py"
-    problem.write_text((REPOSITORY / "problems" / "group_norm.py").read_text().replace("CASES", "OTHERS"))
+    problem.write_text(
+        "import torch\n"
+        "def get_inputs(): return [torch.randn(64, 16384)]\n"
+        "def get_init_inputs(): return []\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(16384, 16384)\n"
+        "    def forward(self, x):\n"
+        "        return self.linear(x)\n"
+    )
     ran = harness("profile", SOLUTION, "--problem", problem, "--device", "cpu")
     assert ran.code == 2
-    assert "no case of large fits the CPU; choose one with --case or --set" in ran.err
+    assert "large does not fit the CPU, even with" in ran.err
+    assert "choose smaller sizes with --set" in ran.err
 
 
 def test_a_bad_problem_ends_with_2(harness: Harness, tmp_path: Path) -> None:

@@ -30,3 +30,10 @@ def test_a_folder_from_which_nothing_can_be_loaded_is_refused(tmp_path: Path, mo
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC))
     with pytest.raises(HarnessError, match=r"is mounted noexec.*set TMPDIR"):
         check_temporary_folder()
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    monkeypatch.setattr("tempfile.tempdir", place)
+    with pytest.raises(HarnessError, match="no text in this locale"):
+        check_temporary_folder()
