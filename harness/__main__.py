@@ -6,11 +6,15 @@ therefore start without torch.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]
+
 import contextlib
 import importlib
 import io
 import os
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -39,6 +43,7 @@ COMMANDS = {
     "new": "Start a problem or a template from a skeleton that passes.",
     "profile": "Show which kernels SOLUTION launches, and for how long.",
     "render": "Render templates into solution files.",
+    "scores": "Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.",
     "show": "Show everything about RECORD, with the command that repeats it.",
     "store": "Merge the records of several machines.",
     "validate": "Check that a problem runs and can tell right answers from wrong ones.",

@@ -26,7 +26,7 @@ from typing import Any, Self
 from harness.errors import HarnessError, UsageError
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import parse_rules
-from harness.project.paths import QUIET, harness_home, import_path, project_root
+from harness.project.paths import PYTHON_OPTIONS, harness_home, import_path, project_root
 from harness.records import baselines as known_baselines
 from harness.records.record import EvaluationRecord, Status
 from harness.records.run_config import RELAXED, STRICT, RunConfig
@@ -455,7 +455,7 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
     watched, lifeline = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, *QUIET, "-m", "harness.executors.service", str(theirs.fileno()), str(watched)],
+            [sys.executable, *PYTHON_OPTIONS, "-m", "harness.executors.service", str(theirs.fileno()), str(watched)],
             stdin=subprocess.DEVNULL,
             stdout=2,
             env={**os.environ, "PYTHONPATH": import_path()},

@@ -55,11 +55,27 @@ def read_answer(source: str) -> RawAnswer:
     """
     shown = "standard input" if source == STANDARD_INPUT else one_line(source)
     data = _standard_input() if source == STANDARD_INPUT else _file(source, shown)
+    return answer_of(data, shown, one_line(Path(source).name))
+
+
+def answer_of(data: bytes, shown: str, name: str) -> RawAnswer:
+    """Returns the answer that bytes hold.
+
+    Args:
+        data: The text in UTF-8.
+        shown: Name of the answer in messages.
+        name: Name of its file.
+
+    Raises:
+        AnswerError: The answer is too large, is empty or is not UTF-8 text.
+    """
+    if len(data) > MAX_SOURCE_BYTES:
+        raise AnswerError(f"{shown} has more than {MAX_SOURCE_BYTES:,} bytes, which is the limit")
     text = _text(data, shown).replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
         raise AnswerError(f"{shown} is empty; give the file that holds the model's whole answer")
     lines = _without_end_tokens(text).split("\n")
-    return RawAnswer(shown, one_line(Path(source).name), tuple(lines), hashlib.sha256(data).hexdigest())
+    return RawAnswer(shown, name, tuple(lines), hashlib.sha256(data).hexdigest())
 
 
 def _standard_input() -> bytes:

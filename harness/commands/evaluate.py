@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
+from harness.commands.answers import candidates_of
 from harness.commands.lines import MAX_LINE_BYTES, LineReader, Lines
 from harness.commands.replay import ReplayRequest
 from harness.commands.replay import replay as replayed
@@ -36,9 +37,11 @@ from harness.project.settings import POSITIVE, is_set, option
 from harness.project.solutions import Candidate, select
 from harness.records import baselines
 from harness.records.identity import new_run_name
+from harness.records.record import EvaluationRecord
 from harness.records.rules import NO_OWN_KERNEL
 from harness.records.run_config import RELAXED, STRICT, RunConfig
 from harness.records.store import Store
+from harness.report.sample_scores import print_sample_scores
 from harness.report.table import VerdictTable
 from harness.system.interrupts import unwinding
 from harness.system.scratch import scratch_folder
@@ -62,6 +65,11 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
 @click.command("evaluate")
 @click.argument("selectors", nargs=-1)
 @click.option("--problem", help="The problem (name or file) for selectors that are files.")
+@click.option(
+    "--answers",
+    metavar="PATH",
+    help="Judge the raw answers of this folder or .jsonl file, and score them; --problem may be a folder of problems.",
+)
 @option("device")
 @click.option("--case", "cases", multiple=True, help="Only this case; repeatable. [default: all that fit the device]")
 @click.option(
@@ -159,6 +167,7 @@ def command(
     *,
     selectors: tuple[str, ...],
     problem: str | None,
+    answers: str | None,
     device: str,
     cases: tuple[str, ...],
     settings: tuple[str, ...],
@@ -206,6 +215,7 @@ def command(
       python -m harness evaluate --rules
       python -m harness evaluate group_norm --rules library-operators=enforce,flags=off
       generate | python -m harness evaluate - --problem group_norm --json
+      python -m harness evaluate --answers runs/my_model --problem KernelBench/KernelBench
 
     `evaluate` stores every evaluation before it prints it. If you ask for the same one again, the
     store answers.
@@ -249,7 +259,16 @@ def command(
         seed=seed,
     )
     candidates, has_bad_files = None, False
-    if "-" not in selectors:
+    stack = click.get_current_context().with_resource(contextlib.ExitStack())
+    if answers is not None:
+        if selectors:
+            raise UsageError("--answers takes no selectors: it judges the answers of that folder or file")
+        folder = stack.enter_context(scratch_folder("harness-answers-"))
+        problems = Path(problem) if problem is not None else project_root(root) / "problems"
+        candidates, has_bad_files = candidates_of(Path(answers), problems, folder)
+        if not candidates:
+            return EXIT_USAGE
+    elif "-" not in selectors:
         candidates, has_bad_files = selected(root, selectors, problem)
         if not candidates:
             return EXIT_USAGE
@@ -275,6 +294,7 @@ def command(
         max_hours=max_hours,
         fail_below=fail_below,
         as_json=as_json,
+        is_scored=answers is not None and not as_json,
     )
     code = _evaluate(order, "cpu" if check else device)
     return EXIT_USAGE if has_bad_files else code
@@ -317,6 +337,7 @@ class Order:
         max_hours: Hours after which the run begins no further candidate.
         fail_below: The smallest speedup that is enough.
         as_json: Whether to print JSON lines instead of the table.
+        is_scored: Whether to print the scores of the samples behind the table.
     """
 
     candidates: list[Candidate] | None
@@ -335,6 +356,7 @@ class Order:
     max_hours: float | None
     fail_below: float | None
     as_json: bool
+    is_scored: bool
 
 
 def _evaluate(order: Order, wanted_device: str) -> int:
@@ -352,6 +374,8 @@ def _evaluate(order: Order, wanted_device: str) -> int:
         policy = Policy.settled(order.config, lanes.device)
         ledger = ResultCache(store, new_run_name(), order.fresh, order.config.seed)
         table = VerdictTable(results)
+        scored: list[EvaluationRecord] = []
+        stack.callback(lambda: print_sample_scores(scored, results))
         if not order.as_json:
             stack.callback(table.finish)  # also if the user interrupts the run
         stack.enter_context(unwinding())
@@ -393,6 +417,8 @@ def _evaluate(order: Order, wanted_device: str) -> int:
                     else:
                         with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
                             table.add(outcome.record, outcome.stored)
+                        if order.is_scored:
+                            scored.append(outcome.record)
                 if done != total.now and (why := found.why_stop()):
                     _tell_stop(why)
                     break
@@ -400,6 +426,8 @@ def _evaluate(order: Order, wanted_device: str) -> int:
             _tell_stop(found.why_stop())
     for words in found.slow:
         print(words, file=sys.stderr)
+    if order.candidates is None and found.is_empty:
+        print("error: standard input holds no candidate: write one JSON object a line", file=sys.stderr)
     return found.code
 
 

@@ -18,7 +18,7 @@ from harness.project.paths import harness_home
 from harness.project.settings import option
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store
-from harness.system.text import printable
+from harness.report.csv_cells import cell
 
 #: The columns of the CSV: first a record's plain fields, then figures from its nested objects.
 _PLAIN = (
@@ -28,8 +28,6 @@ _PLAIN = (
 )  # fmt: skip
 _TAKEN = ("eager_forward_ms", "eager_forward_backward_ms", "speedup_forward", "speedup_forward_backward")
 _SHARES = ("output_share", "gradient_share")
-#: Characters that make a spreadsheet run a cell as a formula, in ASCII and full width.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 @click.command("export")
@@ -110,15 +108,4 @@ def _row(record: EvaluationRecord) -> dict[str, Any]:
         row[f"speedup_{direction}"] = speedup.get(direction)
     for name, reports in zip(_SHARES, (record.outputs, record.gradients), strict=True):
         row[name] = max((report.share for report in reports if report.share is not None), default=None)
-    return {name: _cell(value) for name, value in row.items()}
-
-
-def _cell(value: object) -> object:
-    """Returns a value as a cell.
-
-    The function escapes control characters in text, and puts a ' before text that would be a
-    formula.
-    """
-    if not isinstance(value, str):
-        return value
-    return f"'{printable(value)}" if value.startswith(_FORMULA) else printable(value)
+    return {name: cell(value) for name, value in row.items()}

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 
-from harness.errors import EXIT_PASSED, EXIT_USAGE, ProblemError
+from harness.errors import EXIT_PASSED, EXIT_USAGE, ProblemError, UsageError
+from harness.executors.plan import CaseChoice, Planner
 from harness.judge.validation.check_types import ProblemCheck, bad_structure
+from harness.project.cases import SMALL_CASE, parse_settings
 from harness.project.paths import project_root
 from harness.project.settings import is_set, option
 from harness.project.solutions import find_problem
@@ -26,10 +28,22 @@ _WORDS = {True: "ok", False: "FAILED", None: "note"}
 @click.option(
     "--case", "cases", multiple=True, help="Only this case; repeatable. [default: all cases that fit the device]"
 )
+@click.option(
+    "--set", "settings", multiple=True, metavar="K=V", help="Replace a constant of the problem. Makes a new case."
+)
 @option("timeout")
 @option("root")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-def command(problem: str, device: str, cases: tuple[str, ...], timeout: float, root: str | None, as_json: bool) -> int:
+def command(
+    *,
+    problem: str,
+    device: str,
+    cases: tuple[str, ...],
+    settings: tuple[str, ...],
+    timeout: float,
+    root: str | None,
+    as_json: bool,
+) -> int:
     """Check that a problem runs and can tell right answers from wrong ones.
 
     PROBLEM is a name or the path of a file. The command draws and evaluates each case as for a
@@ -43,10 +57,14 @@ def command(problem: str, device: str, cases: tuple[str, ...], timeout: float, r
     Examples:
       python -m harness validate group_norm
       python -m harness validate problems/my_op.py --case odd --json
+      python -m harness validate level1/19_ReLU.py --set batch_size=3 --device cpu
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if cases and settings:
+        raise UsageError("--case and --set cannot be used together: --set makes a new case")
+    choice = CaseChoice(cases, parse_settings(settings))
     checks: list[ProblemCheck] = []
     with results_alone() as results:  # keeps the output of the problem's own code out of the results
-        width, found = _checks(project_root(root), problem, device, cases, timeout if is_set("timeout") else None)
+        width, found = _checks(project_root(root), problem, device, choice, timeout if is_set("timeout") else None)
         for check in found:
             checks.append(check)
             if not as_json:
@@ -59,7 +77,7 @@ def command(problem: str, device: str, cases: tuple[str, ...], timeout: float, r
 
 
 def _checks(
-    root: Path, name: str, device: str, cases: tuple[str, ...], timeout_s: float | None
+    root: Path, name: str, device: str, choice: CaseChoice, timeout_s: float | None
 ) -> tuple[int, Iterable[ProblemCheck]]:
     """Returns the checks as they run, and the length of the longest case name.
 
@@ -70,13 +88,14 @@ def _checks(
         problem = find_problem(root, name)
     except ProblemError as error:
         return 0, [bad_structure(error)]
-    for case in cases:
-        problem.case(case)
+    cases = dict(Planner(choice, on_cpu=True).cases(problem) or ())
     from harness.executors import validation
     from harness.executors.own_time import SHARE
 
     run_s, _ = RunConfig(timeout_s=timeout_s).seconds(problem.timeout_s)
-    return max(len(case) for case in problem.cases), validation.checks(problem, device, cases, SHARE * run_s)
+    return max(map(len, [*(cases or problem.cases), SMALL_CASE])), validation.checks(
+        problem, device, cases, SHARE * run_s
+    )
 
 
 def _line(check: ProblemCheck, width: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
 from harness.judge.process.time_limits import Limits
-from harness.project.cases import CUSTOM_CASE
+from harness.project.cases import CUSTOM_CASE, SMALL_CASE
 from harness.project.problems import Problem, failure
 from harness.project.solutions import Candidate
 from harness.records.run_config import RunConfig
@@ -125,19 +125,30 @@ class Planner:
 def fitting(problem: Problem, is_main: bool) -> Planned:
     """Runs a problem's code to find the cases that fit the CPU, and returns them.
 
+    A problem that declares no cases gets a smaller one if it needs it.
+
     Args:
         problem: The problem.
         is_main: Whether to return only the smallest case.
     """
     from harness.judge.inputs.memory_fit import size_of, why_not
+    from harness.judge.inputs.shrinking import LARGEST_LOAD, small_case
     from harness.system.memory import available_memory
 
     kept: list[tuple[float, str]] = []
-    notes = []
+    notes: list[str] = []
+    cases = problem.cases
     try:
-        for name, constants in problem.cases.items():
+        small = small_case(problem)
+        if small is not None and small.load > LARGEST_LOAD:
+            words = f"{problem.name} does not fit the CPU, even with {small.words or 'its own sizes'}; "
+            return Planned((), error=UsageError(words + "choose smaller sizes with --set, or judge it on a GPU"))
+        if small is not None and small.constants:
+            cases = {SMALL_CASE: small.constants}
+            notes.append(f"{problem.name}: judged in a smaller case, {small.words}; choose other sizes with --set")
+        for name, constants in cases.items():
             size = size_of(problem, constants)
-            reason = why_not(size, available_memory())
+            reason = why_not(size, available_memory(), is_chosen=cases is not problem.cases)
             if reason is None:
                 kept.append((float("inf") if size is None else size.elements, name))
             else:
@@ -151,4 +162,4 @@ def fitting(problem: Problem, is_main: bool) -> Planned:
         words = f"no case of {problem.name} fits the CPU; choose one with --case or --set"
         return Planned((), tuple(notes), UsageError(words))
     names = [min(kept, key=lambda one: one[0])[1]] if is_main else [name for _, name in kept]
-    return Planned(tuple((name, problem.cases[name]) for name in names), () if is_main else tuple(notes))
+    return Planned(tuple((name, cases[name]) for name in names), () if is_main else tuple(notes))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from harness.executors.lane_handle import LaneDied, LaneProcess
 from harness.executors.own_time import SHARE
@@ -17,13 +18,15 @@ from harness.system.processes import adopt_orphans
 PROCESS = "process"
 
 
-def checks(problem: Problem, device: str, cases: Sequence[str], limit_s: float) -> Iterator[ProblemCheck]:
+def checks(
+    problem: Problem, device: str, cases: Mapping[str, dict[str, Any]], limit_s: float
+) -> Iterator[ProblemCheck]:
     """Checks a problem.
 
     Args:
         problem: The problem.
         device: The device, as ``--device`` takes it.
-        cases: Names of cases; empty for all that fit the device.
+        cases: Constants by case name; empty for all cases that fit the device.
         limit_s: The seconds that each check may take.
 
     Yields:
@@ -37,7 +40,7 @@ def checks(problem: Problem, device: str, cases: Sequence[str], limit_s: float) 
     adopt_orphans()
     with unwinding():
         with shielded():
-            process = LaneProcess(Validation(problem, device, tuple(cases), limit_s, os.getpid()))
+            process = LaneProcess(Validation(problem, device, dict(cases), limit_s, os.getpid()))
         try:
             case: str | None = None
             while not isinstance(said := _said(process), ValidationFinished):

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import ProblemError, UsageError, suggestion
-from harness.project.problem_declarations import DECLARATIONS
 
 if TYPE_CHECKING:
     from harness.project.problems import Problem
 
 #: Name of the case that ``--set`` makes.
 CUSTOM_CASE = "custom"
+#: Name of the case that the CPU judges if a problem declares none and is too large.
+SMALL_CASE = "small"
 #: Maximum nesting of a setting. A deeper value probably contains itself.
 _MAX_SETTING_DEPTH = 32
 
@@ -27,7 +28,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     name, separator, value = text.partition("=")
     name = name.strip()
-    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if not separator or not re.fullmatch(r"[A-Za-z_]\w*(\[\d+\])?", name):
         raise UsageError(f"--set {text!r}: write NAME=VALUE, as in --set batch_size=4")
     try:
         return name, ast.literal_eval(value.strip())
@@ -68,7 +69,7 @@ def checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
             raise ProblemError(f"{form}; the settings of {name!r} are {settings!r}")
         for key in settings:
             if key not in problem.constants:
-                hint = suggestion(key, problem.constants.difference(DECLARATIONS))
+                hint = suggestion(key, problem.named)
                 raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
             if not _is_setting(settings[key]):
                 raise ProblemError(

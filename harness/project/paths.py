@@ -11,9 +11,10 @@ from harness.errors import UsageError
 
 #: Folder of the home with data derived from problems' references: compiled code and their work.
 REFERENCES = "references"
-#: Options for Python in the harness's processes. torch warns if NumPy is missing, and the harness
-#: does not need NumPy.
-QUIET = ("-W", "ignore:Failed to initialize NumPy:UserWarning")
+#: Options for Python in the harness's processes. Files of the working folder, which may be
+#: candidates, are no modules (``-P``). torch warns if NumPy is missing, and the harness does not
+#: need NumPy.
+PYTHON_OPTIONS = ("-P", "-W", "ignore:Failed to initialize NumPy:UserWarning")
 
 
 def project_root(chosen: str | None = None) -> Path:
@@ -30,7 +31,7 @@ def project_root(chosen: str | None = None) -> Path:
         UsageError: The chosen folder has no ``problems/``.
     """
     if chosen is not None:
-        root = Path(chosen).expanduser().absolute()
+        root = expanded(chosen)
         if not (root / "problems").is_dir():
             raise UsageError(
                 f"--root {chosen}: there is no folder {root / 'problems'}; "
@@ -41,12 +42,24 @@ def project_root(chosen: str | None = None) -> Path:
     return current if (current / "problems").is_dir() else bundled_root()
 
 
+def expanded(path: str) -> Path:
+    """Returns the absolute path of what a user wrote, with ``~`` for a home folder.
+
+    Raises:
+        UsageError: There is no user of that name.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError:
+        raise UsageError(f"{path}: there is no user {Path(path).parts[0][1:]!r}; write the whole path") from None
+
+
 def own_root(chosen: str | None = None) -> Path:
     """Returns the folder for new problems and templates: the chosen or else the current one.
 
     The folder may be empty.
     """
-    return Path(chosen).expanduser().absolute() if chosen is not None else Path.cwd()
+    return expanded(chosen) if chosen is not None else Path.cwd()
 
 
 def refuse_installed(root: Path) -> None:
@@ -89,7 +102,7 @@ def harness_home(chosen: str | None = None) -> Path:
     """
     chosen = chosen or os.environ.get("HARNESS_HOME")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return expanded(chosen)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "kernel-harness"
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -99,5 +112,9 @@ def harness_home(chosen: str | None = None) -> Path:
 
 
 def import_path() -> str:
-    """Returns a ``PYTHONPATH`` with this package and the folders of the user's own."""
-    return os.pathsep.join(filter(None, (str(package.FOLDER.parent), os.environ.get("PYTHONPATH"))))
+    """Returns a ``PYTHONPATH`` with this package and the folders of the user's own.
+
+    An empty part of the user's, as ``:/folder`` has, would be the working folder.
+    """
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(filter(None, (str(package.FOLDER.parent), *own)))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import ProblemError, suggestion
-from harness.project.paths import QUIET, import_path
+from harness.project.paths import PYTHON_OPTIONS, import_path
 from harness.records.record import FurtherDraw
 from harness.system.text import one_line, words_of
 
@@ -92,7 +92,7 @@ def _computed(problem: Problem, names: list[str]) -> dict[str, Any]:
             ``BODY_LIMIT_S``.
     """
     with subprocess.Popen(
-        [sys.executable, *QUIET, "-m", "harness.project.problem_body"],
+        [sys.executable, *PYTHON_OPTIONS, "-m", "harness.project.problem_body"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": import_path()},

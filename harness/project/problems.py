@@ -24,6 +24,7 @@ from typing import Any
 from harness import package
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
 from harness.project.cases import checked_cases
+from harness.project.extents import FUNCTIONS, literal_name, literals_of
 from harness.project.problem_declarations import DECLARATIONS, checked_draws, checked_seconds, declared_values
 from harness.records.record import FurtherDraw, PrecisionClass
 from harness.system.files import read_source
@@ -76,6 +77,11 @@ class Problem:
             raise UsageError(f"problem {self.name!r} has no case {name!r}.{suggestion(name, self.cases)}")
         return self.cases[name]
 
+    @property
+    def named(self) -> set[str]:
+        """The constants that have a name in the file, unlike literals of functions."""
+        return {name for name in self.constants.difference(DECLARATIONS) if name.isidentifier()}
+
     def check_constants(self, constants: dict[str, Any], where: str) -> None:
         """Rejects settings of constants that the file does not have.
 
@@ -85,7 +91,7 @@ class Problem:
         """
         for name in constants:
             if name not in self.constants:
-                hint = suggestion(name, self.constants.difference(DECLARATIONS))
+                hint = suggestion(name, self.named)
                 raise UsageError(f"{where}: {self.path.name} has no constant {name!r}.{hint}")
 
 
@@ -314,13 +320,21 @@ def _imports(tree: ast.Module, name: str) -> bool:
 
 
 class _ReplaceConstants(ast.NodeTransformer):
-    """Replaces the values of module-level assignments, also in ``if``, ``for`` and the like."""
+    """Replaces the values of module-level assignments, also in ``if``, ``for`` and the like.
+
+    It replaces integer literals of the functions in ``FUNCTIONS``, too.
+    """
 
     def __init__(self, constants: dict[str, Any]):
         self._constants = constants
         self.seen: set[str] = set()
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if node.name in FUNCTIONS:
+            for index, literal in enumerate(literals_of(node)):
+                name = literal_name(node.name, index)
+                self.seen.add(name)
+                literal.value = self._constants.get(name, literal.value)
         return node
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:

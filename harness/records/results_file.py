@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from harness.errors import RecordError
@@ -10,6 +11,8 @@ from harness.records.record import EvaluationRecord
 
 def read_results(path: Path) -> list[EvaluationRecord]:
     """Reads the records of a file from ``evaluate --json`` or ``export --jsonl``.
+
+    Lines of ``evaluate`` about requests without a verdict are left out.
 
     Raises:
         RecordError: The file cannot be read, contains no records, or has a line that is none.
@@ -20,7 +23,7 @@ def read_results(path: Path) -> list[EvaluationRecord]:
         raise RecordError(f"cannot read results {path}: {error}") from None
     records = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
+        if not line.strip() or _is_fault(line):
             continue
         try:
             records.append(EvaluationRecord.from_json(line))
@@ -31,3 +34,14 @@ def read_results(path: Path) -> list[EvaluationRecord]:
     if not records:
         raise RecordError(f"{path} holds no records")
     return records
+
+
+def _is_fault(line: str) -> bool:
+    """Returns whether a line says why a request has no verdict."""
+    if '"status": null' not in line:
+        return False
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(told, dict) and told.get("status", "") is None and "error" in told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -65,15 +65,20 @@ def print_scores(scores: Sequence[Score], file: TextIO | None = None) -> None:
         # transposed, to fit the width of a terminal
         (("fast_p", *(" ".join(curve[:2]) for curve in curves)), list(zip(CURVE_HEADER, *curves, strict=True))[2:]),
     ):
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for position, name in enumerate(header):
-            table.add_column(escape(name), overflow="fold", justify="right" if position else "left")
-        for row in rows:
-            table.add_row(*(escape(one_line(cell)) for cell in row))
-        console.print(table)
-        console.print()
+        print_table(console, header, rows)
     for note in NOTES:
         console.print(escape(note))
+
+
+def print_table(console: Console, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table, whose first column is aligned to the left, and an empty line."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for position, name in enumerate(header):
+        table.add_column(escape(name), overflow="fold", justify="right" if position else "left")
+    for row in rows:
+        table.add_row(*(escape(one_line(cell)) for cell in row))
+    console.print(table)
+    console.print()
 
 
 def ratio_text(ratio: Interval | None) -> str:

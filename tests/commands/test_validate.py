@@ -251,7 +251,7 @@ def test_a_file_that_is_no_problem(harness: Harness, tmp_path: Path, text: str, 
 def test_nothing_that_fits_is_no_success(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     text = (REPOSITORY / "problems" / "group_norm.py").read_text()
-    path.write_text(text.replace("CASES = {", "CASES = {'full': {}}\nOTHERS = {"))
+    path.write_text(text.replace("CASES = {", "CASES = {'full': {}, 'less': {'batch_size': 100}}\nOTHERS = {"))
     ran = harness("validate", path, "--device", "cpu", "--json")
     assert ran.code == 2
     (row,) = ran.rows

@@ -86,11 +86,17 @@ def spare_memory(device: torch.device) -> int:
     return free_memory(device) + kept
 
 
-def why_not(size: Size | None, available: int) -> str | None:
-    """Return why a case is left out by default on the CPU; None if it is not."""
+def why_not(size: Size | None, available: int, is_chosen: bool = False) -> str | None:
+    """Return why a case is left out by default on the CPU; None if it is not.
+
+    Args:
+        size: The case's size, if it is known.
+        available: Bytes of free memory.
+        is_chosen: Whether the case was made for the CPU, as small as its model allows.
+    """
     if size is None:
         return None
-    if size.elements > MAX_ELEMENTS:
+    if size.elements > MAX_ELEMENTS and not is_chosen:
         return f"{size.elements:,} elements, more than the emulator handles in seconds ({MAX_ELEMENTS:,})"
     if size.peak_bytes > available // 2:
         return f"about {size.peak_bytes / 2**30:.1f} GiB at its peak, more than half of the free memory"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from harness.errors import HarnessError, ProblemError
 from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed, draw, draw_inputs, init_args
 from harness.judge.inputs.memory_fit import Size, free_memory, shortage, size_of, why_not
+from harness.judge.inputs.shrinking import LARGEST_LOAD, small_case
 from harness.judge.reference.equivalence import (
     FLOORS,
     NO_ERROR,
@@ -38,6 +39,7 @@ from harness.judge.validation.sensitivity import influence, variation
 from harness.judge.validation.value_checks import all_empty, layouts_lost
 from harness.judge.validation.wrong_answers import Trials, answers, gradients, precision_class
 from harness.project import problems
+from harness.project.cases import SMALL_CASE
 from harness.project.excerpt import hidden_constants
 from harness.project.problems import Problem, ProblemModule, failure, fault_of
 from harness.system.memory import size_text
@@ -53,24 +55,24 @@ _ROUNDING = 1e-12
 
 
 def validate(
-    problem: Problem, device: torch.device, cases: Sequence[str], begins: Callable[[str], None] = lambda _: None
+    problem: Problem,
+    device: torch.device,
+    cases: Mapping[str, dict[str, Any]],
+    begins: Callable[[str], None] = lambda _: None,
 ) -> Iterator[ProblemCheck]:
     """Check a problem.
 
     Args:
         problem: The problem.
         device: The device to run on.
-        cases: Names of cases; empty for all that fit the device.
+        cases: Constants by case name; empty for all cases that fit the device.
         begins: Called with the name of each case before its checks.
 
     Yields:
         Each result as soon as it is known. A case ends at the first result that keeps it from going
         on.
-
-    Raises:
-        UsageError: There is no such case.
     """
-    chosen = {name: problem.case(name) for name in cases} or problem.cases
+    chosen = cases or problem.cases
     count = f"{len(problem.cases)} case{'s' if len(problem.cases) > 1 else ''}"
     yield ProblemCheck(STRUCTURE, True, f"Model, get_inputs, get_init_inputs; {count}; precision {problem.precision}")
     try:
@@ -85,6 +87,19 @@ def validate(
             f"Model reads {', '.join(hidden)}, which cases replace. A solution cannot see these values: pass "
             "them to the constructor through get_init_inputs()",
         )
+    if not cases and device.type == "cpu":
+        begins(next(iter(problem.cases)))
+        try:
+            small = small_case(problem)
+        except ProblemError:  # the check `body` says why
+            small = None
+        if small is not None and small.load > LARGEST_LOAD:
+            words = f"does not fit the CPU, even with {small.words or 'its own sizes'}; use --set, or a GPU"
+            yield ProblemCheck("cases", False, words)
+            return
+        if small is not None and small.constants:
+            chosen = {SMALL_CASE: small.constants}
+            yield ProblemCheck("cases", True, f"a smaller one for the CPU: {small.words}", SMALL_CASE)
     ran = False
     for name, constants in chosen.items():
         begins(name)
@@ -213,7 +228,8 @@ class _Case:
     def _memory(self) -> Iterator[CheckFinding]:
         size = size_of(self._problem, self._constants)
         on_cpu, free = self._device.type == "cpu", free_memory(self._device)
-        reason = why_not(size, free) if on_cpu and not self._forced else None
+        is_chosen = self._name == SMALL_CASE
+        reason = why_not(size, free, is_chosen) if on_cpu and not self._forced else None
         if reason is not None:
             self.fits = False
             yield CheckFinding(None, f"left out on the CPU: {reason}; force it with --case {self._name}")

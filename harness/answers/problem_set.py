@@ -1,0 +1,62 @@
+"""Finds the problem that an answer solves, by name or by number."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness.errors import UsageError, suggestion
+from harness.project.problems import Problem, read_problem
+from harness.system.text import one_line
+
+
+class ProblemSet:
+    """The problem files of a folder and of its subfolders.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        UsageError: The folder has no Python file.
+    """
+
+    def __init__(self, folder: Path):
+        self._paths = sorted(
+            one for one in folder.rglob("*.py") if one.stem != "__init__" and not one.name.startswith(".")
+        )
+        self._folder = folder
+        self._read: dict[Path, Problem] = {}
+        if not self._paths:
+            raise UsageError(f"no problem (*.py) in {one_line(str(folder))} or below it")
+
+    def find(self, name: str, level: int | None) -> Problem:
+        """Returns the problem of an answer.
+
+        Args:
+            name: The problem's file name with or without folders and suffix, or its number: the one
+                that its file name begins with.
+            level: Number of the level, whose folder is ``level1`` for 1; None for any.
+
+        Raises:
+            UsageError: No problem or more than one has that name.
+            ProblemError: The file is not a valid problem.
+        """
+        wanted = name.removesuffix(".py").casefold().replace("\\", "/")
+        stem = wanted.rpartition("/")[2]
+        fits = [one for one in self._paths if level is None or one.parent.name.casefold() == f"level{level}"]
+        found = [one for one in fits if one.stem.casefold() == stem]
+        if not found and stem.isdigit():
+            found = [one for one in fits if re.match(rf"0*{int(stem)}(_|$)", one.stem)]
+        if "/" in wanted and len(found) > 1:
+            found = [one for one in found if str(one.with_suffix("")).casefold().endswith(f"/{wanted}")]
+        of_level = "" if level is None else f" of level {level}"
+        if not found:
+            hint = suggestion(name, [one.stem for one in fits])
+            raise UsageError(f"no problem {name!r}{of_level} in {one_line(str(self._folder))}.{hint}")
+        if len(found) > 1:
+            several = ", ".join(one_line(str(one.relative_to(self._folder))) for one in found[:4])
+            raise UsageError(f"{name!r}{of_level} may be {several}: put the answer into a folder `level1` or the like")
+        (path,) = found
+        if path not in self._read:
+            self._read[path] = read_problem(path)
+        return self._read[path]

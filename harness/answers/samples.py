@@ -1,0 +1,149 @@
+"""Reads many raw answers at once: a folder of files, or a file of JSON lines.
+
+Each answer is a *sample*: a model's n-th answer to a problem. In a folder, the path says which: see
+``_named``. A JSON line has the keys ``problem`` and ``completion``, and may have ``sample``,
+``level`` and ``model``; other keys are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from harness.answers.reading import RawAnswer, answer_of, read_answer
+from harness.errors import AnswerError, UsageError
+from harness.system.files import MAX_SOURCE_BYTES
+from harness.system.text import one_line
+
+#: Suffixes of files that hold an answer. Others in a folder are left out.
+SUFFIXES = (".txt", ".md", ".py")
+#: The names that KernelBench gives to answers in ``runs/``.
+_KERNELBENCH = re.compile(r"level_(?P<level>\d+)_problem_(?P<problem>\d+)_sample_(?P<sample>\d+)(_kernel)?")
+_SAMPLE = re.compile(r"(?:(?P<problem>.+?)[_.-])?sample[_.-]?(?P<sample>\d+)(_kernel)?", re.IGNORECASE)
+_LEVEL = re.compile(r"level[_-]?(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A model's answer to a problem.
+
+    Attributes:
+        problem: The problem's name, number or path, as the answer's name or line gives it.
+        level: KernelBench's level; None if it is not given.
+        model: The model's name, or the run's; empty if it is not given.
+        number: Number of the sample among the model's answers to the problem, from 0.
+        answer: The text, or why it cannot be read.
+    """
+
+    problem: str
+    level: int | None
+    model: str
+    number: int
+    answer: RawAnswer | AnswerError = field(repr=False)
+
+
+def read_samples(path: Path) -> Iterator[Sample]:
+    """Reads the answers of a folder or of a file of JSON lines.
+
+    Raises:
+        UsageError: The path is neither, holds no answer, or a line is not a sample.
+    """
+    shown = one_line(str(path))
+    if path.is_dir():
+        files = [one for one in sorted(path.rglob("*"), key=_in_order) if one.is_file() and one.suffix in SUFFIXES]
+        if not files:
+            raise UsageError(f"{shown} holds no answers: files that end in {', '.join(SUFFIXES)}, in any subfolder")
+        return _numbered(_of_file(file, file.relative_to(path)) for file in files)
+    if path.suffix == ".jsonl" and path.is_file():
+        return _numbered(_of_lines(path, shown))
+    raise UsageError(f"--answers {shown}: give a folder of answers, or a file of JSON lines that ends in .jsonl")
+
+
+def _in_order(path: Path) -> list[tuple[int, int, str]]:
+    """Returns a key that sorts 2_x before 10_x."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(not part.isdecimal(), int(part[:18]) if part.isdecimal() else 0, part) for part in parts]
+
+
+def _numbered(samples: Iterator[tuple[Sample, bool]]) -> Iterator[Sample]:
+    """Numbers the samples that have no number of their own, in order."""
+    seen: Counter[tuple[str, int | None, str]] = Counter()
+    for sample, has_number in samples:
+        key = (sample.model, sample.level, sample.problem)
+        yield sample if has_number else replace(sample, number=seen[key])
+        seen[key] += 1
+
+
+def _of_file(file: Path, inside: PurePath) -> tuple[Sample, bool]:
+    try:
+        answer: RawAnswer | AnswerError = read_answer(str(file))
+    except AnswerError as error:
+        answer = error
+    return _named(inside, answer)
+
+
+def _named(inside: PurePath, answer: RawAnswer | AnswerError) -> tuple[Sample, bool]:
+    """Returns the sample that a path in the folder names, and whether it names its number.
+
+    These paths name sample 2 of problem 19 of level 1; ``MODEL/`` may stand before each, and the
+    sample's number may be missing::
+
+        level_1_problem_19_sample_2_kernel.py
+        level1/19_ReLU_sample_2.txt
+        level1/19_ReLU/sample_2.md
+        level1/19/sample_2.txt
+    """
+    folders = list(inside.parts[:-1])
+    stem = inside.stem
+    if match := _KERNELBENCH.fullmatch(stem):
+        return Sample(match["problem"], int(match["level"]), "/".join(folders), int(match["sample"]), answer), True
+    match = _SAMPLE.fullmatch(stem)
+    number = int(match["sample"]) if match else None
+    problem = match["problem"] if match else stem
+    if problem is None:
+        problem = folders.pop() if folders else stem
+    level = None
+    for position, name in enumerate(folders):
+        if found := _LEVEL.fullmatch(name):
+            level = int(found[1])
+            del folders[position]
+            break
+    return Sample(problem, level, "/".join(folders), number or 0, answer), number is not None
+
+
+def _of_lines(path: Path, shown: str) -> Iterator[tuple[Sample, bool]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(2 * MAX_SOURCE_BYTES), b""), start=1):
+            if line.strip():
+                yield _of_line(line, f"{shown}:{number}")
+
+
+def _of_line(line: bytes, where: str) -> tuple[Sample, bool]:
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: not JSON: {one_line(str(error))}") from None
+    if not isinstance(given, dict) or not isinstance(given.get("completion"), str):
+        raise UsageError(f"{where}: a line must be a JSON object with 'problem' and 'completion', a text")
+    problem, level, model = given.get("problem"), given.get("level"), given.get("model") or ""
+    if not isinstance(problem, str | int) or isinstance(problem, bool):
+        raise UsageError(f"{where}: 'problem' must be a problem's name or number")
+    if not isinstance(model, str):
+        raise UsageError(f"{where}: 'model' must be a text")
+    level, number = _count(level, "level", where), _count(given.get("sample"), "sample", where)
+    try:
+        answer: RawAnswer | AnswerError = answer_of(given["completion"].encode("utf-8", "surrogatepass"), where, where)
+    except AnswerError as error:
+        answer = error
+    return Sample(str(problem), level, one_line(model), number or 0, answer), number is not None
+
+
+def _count(value: Any, key: str, where: str) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9):
+        return value
+    raise UsageError(f"{where}: {key!r} must be a number from 0")

@@ -1,0 +1,61 @@
+"""Turns raw answers into candidates, for ``evaluate --answers``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.answers.choice import extract
+from harness.answers.problem_set import ProblemSet
+from harness.answers.samples import Sample, read_samples
+from harness.errors import AnswerError, ProblemError, UsageError
+from harness.project.problems import Problem
+from harness.project.solutions import Candidate, read_solution
+from harness.report.sample_scores import sample_name
+from harness.system.text import one_line, printable
+
+
+def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Candidate], bool]:
+    """Reads answers, and writes the code of each into a folder of its own.
+
+    An answer without complete code becomes a candidate that raises, so that it counts as a failed
+    sample and says why.
+
+    Args:
+        answers: A folder, or a file of JSON lines.
+        problems: The folder of the problems.
+        folder: Where to write.
+
+    Returns:
+        The candidates, and whether an answer had no problem. Stderr says which.
+
+    Raises:
+        UsageError: There are no answers or no problems, or two samples have one name.
+    """
+    known = ProblemSet(problems)
+    found: dict[str, Candidate] = {}
+    has_strays = False
+    for sample in read_samples(answers):
+        try:
+            problem = known.find(sample.problem, sample.level)
+        except (UsageError, ProblemError) as error:
+            print(f"error: {printable(str(error))}", file=sys.stderr)
+            has_strays = True
+            continue
+        level = problem.path.parent.name if problem.path.parent != problems else ""
+        name = one_line(sample_name(sample.model, level, problem.name, sample.number))
+        if name in found:
+            raise UsageError(f"two answers are {name}: give each sample of a problem a number of its own")
+        file = folder / f"{len(found)}.py"
+        file.write_text(_code(sample, problem), encoding="utf-8", errors="surrogatepass")
+        found[name] = Candidate(problem, read_solution(file, name))
+    return list(found.values()), has_strays
+
+
+def _code(sample: Sample, problem: Problem) -> str:
+    try:
+        if isinstance(sample.answer, AnswerError):
+            raise sample.answer
+        return extract(sample.answer).code
+    except AnswerError as error:
+        return f"# This answer to {problem.name} has no complete code.\nraise ImportError({str(error)!r})\n"

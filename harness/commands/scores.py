@@ -1,0 +1,83 @@
+"""``scores``: scores the samples of a run or a results file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from harness.errors import EXIT_PASSED, UsageError
+from harness.project.paths import harness_home
+from harness.project.settings import option
+from harness.records.record import EvaluationRecord
+from harness.records.results_file import read_results
+from harness.records.store import Store
+from harness.report.sample_scores import as_csv, as_json, kernelbench_results, print_sample_scores
+from harness.system.files import write_whole
+from harness.system.text import printable
+
+RESULTS_FILE = "eval_results.json"
+
+
+@click.command("scores")
+@click.argument("results", metavar="RESULTS|RUN")
+@click.option("--json", "form", flag_value="json", help="Print a JSON list, one object per model and level.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV, one row per model, level and direction.")
+@click.option("--kernelbench", metavar="DIR", help=f"Write KernelBench's {RESULTS_FILE} into DIR/MODEL/LEVEL instead.")
+@option("home")
+def command(results: str, form: str | None, kernelbench: str | None, home: str | None) -> int:
+    """Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.
+
+    RESULTS is a file that `evaluate --answers --json` or `export --jsonl` wrote, RUN the name of a
+    run (see `list runs`). Scores are by model and by level, the folder of the problem's file.
+    Solutions that are no samples of answers count as samples of their problem.
+
+    \b
+    Examples:
+      python -m harness scores results.jsonl
+      python -m harness scores run-1f4e2a77 --csv
+      python -m harness scores results.jsonl --kernelbench runs
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if form and kernelbench:
+        raise UsageError(f"--kernelbench writes files; leave out --{form}")
+    records = _records(results, home)
+    if kernelbench is not None:
+        _write(Path(kernelbench), records)
+    elif form == "json":
+        print(json.dumps(as_json(records)))
+    elif form == "csv":
+        click.echo(as_csv(records), nl=False)
+    else:
+        print_sample_scores(records)
+    return EXIT_PASSED
+
+
+def _records(name: str, home: str | None) -> list[EvaluationRecord]:
+    """Returns the records of a results file or a run.
+
+    Raises:
+        UsageError: There is no such file or run.
+        RecordError: The file holds something else.
+    """
+    if Path(name).is_file():
+        return read_results(Path(name))
+    with Store(harness_home(home)) as store:
+        found = list(store.of_run(name))
+    if not found:
+        raise UsageError(f"{printable(name)} is no results file, and no run that `python -m harness list runs` names")
+    return found
+
+
+def _write(folder: Path, records: list[EvaluationRecord]) -> None:
+    runs = kernelbench_results(records)
+    if not runs:
+        raise UsageError("no record is of a problem whose name begins with KernelBench's number, as 19_ReLU does")
+    for name, run in runs.items():
+        path = folder / name / RESULTS_FILE
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps(run, indent=4).encode())
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        click.echo(f"wrote {path}: {len(run)} problems", err=True)

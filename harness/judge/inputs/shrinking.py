@@ -1,0 +1,183 @@
+"""Makes a small case of a problem whose sizes are meant for a GPU, so that the emulator can judge it.
+
+The search runs the reference on torch's meta device, which allocates and computes nothing. It halves
+the largest size, again and again, as long as the model still runs. Odd sizes come first, so that
+kernels meet extents that no block divides. The search draws nothing and looks at no clock: a problem
+has one small case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from harness.aten.dispatching import DispatchMode
+from harness.aten.torch_state import kept_state
+from harness.judge.inputs.draws import seeded
+from harness.project import problems
+from harness.project.excerpt import model_excerpt
+from harness.project.extents import Extent, Extents
+from harness.project.problems import Problem
+from harness.wire.structure import tensors_of
+
+#: The cases of a file that declares none.
+_UNDECLARED: dict[str, dict[str, Any]] = {"full": {}}
+#: A case of load 1: elements of inputs, outputs and parameters, elements of all results that its
+#: forward computes, and floating-point operations of its products and convolutions. The emulator
+#: judges it in seconds.
+MOST_ELEMENTS, MOST_RESULTS, MOST_FLOPS = 1 << 18, 1 << 20, 1 << 25
+#: The largest load that needs no smaller case.
+ENOUGH = 16.0
+#: The largest load that the CPU judges within the default timeouts, if most of it is torch's work.
+LARGEST_LOAD = 256.0
+#: The load with a size halved, as a share of that before, at which the halving stays.
+_WORTH_IT = 0.9
+#: Runs on the meta device after which the search ends.
+_MOST_RUNS = 120
+
+
+class Small(NamedTuple):
+    """A problem's small case.
+
+    Attributes:
+        constants: The constants that it replaces; empty if the file's own sizes are small enough.
+        load: Its load.
+    """
+
+    constants: dict[str, Any]
+    load: float
+
+    @property
+    def words(self) -> str:
+        """The constants as ``--set`` takes them."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.constants.items())
+
+
+class _Work(DispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what a forward computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results = 0
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.results += sum(tensor.numel() for tensor in tensors_of(result))
+        if (count := flop_registry.get(func.overloadpacket)) is not None:
+            self.flops += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def small_case(problem: Problem) -> Small | None:
+    """Searches the small case of a problem that declares no cases.
+
+    Returns:
+        The case. None if the problem declares cases, or does not run on the meta device.
+
+    Raises:
+        ProblemError: The problem's body raised.
+    """
+    return _Search(problem).run() if problem.cases == _UNDECLARED else None
+
+
+class _Search:
+    """The search for one problem's small case."""
+
+    def __init__(self, problem: Problem):
+        self._problem = problem
+        self._all = Extents(problem.source)
+        unseen = model_excerpt(problem).constants  # a solution has such a constant in its own text
+        self._values = {one: one.value for one in self._all.found if one.name not in unseen}
+        self._runs = 0
+
+    def run(self) -> Small | None:
+        """Returns the small case; None if the problem does not run on the meta device."""
+        load = self._load_of(self._values)
+        if load is None or load <= ENOUGH:
+            return None if load is None else Small({}, load)
+        load = self._halved(load, crowds=False)
+        if load > ENOUGH:
+            load = self._halved(load, crowds=True)
+        load = self._made_odd(load)
+        return Small(self._all.constants(self._values), load)
+
+    def _made_odd(self, load: float) -> float:
+        """Adds 1 to even sizes that came down, where the model still runs, and returns the load."""
+        for extent, value in self._values.items():
+            if value == extent.value or value % 2:
+                continue
+            values = {**self._values, extent: value + 1}
+            found = self._load_of(values)
+            if found is not None and found <= ENOUGH:
+                self._values, load = values, found
+        return load
+
+    def _halved(self, load: float, crowds: bool) -> float:
+        """Halves sizes until the load is 1 or no size can shrink, and returns the load.
+
+        Args:
+            load: The load now.
+            crowds: Whether a size may come down to one that divided it, as channels to groups of one.
+        """
+        stuck: set[Extent] = set()
+        while load > 1 and self._runs < _MOST_RUNS:
+            rest = [one for one in self._values if one not in stuck and self._values[one] > 2]
+            if not rest:
+                break
+            largest = max(rest, key=lambda one: self._values[one])
+            found = self._smaller(largest, load, crowds)
+            if found is None:
+                stuck.add(largest)
+            else:
+                self._values, load = found
+        return load
+
+    def _smaller(self, extent: Extent, load: float, crowds: bool) -> tuple[dict[Extent, int], float] | None:
+        """Returns values with a smaller extent, and their load; None if the model allows none."""
+        value = self._values[extent]
+        equal = [one for one, other in self._values.items() if other == value]
+        divisors = [one for one in self._values if one.value < extent.value and extent.value % one.value == 0]
+        least = max((self._values[one] for one in divisors), default=0)
+        tried: list[dict[Extent, int]] = []
+        for half in _halves(value):
+            if crowds or half > least:
+                tried.append({extent: half})
+                tried.append(dict.fromkeys(equal, half))
+        tried.append({one: self._values[one] // 2 for one in [extent, *divisors] if self._values[one] > 3})
+        for changed in tried:
+            values = {**self._values, **changed}
+            lower = self._load_of(values) if values != self._values else None
+            if lower is not None and lower <= _WORTH_IT * load:
+                return values, lower
+        return None
+
+    @kept_state()
+    def _load_of(self, values: dict[Extent, int]) -> float | None:
+        """Returns the load of a case; None if the model does not run with these values."""
+        self._runs += 1
+        module = problems.load(self._problem, self._all.constants(values))
+        try:
+            with torch.device("meta"), seeded(0), torch.no_grad():
+                arguments, inputs = module.get_init_inputs(), module.get_inputs()
+                if not (isinstance(arguments, list | tuple) and isinstance(inputs, list | tuple)):
+                    return None
+                model = module.model(*arguments)
+                with _Work() as work:
+                    results = list(tensors_of(model(*inputs)))
+        except Exception:  # the problem's own code, with sizes that it may not allow
+            return None
+        if not results or not all(tensor.numel() for tensor in results):
+            return None
+        held = sum(map(torch.numel, [*tensors_of(list(inputs)), *results, *model.parameters()]))
+        return float(max(held / MOST_ELEMENTS, work.results / MOST_RESULTS, work.flops / MOST_FLOPS))
+
+
+def _halves(value: int) -> Iterable[int]:
+    """Yields smaller values, those first that few block sizes divide."""
+    half = value // 2
+    tried = [half | 1, half, 3 * value // 8, value // 4 | 1, value // 4]
+    return [one for one in dict.fromkeys(tried) if 2 <= one < value]

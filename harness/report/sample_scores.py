@@ -1,0 +1,157 @@
+"""Formats the scores of samples: as tables, as JSON, as CSV, and as KernelBench's results."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import PurePath
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+
+from harness.records.record import EvaluationRecord, Status
+from harness.report.comparison import WORDS
+from harness.report.csv_cells import cell
+from harness.report.scores import print_table, ratio_text
+from harness.timing.sample_scores import DIRECTIONS, PS, SampleResult, SampleScore, sample_scores
+
+_PLAIN_WIDTH = 160
+_NAME = re.compile(r"(?:(?P<before>.*)/)?sample_(?P<number>\d{1,9})")
+#: Statuses of candidates that KernelBench counts as not compiled.
+_UNBUILT = (Status.BUILD_ERROR, Status.LOAD_ERROR)
+
+
+def sample_name(model: str, level: str, problem: str, number: int) -> str:
+    """Returns a sample's name, as records have it in ``solution``."""
+    return "/".join([*filter(None, (model, level, problem)), f"sample_{number}"])
+
+
+def results_of(records: Iterable[EvaluationRecord]) -> list[SampleResult]:
+    """Groups records by sample. A solution that is no sample counts as its problem's next one."""
+    grouped: dict[str, list[EvaluationRecord]] = {}
+    for record in records:
+        grouped.setdefault(record.solution, []).append(record)
+    results: list[SampleResult] = []
+    for name, found in grouped.items():
+        problem, level = found[0].problem, PurePath(found[0].problem_path).parent.name
+        match = _NAME.fullmatch(name)
+        path = (match["before"] or "").split("/") if match else []
+        if match and path[-1:] == [problem]:
+            model = "/".join(path[:-2] if path[-2:-1] == [level] else path[:-1])
+            number = int(match["number"])
+        else:
+            model, number = "", sum(one.problem == problem for one in results)
+        results.append(SampleResult(model, level, problem, number, tuple(found)))
+    return results
+
+
+def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None = None) -> None:
+    """Prints the scores of records, by default on stdout."""
+    scores = sample_scores(results_of(records))
+    if not scores:
+        return
+    file = file or sys.stdout
+    console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
+    header = ("", "problems", "solved", "samples", "correct", "own kernel", *(f"pass@{k}" for k in scores[0].pass_at))
+    rows = [
+        (
+            _title(one),
+            *map(str, (one.problems, one.solved, one.samples, one.correct, one.own)),
+            *(_percent(one.pass_at[k]) if k in one.pass_at else "-" for k in scores[0].pass_at),
+        )
+        for one in scores
+    ]
+    print_table(console, header, rows)
+    timed = [(one, direction) for one in scores for direction in DIRECTIONS if direction in one.fast]
+    if timed:
+        speed = ("", "direction", "timed", "geometric mean", *(f"fast_{p:g} best [low], mean" for p in PS))
+        print_table(console, speed, [_speeds(one, direction) for one, direction in timed])
+    for note in NOTES if timed else NOTES[:1]:
+        console.print(escape(note))
+
+
+#: Explanations that a reader of the tables needs.
+NOTES = (
+    "solved: problems with a correct sample. pass@k: mean over problems, estimated without bias "
+    "(Chen et al. 2021), for the k that every problem has samples for",
+    "geometric mean: of the speedups over eager of the timed correct samples, with its 95 % interval. fast_p: share "
+    "of all problems whose best sample is correct and over p times as fast as eager; low: by the lower ends of "
+    "the intervals; mean: of the share of a problem's samples",
+)
+
+
+def as_json(records: Iterable[EvaluationRecord]) -> list[dict[str, Any]]:
+    """Returns the scores as JSON objects with the fields of ``SampleScore``."""
+    return [asdict(one) for one in sample_scores(results_of(records))]
+
+
+def as_csv(records: Iterable[EvaluationRecord]) -> str:
+    """Returns the scores as CSV, one row for each model, level and direction."""
+    scores = sample_scores(results_of(records))
+    ks = sorted({k for one in scores for k in one.pass_at})
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    counts = ("model", "level", "problems", "solved", "samples", "correct", "own")
+    fast = [f"fast_{p:g}_{part}" for p in PS for part in ("best", "low", "mean")]
+    writer.writerow([*counts, *(f"pass@{k}" for k in ks), "direction", "timed", "mean", "mean_low", "mean_high", *fast])
+    for one in scores:
+        for direction in DIRECTIONS:
+            shares = one.fast.get(direction, {})
+            mean = one.mean.get(direction)
+            writer.writerow(
+                [
+                    *(cell(getattr(one, name)) for name in counts),
+                    *(one.pass_at.get(k) for k in ks),
+                    *(direction, one.timed[direction]),
+                    *((mean.ratio, mean.low, mean.high) if mean else (None,) * 3),
+                    *(part for p in PS for part in shares.get(p, (None,) * 3)),
+                ]
+            )
+    return out.getvalue()
+
+
+def kernelbench_results(records: Iterable[EvaluationRecord]) -> dict[str, dict[str, Any]]:
+    """Returns KernelBench's ``eval_results.json`` of each run, by ``MODEL/LEVEL``.
+
+    A problem's key is the number that its name begins with; one without a number is left out.
+    ``runtime`` is the median of a forward in milliseconds, and -1 where none was certified.
+    """
+    runs: dict[str, dict[str, Any]] = {}
+    for one in results_of(records):
+        number = re.match(r"\d+", one.problem)
+        if number is None:
+            continue
+        run = runs.setdefault("/".join(filter(None, (one.model, one.level))), {})
+        first = next((record for record in one.records if record.status is not Status.PASSED), one.records[0])
+        runtime = next((record.forward_ms for record in one.records if one.series("forward")), None)
+        entry = {
+            "sample_id": one.number,
+            "compiled": first.status not in _UNBUILT,
+            "correctness": one.is_correct,
+            "metadata": {"status": str(first.status), "message": first.message, "record": first.record},
+            "runtime": -1.0 if runtime is None else runtime,
+            "runtime_stats": {} if runtime is None else {"median": runtime},
+        }
+        run.setdefault(str(int(number[0])), []).append(entry)
+    return {name: dict(sorted(run.items(), key=lambda item: int(item[0]))) for name, run in runs.items()}
+
+
+def _title(score: SampleScore) -> str:
+    return " ".join(filter(None, (score.model, score.level))) or "all"
+
+
+def _speeds(score: SampleScore, direction: str) -> tuple[str, ...]:
+    shares = (score.fast[direction][p] for p in PS)
+    return (
+        *(_title(score), WORDS[direction], str(score.timed[direction]), ratio_text(score.mean.get(direction))),
+        *(f"{_percent(share.best)} [{_percent(share.low)}], {_percent(share.mean)}" for share in shares),
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,125 @@
+"""Tests the way from a folder of raw answers to scores, as a user would type it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBLEM = """\
+import torch
+import torch.nn as nn
+batch_size, dim = 4096, 65536
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+def get_inputs():
+    return [torch.randn(batch_size, dim)]
+def get_init_inputs():
+    return []
+"""
+RIGHT = """\
+<think>tanh is in torch</think>
+Here it is:
+```python
+import torch, torch.nn as nn
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+```
+"""
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Path:
+    """Answers of a model to two problems of two levels, one of them without code and one to no problem."""
+    for level, name in ((1, "19_Tanh"), (2, "1_Tanh")):
+        folder = tmp_path / "problems" / f"level{level}"
+        folder.mkdir(parents=True)
+        (folder / f"{name}.py").write_text(PROBLEM)
+    runs = tmp_path / "runs" / "model"
+    runs.mkdir(parents=True)
+    for name, text in (
+        ("level_1_problem_19_sample_0_kernel.py", RIGHT),
+        ("level_1_problem_19_sample_1_kernel.py", RIGHT.replace("torch.tanh(x)", "torch.tanh(x) * 2")),
+        ("level_2_problem_1_sample_0_kernel.py", "I cannot do that."),
+        ("level_2_problem_7_sample_0_kernel.py", RIGHT),
+    ):
+        (runs / name).write_text(text)
+    return runs
+
+
+def test_from_a_folder_to_scores(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> None:
+    command = ("evaluate", "--answers", answers.parent, "--problem", tmp_path / "problems", "--device", "cpu")
+    ran = harness(*command, "--json")
+    assert ran.code == 2  # an answer has no problem
+    assert "no problem '7' of level 2" in ran.err
+    assert "judged in a smaller case" in ran.err
+    found = {row["solution"]: row for row in ran.rows}
+    assert {name: row["status"] for name, row in found.items()} == {
+        "model/level1/19_Tanh/sample_0": "PASSED",
+        "model/level1/19_Tanh/sample_1": "WRONG_OUTPUT",
+        "model/level2/1_Tanh/sample_0": "LOAD_ERROR",
+    }
+    assert "no complete code" in found["model/level2/1_Tanh/sample_0"]["message"]
+    sizes = found["model/level1/19_Tanh/sample_0"]["constants"]
+    assert sizes.keys() == {"batch_size", "dim"}
+    assert found["model/level1/19_Tanh/sample_0"]["case"] == "small"
+
+    results = tmp_path / "results.jsonl"
+    results.write_text(ran.out)
+    shown = harness("scores", results)
+    assert shown.code == 0
+    assert "model level1" in shown.out
+    one, two, both = json.loads(harness("scores", results, "--json").out)
+    assert (one["level"], one["problems"], one["samples"], one["correct"], one["own"]) == ("level1", 1, 2, 1, 0)
+    assert one["pass_at"] == {"1": 0.5}
+    assert (two["solved"], both["problems"], both["solved"]) == (0, 2, 1)
+    assert len(harness("scores", results, "--csv").out.splitlines()) == 1 + 2 * 3
+
+    assert harness("scores", results, "--kernelbench", tmp_path / "kb").code == 0
+    exported = json.loads((tmp_path / "kb" / "model" / "level1" / "eval_results.json").read_text())
+    assert [entry["correctness"] for entry in exported["19"]] == [True, False]
+
+
+def test_a_second_time_the_store_answers_and_the_scores_are_whole(
+    harness: Callable[..., Any], answers: Path, tmp_path: Path, own_home: Path
+) -> None:
+    (answers / "level_2_problem_7_sample_0_kernel.py").unlink()
+    command = ("evaluate", "--answers", answers, "--problem", tmp_path / "problems", "--device", "cpu")
+    first, second = (harness(*command, HARNESS_HOME=str(own_home)) for _ in range(2))
+    assert first.code == second.code == 1
+    assert "stored" in second.out
+    for ran in (first, second):
+        (total,) = [line for line in ran.out.splitlines() if line.startswith("all ")]
+        assert total.split()[1:6] == ["2", "1", "3", "1", "0"]
+
+
+def test_lines_without_a_verdict_are_no_records(harness: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "problem.py").write_text(PROBLEM.replace("4096, 65536", "4, 8"))
+    (tmp_path / "right.py").write_text(RIGHT.split("```python")[1].split("```")[0])
+    ran = harness("evaluate", tmp_path / "right.py", "--problem", tmp_path / "problem.py", "--device", "cpu", "--json")
+    results = tmp_path / "results.jsonl"
+    fault = '{"solution": "line 1", "status": null, "error": "not JSON"}\n'
+    results.write_text(fault + ran.out)
+    assert json.loads(harness("scores", results, "--json").out)[0]["correct"] == 1
+    results.write_text(fault)
+    assert "holds no records" in harness("scores", results).err
+
+
+def test_wrong_use_is_told(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> None:
+    for arguments, words in (
+        (("evaluate", "--answers", answers, "group_norm"), "takes no selectors"),
+        (("evaluate", "--answers", tmp_path / "nothing", "--problem", tmp_path / "problems"), "--answers"),
+        (("evaluate", "--answers", answers, "--problem", tmp_path / "nothing"), "no problem"),
+        (("scores", tmp_path / "nothing"), "no results file"),
+        (("scores", "run-12345678", "--home", "~no_such_user/x"), "no user 'no_such_user'"),
+        (("scores", answers / "level_2_problem_1_sample_0_kernel.py"), "results file"),
+    ):
+        ran = harness(*arguments)
+        assert ran.code == 2, arguments
+        assert words in ran.err
+        assert "Traceback" not in ran.err

@@ -1,0 +1,172 @@
+"""Tests the smaller case that the CPU judges of a problem made for a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.errors import UsageError
+from harness.executors.plan import fitting
+from harness.judge.inputs.shrinking import small_case
+from harness.project.problems import Problem, load, read_problem
+
+HEAD = "import torch\nimport torch.nn as nn\n"
+RELU = """
+batch_size, dim = 4096, 393216
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.rand(batch_size, dim)]
+def get_init_inputs():
+    return []
+"""
+GROUPS = """
+N = 128
+C = 512
+size = (C, 256 * 2, 512)
+class Model(nn.Module):
+    def __init__(self, channels, groups):
+        super().__init__()
+        self.norm = nn.GroupNorm(groups, channels)
+    def forward(self, x):
+        return self.norm(x)
+def get_inputs():
+    return [torch.randn(N, *size)]
+def get_init_inputs():
+    return [C, 8]
+"""
+LITERALS = """
+class Model(nn.Module):
+    def __init__(self, inside, outside):
+        super().__init__()
+        self.linear = nn.Linear(inside, outside)
+    def forward(self, x):
+        return self.linear(x)
+def get_inputs():
+    return [torch.randn(1024, 8192)]
+def get_init_inputs():
+    return [8192, 4096]
+"""
+FIXED = """
+batch_size = 64
+width = 8192
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+    def forward(self, x):
+        return self.linear(x)
+def get_inputs():
+    return [torch.randn(batch_size, width)]
+def get_init_inputs():
+    return []
+"""
+
+
+def problem_of(folder: Path, text: str) -> Problem:
+    path = folder / "problem.py"
+    path.write_text(HEAD + text)
+    return read_problem(path)
+
+
+def run(problem: Problem, constants: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Runs a case, and returns the shapes of its first input and of its output."""
+    module = load(problem, constants)
+    inputs = module.get_inputs()
+    return tuple(inputs[0].shape), tuple(module.model(*module.get_init_inputs())(*inputs).shape)
+
+
+def test_sizes_shrink_to_odd_ones_of_several_blocks(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, RELU)
+    small = small_case(problem)
+    assert small is not None
+    assert small.load <= 1
+    assert small.constants.keys() == {"batch_size", "dim"}
+    assert all(value % 2 for value in small.constants.values())
+    shape, _ = run(problem, small.constants)
+    assert torch.Size(shape).numel() > 1 << 14
+
+
+def test_what_must_divide_still_divides(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, GROUPS)
+    small = small_case(problem)
+    assert small is not None
+    shape, _ = run(problem, small.constants)
+    assert shape[1] % 8 == 0
+    assert shape[1] % 32
+    assert min(shape[2:]) % 32
+
+
+def test_literals_shrink_together_where_the_model_wants_it(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, LITERALS)
+    small = small_case(problem)
+    assert small is not None
+    assert small.load <= 1
+    assert small.constants["get_inputs[1]"] == small.constants["get_init_inputs[0]"] < 8192
+    assert run(problem, small.constants)[1] == (
+        small.constants["get_inputs[0]"],
+        small.constants["get_init_inputs[1]"],
+    )
+
+
+def test_a_constant_that_the_model_reads_stays(tmp_path: Path) -> None:
+    """A solution has its own text, in which such a constant keeps its value."""
+    small = small_case(problem_of(tmp_path, FIXED))
+    assert small is not None
+    assert "width" not in small.constants
+
+
+def test_a_problem_has_one_small_case(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, GROUPS)
+    assert small_case(problem) == small_case(problem)
+
+
+@pytest.mark.parametrize("text", [RELU.replace("4096, 393216", "64, 65"), RELU.replace("4096, 393216", "512, 1000")])
+def test_what_is_small_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    small = small_case(problem_of(tmp_path, text))
+    assert small is not None
+    assert small.constants == {}
+
+
+def test_declared_cases_are_the_users(tmp_path: Path) -> None:
+    cases = "CASES = {'full': {}, 'tiny': {'dim': 4}}\n"
+    assert small_case(problem_of(tmp_path, cases + RELU)) is None
+
+
+def test_a_plan_has_the_small_case_and_says_so(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, RELU)
+    plan = fitting(problem, is_main=False)
+    assert plan.error is None
+    ((name, constants),) = plan.cases
+    assert name == "small"
+    (note,) = plan.notes
+    assert all(f"{name}={value}" in note for name, value in constants.items())
+
+
+def test_what_stays_too_large_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    plan = fitting(problem_of(tmp_path, FIXED.replace("8192", "16384")), is_main=False)
+    assert plan.cases == ()
+    assert isinstance(plan.error, UsageError)
+    assert "--set" in str(plan.error)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n = 9**9**9\n", set()),
+        ("n = 7 // 0\n", set()),
+        ("n = [3] * 10**9\n", set()),
+        ("n = (5, other(), 7)\n", set()),
+        ("n: int = 40\n", {"n"}),
+        ("a = b = 40\n", {"a", "b"}),
+    ],
+)
+def test_only_plain_integers_are_sizes(tmp_path: Path, text: str, names: set[str]) -> None:
+    from harness.project.extents import Extents
+
+    found = {one.name for one in Extents(HEAD + text).found}
+    assert found == names

@@ -1,0 +1,120 @@
+"""Tests the scores of samples: what they count, and over what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
+from harness.report.sample_scores import as_csv, kernelbench_results, results_of, sample_name
+from harness.timing.sample_scores import pass_at_k, sample_scores
+from harness.timing.statistics import latency
+
+
+def record(name: str, status: Status = Status.PASSED, speedup: float | None = None, **changes: Any) -> EvaluationRecord:
+    """A record of ``MODEL/LEVEL/PROBLEM/sample_N``, of 2 ms and noiseless if it has a speedup."""
+    *_, level, problem, _ = name.split("/")
+    samples = {}
+    if speedup is not None:
+        sides = {"candidate": 2.0, "eager": 2 * speedup}
+        samples = {"forward": {side: vars(latency([ms] * 10, [ms] * 10)) for side, ms in sides.items()}}
+    return EvaluationRecord(
+        problem=problem,
+        solution=name,
+        case="full",
+        device="cuda:0",
+        status=status,
+        message="",
+        seed="ab",
+        digest="d",
+        problem_digest="p",
+        precision_class=PrecisionClass.FP32,
+        problem_path=f"/problems/{level}/{problem}.py",
+        samples=samples,
+        forward_ms=None if speedup is None else 2.0,
+        **changes,
+    )
+
+
+WRONG = Status.WRONG_OUTPUT
+
+
+@pytest.mark.parametrize(
+    ("samples", "correct", "k", "expected"),
+    [(1, 1, 1, 1.0), (1, 0, 1, 0.0), (4, 1, 1, 0.25), (4, 1, 2, 0.5), (4, 2, 2, 5 / 6), (5, 5, 5, 1.0), (5, 1, 5, 1.0)],
+)
+def test_pass_at_k(samples: int, correct: int, k: int, expected: float) -> None:
+    assert pass_at_k(samples, correct, k) == pytest.approx(expected)
+
+
+def test_pass_at_k_needs_k_samples() -> None:
+    with pytest.raises(ValueError, match="pass@2"):
+        pass_at_k(1, 1, 2)
+
+
+def test_problems_count_alike_however_many_samples_they_have() -> None:
+    names = [sample_name("m", "level1", "1_A", n) for n in range(4)]
+    records = [record(names[0]), *(record(name, WRONG) for name in names[1:])]
+    records.append(record(sample_name("m", "level1", "2_B", 0)))
+    (score,) = sample_scores(results_of(records))
+    assert (score.model, score.level) == ("m", "level1")
+    assert (score.problems, score.solved, score.samples, score.correct) == (2, 2, 5, 2)
+    assert score.pass_at == {1: pytest.approx((0.25 + 1) / 2)}
+
+
+def test_speed_is_of_the_best_and_of_the_mean() -> None:
+    records = [
+        record(sample_name("", "level1", "1_A", 0), speedup=3.0),
+        record(sample_name("", "level1", "1_A", 1), speedup=1.2),
+        record(sample_name("", "level1", "2_B", 0), speedup=0.5),
+        record(sample_name("", "level1", "2_B", 1), WRONG),
+    ]
+    (score,) = sample_scores(results_of(records))
+    fast = score.fast["forward"]
+    assert fast[1.0][:] == (0.5, 0.5, 0.5)
+    assert fast[1.5][:] == (0.5, 0.5, 0.25)
+    assert score.timed == {"forward": 3, "forward_backward": 0}
+    assert "forward_backward" not in score.fast
+    assert score.mean["forward"].ratio == pytest.approx((3.0 * 1.2 * 0.5) ** (1 / 3))
+
+
+def test_a_sample_is_correct_if_all_its_cases_pass() -> None:
+    name = sample_name("", "level1", "1_A", 0)
+    (score,) = sample_scores(results_of([record(name, speedup=2.0), replace(record(name, WRONG), case="odd")]))
+    assert (score.samples, score.correct, score.timed["forward"]) == (1, 0, 0)
+
+
+def test_levels_and_models_have_scores_of_their_own_and_a_total() -> None:
+    places = [("a", "level1"), ("a", "level2"), ("b", "level1")]
+    records = [record(sample_name(model, level, "1_A", 0)) for model, level in places]
+    found = [(one.model, one.level, one.samples) for one in sample_scores(results_of(records))]
+    assert found == [("a", "level1", 1), ("a", "level2", 1), ("a", "", 2), ("b", "level1", 1)]
+
+
+def test_other_solutions_are_samples_of_their_problem() -> None:
+    records = [replace(record("x/level1/1_A/sample_0"), solution=name) for name in ("1_A/fused", "1_A/plain")]
+    assert [(one.model, one.number) for one in results_of(records)] == [("", 0), ("", 1)]
+
+
+def test_kernelbench_reads_results_by_number() -> None:
+    records = [
+        record("m/level1/10_A/sample_0", speedup=2.0),
+        record("m/level1/2_B/sample_1", Status.BUILD_ERROR),
+        record("m/level1/2_B/sample_0", WRONG),
+        record("m/level1/no_number/sample_0"),
+    ]
+    runs = kernelbench_results(records)
+    assert list(runs) == ["m/level1"]
+    assert list(runs["m/level1"]) == ["2", "10"]
+    build, wrong = runs["m/level1"]["2"]
+    assert (build["sample_id"], build["compiled"], build["correctness"], build["runtime"]) == (1, False, False, -1.0)
+    assert (wrong["compiled"], wrong["correctness"]) == (True, False)
+    assert runs["m/level1"]["10"][0]["runtime"] == 2.0
+
+
+def test_a_model_s_name_is_no_formula_in_a_spreadsheet() -> None:
+    rows = as_csv([record("=1+1/level1/1_A/sample_0", speedup=2.0)]).splitlines()
+    assert rows[1].startswith("'=1+1,level1,1,1,1,1,")
+    assert len(rows[0].split(",")) == len(rows[1].split(","))
