@@ -202,7 +202,8 @@ def command(
     SELECTORS are problems, problem/variant, or paths of solution files or folders. Without any,
     `evaluate` judges every solution. The selector - reads candidates from standard input, one JSON
     object per line, and judges each as it arrives. Its keys are "source" or "path"; "problem", unless
-    --problem names it for all lines; and "tag", a name of your choice that the result repeats.
+    --problem names it for all lines; "set", an object of constants, as --set takes them; and "tag", a
+    name of your choice that the result repeats.
 
     \b
     Examples:

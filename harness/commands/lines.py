@@ -7,19 +7,21 @@ import os
 import select as system
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UsageError, suggestion
 from harness.executors.plan import Job, Planner
 from harness.executors.scheduler import Asked, Fault
+from harness.project.extents import as_written
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, KnownProblems, read_solution, select
 from harness.system.files import MAX_SOURCE_BYTES
 from harness.system.text import one_line
 
 #: The keys that a line may have.
-KEYS = ("problem", "source", "path", "tag")
+KEYS = ("problem", "source", "path", "set", "tag")
 #: In JSON each character of a source may take six bytes.
 MAX_LINE_BYTES = 6 * MAX_SOURCE_BYTES
 MAX_TAG_CHARACTERS = 200
@@ -85,6 +87,7 @@ class Lines:
 
     - ``source``, a solution's text, or ``path``, a solution's file;
     - ``problem``, a name or a file, unless one problem holds for all lines;
+    - ``set``, optional: constants of the problem to replace, instead of the run's cases;
     - ``tag``, optional, which marks the results of the line.
 
     Args:
@@ -140,7 +143,7 @@ class Lines:
             tag = _tag(given)
             for candidate in self._candidates(given, tag):
                 try:
-                    yield self._planner.job(candidate, tag)
+                    yield self._planner_of(given, candidate.problem).job(candidate, tag)
                 # This problem may lack the case, and another line's problem may have it.
                 except UsageError as error:
                     self._remove(candidate)
@@ -165,6 +168,13 @@ class Lines:
         file = self._folder / f"line_{self._number}.py"
         file.write_text(source, encoding="utf-8", errors="surrogatepass")
         return [Candidate(problem, read_solution(file, one_line(tag) or f"line {self._number}"))]
+
+    def _planner_of(self, given: dict[str, Any], problem: Problem) -> Planner:
+        """Returns the planner with the constants that a line sets."""
+        if "set" not in given:
+            return self._planner
+        constants = as_written(problem.source, given["set"])
+        return replace(self._planner, choice=replace(self._planner.choice, cases=(), constants=constants))
 
     def _problem_of(self, name: str | None) -> Problem | None:
         """Returns the problem that a line names, else that of all lines."""
@@ -204,7 +214,8 @@ def _check(given: dict[str, Any]) -> None:
     for key, value in given.items():
         if key not in KEYS:
             raise UsageError(f"unknown key {one_line(key)!r}; the keys are {', '.join(KEYS)}.{suggestion(key, KEYS)}")
-        if not isinstance(value, str):
-            raise UsageError(f"{key!r} must be a string, not {type(value).__name__}")
+        kind, words = (dict, 'an object, as in {"batch_size": 4}') if key == "set" else (str, "a string")
+        if not isinstance(value, kind):
+            raise UsageError(f"{key!r} must be {words}, not {type(value).__name__}")
     if len(given.get("tag", "")) > MAX_TAG_CHARACTERS:
         raise UsageError(f"'tag' has {len(given['tag']):,} characters; the limit is {MAX_TAG_CHARACTERS}")

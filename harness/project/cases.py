@@ -1,13 +1,18 @@
-"""Reads the constants that a case sets, from ``CASES`` of a problem and from ``--set``."""
+"""Reads the constants that a case sets, from ``CASES`` of a problem, ``cases.toml`` beside it and ``--set``."""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import ProblemError, UsageError, suggestion
+from harness.project.extents import as_written
+from harness.system.files import read_source
+from harness.system.text import one_line
 
 if TYPE_CHECKING:
     from harness.project.problems import Problem
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
 CUSTOM_CASE = "custom"
 #: Name of the case that the CPU judges if a problem declares none and is too large.
 SMALL_CASE = "small"
+#: The file in a problem's folder that declares cases of the problems there.
+CASES_FILE = "cases.toml"
 #: Maximum nesting of a setting. A deeper value probably contains itself.
 _MAX_SETTING_DEPTH = 32
 
@@ -53,13 +60,44 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     return constants
 
 
-def checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
-    """Returns the settings by case name, if the value of ``CASES`` has the right form.
+def cases_beside(path: Path) -> Any:
+    """Returns what ``cases.toml`` in a problem's folder declares for the problem; None if it declares nothing.
+
+    The file has a table for each problem, by the stem of the problem's file, with a table for each
+    case.
 
     Raises:
-        ProblemError: The value, a name or a setting has a wrong form, or a constant is unknown.
+        ProblemError: The file cannot be read, or is not TOML.
     """
-    form = f"{problem.path}: CASES must map case names to settings, as in {{'full': {{}}, 'cpu': {{'n': 4}}}}"
+    file = path.parent / CASES_FILE
+    try:
+        declared = tomllib.loads(read_source(file).decode())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ProblemError(f"cannot read {one_line(str(file))}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ProblemError(f"{one_line(str(file))}: not TOML: {one_line(str(error))}") from None
+    return declared.get(path.stem)
+
+
+def checked_cases(problem: Problem, cases: Any, beside: Any = None) -> dict[str, dict[str, Any]]:
+    """Returns the settings by case name, if the declaration has the right form.
+
+    Args:
+        problem: The problem.
+        cases: The value of ``CASES``.
+        beside: The declaration in ``cases.toml``, which replaces ``CASES``; None if there is none.
+
+    Raises:
+        ProblemError: The declaration, a name or a setting has a wrong form, or a constant is
+            unknown.
+    """
+    path, form = problem.path, "CASES must map case names to settings, as in {'full': {}, 'cpu': {'n': 4}}"
+    if beside is not None:
+        cases, path = beside, problem.path.parent / CASES_FILE
+        form = f'write settings below a name, as in ["{problem.name}".cpu] and n = 4'
+    form = f"{path}: {form}"
     if not isinstance(cases, dict) or not cases:
         raise ProblemError(form)
     for name, settings in cases.items():
@@ -70,12 +108,16 @@ def checked_cases(problem: Problem, cases: Any) -> dict[str, dict[str, Any]]:
         for key in settings:
             if key not in problem.constants:
                 hint = suggestion(key, problem.named)
-                raise ProblemError(f"{problem.path}: case {name!r} sets {key!r}, which the file never assigns.{hint}")
+                raise ProblemError(
+                    f"{path}: case {name!r} sets {key!r}, which {problem.path.name} never assigns.{hint}"
+                )
             if not _is_setting(settings[key]):
                 raise ProblemError(
-                    f"{problem.path}: case {name!r} sets {key!r} to a value of an unsupported type; use "
+                    f"{path}: case {name!r} sets {key!r} to a value of an unsupported type; use "
                     "numbers, strings, dtypes, and lists, tuples, sets and dicts of these"
                 )
+    if beside is not None:
+        return {name: as_written(problem.source, settings) for name, settings in cases.items()}
     return dict(cases)
 
 

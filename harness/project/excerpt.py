@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import symtable
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.errors import ProblemError
-from harness.project.problems import Problem
+from harness.project.extents import Extents
+from harness.project.problems import UNPARSABLE, Problem
 
 _LOCAL_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -50,7 +52,7 @@ def model_excerpt(problem: Problem) -> Excerpt:
     except SyntaxError as error:
         raise ProblemError(f"{problem.path}:{error.lineno}: not Python: {error.msg}") from None
     statements = [node for node in tree.body if not _is_left_out(node)]
-    needed = _needed_names(statements, scopes)
+    needed = _needed_names("Model", statements, scopes)
     kept = [node for node in statements if not _bound(node) or _bound(node) & needed]
     lines = problem.source.split("\n")
     imports = [node for node in kept if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -78,6 +80,26 @@ def hidden_constants(problem: Problem) -> list[str]:
     return sorted(model_excerpt(problem).constants & replaced)
 
 
+def own_constants(source: str, constants: Mapping[str, Any]) -> dict[str, int]:
+    """Finds constants of a case that a solution's ``ModelNew`` reads from its own text, with another value.
+
+    Args:
+        source: The solution's text.
+        constants: The constants that the case sets.
+
+    Returns:
+        Integers that the text assigns, by name.
+    """
+    try:
+        tree = ast.parse(source)
+        scopes = symtable.symtable(source, "<solution>", "exec").get_children()
+        needed = _needed_names("ModelNew", tree.body, scopes) & constants.keys()
+        values = {one.name: one.value for one in Extents(source).found if one.index is None} if needed else {}
+    except UNPARSABLE:
+        return {}
+    return {name: values[name] for name in sorted(needed & values.keys()) if values[name] != constants[name]}
+
+
 def _is_left_out(node: ast.stmt) -> bool:
     """Returns whether the excerpt leaves out a statement.
 
@@ -97,13 +119,13 @@ def _is_future(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
-def _needed_names(statements: Sequence[ast.stmt], scopes: Sequence[symtable.SymbolTable]) -> set[str]:
-    """Returns the names that the excerpt needs.
+def _needed_names(of: str, statements: Sequence[ast.stmt], scopes: Sequence[symtable.SymbolTable]) -> set[str]:
+    """Returns the names that a definition needs.
 
-    These are ``Model``, the names that statements without a binding read, and in turn the names
+    These are its own name, the names that statements without a binding read, and in turn the names
     that those are made of.
     """
-    needed = {"Model"}
+    needed = {of}
     while True:
         before = len(needed)
         for node in statements:

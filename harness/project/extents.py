@@ -81,6 +81,17 @@ class Extents:
             yield name, node, whole
 
 
+def as_written(source: str, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns constants with a tuple in place of a list where a problem's text assigns a tuple.
+
+    JSON and TOML have no tuples.
+    """
+    tuples = {name for name, node in _values(ast.parse(source)) if isinstance(node, ast.Tuple)}
+    return {
+        name: tuple(value) if name in tuples and isinstance(value, list) else value for name, value in constants.items()
+    }
+
+
 def literals_of(function: ast.FunctionDef) -> list[ast.Constant]:
     """Returns the integer literals of a function, in the order of the text."""
     found = [node for node in ast.walk(function) if isinstance(node, ast.Constant) and type(node.value) is int]

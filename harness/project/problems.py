@@ -23,7 +23,7 @@ from typing import Any
 
 from harness import package
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
-from harness.project.cases import checked_cases
+from harness.project.cases import cases_beside, checked_cases
 from harness.project.extents import FUNCTIONS, literal_name, literals_of
 from harness.project.problem_declarations import DECLARATIONS, checked_draws, checked_seconds, declared_values
 from harness.records.record import FurtherDraw, PrecisionClass
@@ -35,7 +35,7 @@ SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 _OVERRIDES = "__case_constants__"
 #: Exceptions of the parser. It raises the last two for text that is nested too deeply.
-_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Problem:
         draws: Further draws that its inputs allow, each once.
         timeout_s: Seconds that a candidate may run on a case, if the file sets them.
         build_timeout_s: Seconds that a candidate's builds may take, if the file sets them.
+        beside: The problem's declaration in ``cases.toml`` of its folder, or None.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Problem:
     draws: tuple[FurtherDraw, ...] = ()
     timeout_s: float | None = None
     build_timeout_s: float | None = None
+    beside: Any = field(default=None, repr=False)
 
     def case(self, name: str) -> dict[str, Any]:
         """Returns the settings of a case.
@@ -136,7 +138,8 @@ def read_problem(path: Path) -> Problem:
         precision=PrecisionClass.FP32,
     )
     declared = declared_values(problem, tree, DECLARATIONS)
-    cases = checked_cases(problem, declared.get("CASES", problem.cases))
+    beside = cases_beside(path)
+    cases = checked_cases(problem, declared.get("CASES", problem.cases), beside)
     precision = declared.get("PRECISION", PrecisionClass.FP32.value)
     try:
         allowed = PrecisionClass(precision)
@@ -152,6 +155,7 @@ def read_problem(path: Path) -> Problem:
         draws=draws,
         timeout_s=timeout_s,
         build_timeout_s=build_timeout_s,
+        beside=beside,
     )
 
 
@@ -168,6 +172,15 @@ def problem_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ProblemError(f"cannot read problem {one_line(str(path))}: it is not UTF-8 text ({error})") from None
     return source.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def has_changed(problem: Problem) -> bool:
+    """Returns whether a problem's text, or its declaration in ``cases.toml``, is another now.
+
+    Raises:
+        ProblemError: A file cannot be read.
+    """
+    return problem_text(problem.path) != problem.source or cases_beside(problem.path) != problem.beside
 
 
 def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
@@ -280,7 +293,7 @@ def _functions(source: str) -> dict[str, str | None]:
     """
     try:
         tree = ast.parse(source)
-    except _UNPARSABLE:
+    except UNPARSABLE:
         return {}
     found: dict[str, str | None] = {}
     for node in tree.body:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError, ProblemError, SolutionError, UsageError, suggestion
-from harness.project.problems import Problem, problem_text, read_problem
+from harness.project.problems import Problem, has_changed, read_problem
 from harness.system.files import is_there, read_source, source_text
 from harness.system.text import one_line
 
@@ -75,7 +75,7 @@ def find_problem(root: Path, name_or_path: str) -> Problem:
 
 
 class KnownProblems:
-    """Problems by name or path, each read once, and again whenever its file has changed.
+    """Problems by name or path, each read once, and again whenever its file or ``cases.toml`` has changed.
 
     Args:
         root: Folder that contains ``problems``.
@@ -93,7 +93,7 @@ class KnownProblems:
             ProblemError: The file is not a valid problem.
         """
         problem = self._read.get(name_or_path)
-        if problem is None or problem_text(problem.path) != problem.source:
+        if problem is None or has_changed(problem):
             problem = self._read[name_or_path] = find_problem(self._root, name_or_path)
         return problem
 

@@ -126,6 +126,15 @@ def test_lines_are_judged_as_they_come_and_bad_ones_are_left_out(stream: Stream)
     assert "Traceback" not in err
 
 
+def test_a_line_may_set_constants(stream: Stream) -> None:
+    stream.write({"source": HONEST, "set": {"n": 5}}, {"source": HONEST, "set": {"m": 5}}, {"source": HONEST, "set": 5})
+    code, rows, err = stream.end()
+    assert code == 2
+    assert [(row["case"], row["constants"]) for row in rows if "constants" in row] == [("custom", {"n": 5})]
+    assert "no constant 'm'" in err
+    assert "'set' must be an object" in err
+
+
 def test_a_stream_without_a_candidate_is_told(stream: Stream) -> None:
     stream.write(b"\n")
     code, rows, told = stream.end()

@@ -102,3 +102,12 @@ def test_a_row_of_the_table_is_printed_when_its_case_is_judged(
     guard.cancel()
     assert process.returncode == 0
     assert "output, gradients: largest error" in rest
+
+
+def test_a_candidate_that_reads_its_own_sizes_is_told_so(harness: Harness, files: tuple[Path, Path]) -> None:
+    solution, problem = files
+    solution.write_text("n = 8\n" + SOLUTION.format(body="return torch.tanh(x).view(n, 4)"))
+    command = ("evaluate", solution, "--problem", problem, "--device", "cpu")
+    words = "note: ModelNew reads n = 8 from its own text, but this case has n = 5"
+    assert words in harness(*command, "--set", "n=5").out.replace("\n", " ")
+    assert words not in harness(*command, "--set", "n=8").out.replace("\n", " ")

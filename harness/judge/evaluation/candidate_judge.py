@@ -19,7 +19,7 @@ from harness.judge.case_context import CaseContext
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation.blank_records import TRIALS, blank_record
 from harness.judge.evaluation.builder import Refused
-from harness.judge.evaluation.candidate_worker import CandidateWorker, differs, encoded
+from harness.judge.evaluation.candidate_worker import CandidateWorker, differs, encoded, with_own_constants
 from harness.judge.evaluation.case_result import CaseResult
 from harness.judge.evaluation.drawn_case import DrawnCase, TrialSetup, draw_case, trial_setup
 from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
@@ -163,6 +163,7 @@ class CandidateJudge:
             raise
         except HarnessError as error:
             record = replace(record, status=Status.HARNESS_ERROR, message=str(error))
+        record = with_own_constants(record, self._candidate.solution.source)
         if self._policy.check:
             record = self._with_gpu_build(record, built=clock.build_s > build_before)
         self._build_s = clock.build_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from harness.errors import HarnessError, ProblemError
@@ -18,8 +19,9 @@ from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
 from harness.judge.process.workers import Workers
 from harness.project import problems
+from harness.project.excerpt import own_constants
 from harness.project.solutions import Candidate
-from harness.records.record import Status
+from harness.records.record import EvaluationRecord, Status
 from harness.wire.commands import Construct
 from harness.wire.replies import Constructed, Loaded
 from harness.wire.state import modes_of
@@ -168,6 +170,24 @@ def differs(candidate: Candidate, function: str) -> bool:
     """Returns whether a solution redefines a function of its problem differently."""
     own = problems.function_source(candidate.solution.source, function)
     return own is not None and own != problems.function_source(candidate.problem.source, function)
+
+
+def with_own_constants(record: EvaluationRecord, source: str) -> EvaluationRecord:
+    """Adds a note to a failure if ``ModelNew`` reads constants of its own text that the case sets otherwise.
+
+    Args:
+        record: The case's record.
+        source: The solution's text.
+    """
+    if record.status in (Status.PASSED, Status.BUILD_ERROR, Status.HARNESS_ERROR) or not record.constants:
+        return record
+    own = own_constants(source, record.constants)
+    if not own:
+        return record
+    said = ", ".join(f"{name} = {value}" for name, value in own.items())
+    case = ", ".join(f"{name} = {record.constants[name]}" for name in own)
+    words = f"note: ModelNew reads {said} from its own text, but this case has {case}: read sizes off the inputs"
+    return replace(record, message="\n".join(filter(None, (record.message, words))))
 
 
 def encoded(candidate: Candidate, constants: dict[str, Any]) -> str:
