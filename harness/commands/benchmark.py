@@ -121,7 +121,12 @@ def command(
         stack.callback(report.write)  # writes the finished records even if the run is interrupted
         stack.enter_context(unwinding())
         bad_problem = False
-        with tqdm(total=sum(len(job.cases or ()) for job in jobs), file=sys.stderr, disable=None, unit="case") as bar:
+        with tqdm(
+            total=sum(1 if job.cases is None else len(job.cases) for job in jobs),
+            file=sys.stderr,
+            disable=None,
+            unit="case",
+        ) as bar:
             for outcome in job_loop.run(jobs, policy, lanes, ledger, bar.set_description_str, confirms=True):
                 bar.update()
                 if isinstance(outcome, job_loop.Fault):

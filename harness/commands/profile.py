@@ -152,7 +152,8 @@ def _count(task: ProfileTask, wanted_device: str, as_json: bool) -> int:
     if device == "cpu":
         raise UsageError(refusal)
     candidate = task.candidate
-    ((case, constants),) = Planner(task.choice, on_cpu=False).cases(candidate.problem) or ()
+    cases = Planner(task.choice, on_cpu=False).cases(candidate.problem) or tuple(candidate.problem.cases.items())
+    ((case, constants),) = cases
     print(f"{one_line(candidate.solution.name)} runs unconfined, as you, under {ncu}", file=sys.stderr)
     with unwinding():
         kernels = measured(Target(candidate, constants, device, task.limits, task.home), ncu)

@@ -45,7 +45,7 @@ def run(
         ahead: The number of jobs to take before their turn; two for each builder by default.
         source: The source of jobs that arrive while lanes judge; None if all are known.
         done: Called with each finished job.
-        plans: The cases of problems that fit the CPU; ``run`` adds to it.
+        plans: The cases of problems that fit the device; ``run`` adds to it.
         deadline: The time on the monotonic clock after which ``run`` does not wait for a job or a
             build if no lane judges; None for no limit.
 

@@ -122,7 +122,7 @@ def _judge(link: Link, opening: Opening) -> None:
             last_word: Planned | CandidateFinished = CandidateFinished()
             with own_time.of(share_s(work.policy)):
                 if not work.is_planned:
-                    last_word = fitting(work.job.candidate.problem, work.job.is_main)
+                    last_word = fitting(work.job.candidate.problem, session.device, work.job.is_main)
                 for outcome in lane.judge(work, lambda words: link.send(Words(words))):
                     own_time.next_case()
                     link.send(outcome)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
 from harness.judge.process.time_limits import Limits
-from harness.project.cases import CUSTOM_CASE, SMALL_CASE
+from harness.project.cases import CUSTOM_CASE, SMALL_CASE, UNDECLARED
 from harness.project.problems import Problem, failure
 from harness.project.solutions import Candidate
 from harness.records.run_config import RunConfig
@@ -57,7 +57,7 @@ class Job:
 
 
 class Planned(NamedTuple):
-    """The cases of a problem that fit the CPU.
+    """The cases of a problem that fit the device.
 
     Attributes:
         cases: The cases as (name, constants).
@@ -70,7 +70,7 @@ class Planned(NamedTuple):
     error: HarnessError | None = None
 
 
-#: The cases that fit the CPU, by the problem's path and digest.
+#: The cases that fit the device, by the problem's path and digest.
 Plans = dict[tuple[str, str], Planned]
 
 
@@ -117,20 +117,44 @@ class Planner:
             return ((CUSTOM_CASE, choice.constants),)
         if choice.cases:
             return tuple((name, problem.case(name)) for name in dict.fromkeys(choice.cases))
-        if self.on_cpu:
+        if self.on_cpu or cases == UNDECLARED:
             return None
         return ((main_case(problem), cases[main_case(problem)]),) if choice.is_main else tuple(cases.items())
 
 
-def fitting(problem: Problem, is_main: bool) -> Planned:
-    """Runs a problem's code to find the cases that fit the CPU, and returns them.
+def fitting(problem: Problem, device: str, is_main: bool) -> Planned:
+    """Runs a problem's code to find the cases that fit a device, and returns them.
 
     A problem that declares no cases gets a smaller one if it needs it.
 
     Args:
         problem: The problem.
+        device: ``cpu`` or ``cuda:N``.
         is_main: Whether to return only the smallest case.
     """
+    try:
+        return _fitting_cpu(problem, is_main) if device == "cpu" else _fitting_gpu(problem, device)
+    except ProblemError as error:
+        return Planned((), error=error)
+    except (Exception, SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
+        return Planned((), error=failure(problem, "measuring the sizes of its cases", error))
+
+
+def _fitting_gpu(problem: Problem, device: str) -> Planned:
+    """Returns the case of a problem that declares none: its own sizes, or fewer samples if memory is short."""
+    import torch
+
+    from harness.judge.inputs.memory_fit import case_memory
+    from harness.judge.inputs.shrinking import small_case
+
+    small = small_case(problem, case_memory(torch.device(device)))
+    if small is None or not small.constants:
+        return Planned(tuple(problem.cases.items()))
+    words = f"{problem.name}: its own sizes do not fit this GPU's memory, so it is judged with {small.words}"
+    return Planned(((SMALL_CASE, small.constants),), (f"{words}; choose other sizes with --set",))
+
+
+def _fitting_cpu(problem: Problem, is_main: bool) -> Planned:
     from harness.judge.inputs.memory_fit import size_of, why_not
     from harness.judge.inputs.shrinking import LARGEST_LOAD, small_case
     from harness.system.memory import available_memory
@@ -138,26 +162,21 @@ def fitting(problem: Problem, is_main: bool) -> Planned:
     kept: list[tuple[float, str]] = []
     notes: list[str] = []
     cases = problem.cases
-    try:
-        small = small_case(problem)
-        if small is not None and small.load > LARGEST_LOAD:
-            words = f"{problem.name} does not fit the CPU, even with {small.words or 'its own sizes'}; "
-            return Planned((), error=UsageError(words + "choose smaller sizes with --set, or judge it on a GPU"))
-        if small is not None and small.constants:
-            cases = {SMALL_CASE: small.constants}
-            notes.append(f"{problem.name}: judged in a smaller case, {small.words}; choose other sizes with --set")
-        for name, constants in cases.items():
-            size = size_of(problem, constants)
-            reason = why_not(size, available_memory(), is_chosen=cases is not problem.cases)
-            if reason is None:
-                kept.append((float("inf") if size is None else size.elements, name))
-            else:
-                words = f"{problem.name}: left out case {name!r} on the CPU: {reason}; force it with --case {name}"
-                notes.append(words)
-    except ProblemError as error:
-        return Planned((), error=error)
-    except (Exception, SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
-        return Planned((), error=failure(problem, "measuring the sizes of its cases", error))
+    small = small_case(problem)
+    if small is not None and small.load > LARGEST_LOAD:
+        words = f"{problem.name} does not fit the CPU, even with {small.words or 'its own sizes'}; "
+        return Planned((), error=UsageError(words + "choose smaller sizes with --set, or judge it on a GPU"))
+    if small is not None and small.constants:
+        cases = {SMALL_CASE: small.constants}
+        notes.append(f"{problem.name}: judged in a smaller case, {small.words}; choose other sizes with --set")
+    for name, constants in cases.items():
+        size = size_of(problem, constants)
+        reason = why_not(size, available_memory(), is_chosen=cases is not problem.cases)
+        if reason is None:
+            kept.append((float("inf") if size is None else size.elements, name))
+        else:
+            words = f"{problem.name}: left out case {name!r} on the CPU: {reason}; force it with --case {name}"
+            notes.append(words)
     if not kept:
         words = f"no case of {problem.name} fits the CPU; choose one with --case or --set"
         return Planned((), tuple(notes), UsageError(words))

@@ -93,7 +93,7 @@ class Scheduler:
             one more trial.
         is_ready: Returns whether the next job, or the end, can be read without blocking.
         done: Called with each finished job.
-        plans: The cases of problems that fit the CPU; the scheduler adds to it.
+        plans: The cases of problems that fit the device; the scheduler adds to it.
     """
 
     def __init__(

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 #: Name of the case that ``--set`` makes.
 CUSTOM_CASE = "custom"
-#: Name of the case that the CPU judges if a problem declares none and is too large.
+#: The cases of a file that declares none.
+UNDECLARED: dict[str, dict[str, Any]] = {"full": {}}
+#: Name of the case that is judged if a problem declares none and its own sizes do not fit the device.
 SMALL_CASE = "small"
 #: The file in a problem's folder that declares cases of the problems there.
 CASES_FILE = "cases.toml"

@@ -23,7 +23,7 @@ from typing import Any
 
 from harness import package
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
-from harness.project.cases import cases_beside, checked_cases
+from harness.project.cases import UNDECLARED, cases_beside, checked_cases
 from harness.project.extents import FUNCTIONS, literal_name, literals_of
 from harness.project.problem_declarations import DECLARATIONS, checked_draws, checked_seconds, declared_values
 from harness.records.record import FurtherDraw, PrecisionClass
@@ -134,7 +134,7 @@ def read_problem(path: Path) -> Problem:
         source=source,
         digest=hashlib.sha256(source.encode()).hexdigest(),
         constants=frozenset(assigned),
-        cases={"full": {}},
+        cases=UNDECLARED,
         precision=PrecisionClass.FP32,
     )
     declared = declared_values(problem, tree, DECLARATIONS)

@@ -27,6 +27,8 @@ SECONDS_PER_MILLION = 3.0
 #: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate
 #: and baseline.
 DEVICE_BYTES_PER_ELEMENT = 26
+#: The share of a GPU's memory that a case may need. The CUDA contexts of all processes need the rest.
+GPU_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
     tensors = [*(value for value in inputs if isinstance(value, torch.Tensor)), *tensors_of(result)]
     count = sum(tensor.numel() for tensor in tensors)
     return Size(count + sum(parameter.numel() for parameter in model.parameters()))
+
+
+def case_memory(device: torch.device) -> int | None:
+    """Return the bytes of memory that a case may need on a GPU; None on the CPU."""
+    return int(GPU_SHARE * torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
 
 
 def free_memory(device: torch.device) -> int:

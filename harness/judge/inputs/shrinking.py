@@ -1,9 +1,10 @@
-"""Makes a small case of a problem whose sizes are meant for a GPU, so that the emulator can judge it.
+"""Makes a small case of a problem whose own sizes do not fit the device.
 
-The search runs the reference on torch's meta device, which allocates and computes nothing. It halves
-the largest size, again and again, as long as the model still runs. Odd sizes come first, so that
-kernels meet extents that no block divides. The search draws nothing and looks at no clock: a problem
-has one small case.
+The search runs the reference on torch's meta device, which allocates and computes nothing. For the
+emulator it halves the largest size, again and again, as long as the model still runs. Odd sizes come
+first, so that kernels meet extents that no block divides. For a GPU it halves the batch until the
+case fits its memory. The search draws nothing and looks at no clock: a problem has one small case for
+the CPU, and one for a GPU with a given memory.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from torch.utils.flop_counter import flop_registry
 from harness.aten.dispatching import DispatchMode
 from harness.aten.torch_state import kept_state
 from harness.judge.inputs.draws import seeded
+from harness.judge.inputs.memory_fit import DEVICE_BYTES_PER_ELEMENT
 from harness.project import problems
+from harness.project.cases import UNDECLARED
 from harness.project.excerpt import model_excerpt
 from harness.project.extents import Extent, Extents
 from harness.project.problems import Problem
 from harness.wire.structure import tensors_of
 
-#: The cases of a file that declares none.
-_UNDECLARED: dict[str, dict[str, Any]] = {"full": {}}
 #: A case of load 1: elements of inputs, outputs and parameters, elements of all results that its
 #: forward computes, and floating-point operations of its products and convolutions. The emulator
 #: judges it in seconds.
@@ -72,23 +73,41 @@ class _Work(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def small_case(problem: Problem) -> Small | None:
+def small_case(problem: Problem, memory_bytes: int | None = None) -> Small | None:
     """Searches the small case of a problem that declares no cases.
 
+    Args:
+        problem: The problem.
+        memory_bytes: The memory in bytes that a case may need on the GPU that judges; None on the CPU.
+
     Returns:
-        The case. None if the problem declares cases, or does not run on the meta device.
+        The case; on a GPU, its load is a share of the memory. None if the problem declares cases, or
+        does not run on the meta device.
 
     Raises:
         ProblemError: The problem's body raised.
     """
-    return _Search(problem).run() if problem.cases == _UNDECLARED else None
+    return _Search(problem, memory_bytes).run() if problem.cases == UNDECLARED else None
+
+
+class _Run(NamedTuple):
+    """A forward on the meta device: the shapes of its inputs, and its load."""
+
+    shapes: list[tuple[int, ...]]
+    load: float
 
 
 class _Search:
-    """The search for one problem's small case."""
+    """The search for one problem's small case.
 
-    def __init__(self, problem: Problem):
+    Args:
+        problem: The problem.
+        memory_bytes: The memory that a case may need on a GPU; None on the CPU.
+    """
+
+    def __init__(self, problem: Problem, memory_bytes: int | None):
         self._problem = problem
+        self._memory_bytes = memory_bytes
         self._all = Extents(problem.source)
         unseen = model_excerpt(problem).constants  # a solution has such a constant in its own text
         self._values = {one: one.value for one in self._all.found if one.name not in unseen}
@@ -96,14 +115,35 @@ class _Search:
 
     def run(self) -> Small | None:
         """Returns the small case; None if the problem does not run on the meta device."""
-        load = self._load_of(self._values)
-        if load is None or load <= ENOUGH:
-            return None if load is None else Small({}, load)
+        own = self._run_with(self._values)
+        if own is None or own.load <= (ENOUGH if self._memory_bytes is None else 1):
+            return None if own is None else Small({}, own.load)
+        load = own.load
+        if self._memory_bytes is not None:
+            load = self._with_less_batch(own)
         load = self._halved(load, crowds=False)
         if load > ENOUGH:
             load = self._halved(load, crowds=True)
-        load = self._made_odd(load)
+        if self._memory_bytes is None:
+            load = self._made_odd(load)
         return Small(self._all.constants(self._values), load)
+
+    def _with_less_batch(self, own: _Run) -> float:
+        """Halves the batch until the load is 1, and returns the load.
+
+        The batch is the first size that changes only the first extent of inputs.
+        """
+        run = own
+        for extent, value in list(self._values.items()):
+            while run.load > 1 and self._values[extent] > 1:
+                values = {**self._values, extent: self._values[extent] // 2}
+                found = self._run_with(values)
+                if found is None or not _is_less_batch(run.shapes, found.shapes):
+                    break
+                self._values, run = values, found
+            if self._values[extent] != value:
+                break
+        return run.load
 
     def _made_odd(self, load: float) -> float:
         """Adds 1 to even sizes that came down, where the model still runs, and returns the load."""
@@ -155,9 +195,14 @@ class _Search:
                 return values, lower
         return None
 
-    @kept_state()
     def _load_of(self, values: dict[Extent, int]) -> float | None:
         """Returns the load of a case; None if the model does not run with these values."""
+        run = self._run_with(values)
+        return None if run is None else run.load
+
+    @kept_state()
+    def _run_with(self, values: dict[Extent, int]) -> _Run | None:
+        """Runs a case; None if the model does not run with these values."""
         self._runs += 1
         module = problems.load(self._problem, self._all.constants(values))
         try:
@@ -172,8 +217,18 @@ class _Search:
             return None
         if not results or not all(tensor.numel() for tensor in results):
             return None
-        held = sum(map(torch.numel, [*tensors_of(list(inputs)), *results, *model.parameters()]))
-        return float(max(held / MOST_ELEMENTS, work.results / MOST_RESULTS, work.flops / MOST_FLOPS))
+        given = list(tensors_of(list(inputs)))
+        held = sum(map(torch.numel, [*given, *results, *model.parameters()]))
+        if self._memory_bytes is not None:
+            load = held * DEVICE_BYTES_PER_ELEMENT / self._memory_bytes
+        else:
+            load = max(held / MOST_ELEMENTS, work.results / MOST_RESULTS, work.flops / MOST_FLOPS)
+        return _Run([tuple(tensor.shape) for tensor in given], float(load))
+
+
+def _is_less_batch(before: list[tuple[int, ...]], after: list[tuple[int, ...]]) -> bool:
+    """Returns whether inputs have fewer samples, and are otherwise as before."""
+    return after != before and [shape[1:] for shape in after] == [shape[1:] for shape in before]
 
 
 def _halves(value: int) -> Iterable[int]:

@@ -17,7 +17,7 @@ import torch
 from harness.errors import HarnessError, ProblemError
 from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed, draw, draw_inputs, init_args
-from harness.judge.inputs.memory_fit import Size, free_memory, shortage, size_of, why_not
+from harness.judge.inputs.memory_fit import Size, case_memory, free_memory, shortage, size_of, why_not
 from harness.judge.inputs.shrinking import LARGEST_LOAD, small_case
 from harness.judge.reference.equivalence import (
     FLOORS,
@@ -87,19 +87,20 @@ def validate(
             f"Model reads {', '.join(hidden)}, which cases replace. A solution cannot see these values: pass "
             "them to the constructor through get_init_inputs()",
         )
-    if not cases and device.type == "cpu":
+    if not cases:
         begins(next(iter(problem.cases)))
+        memory_bytes = case_memory(device)
         try:
-            small = small_case(problem)
+            small = small_case(problem, memory_bytes)
         except ProblemError:  # the check `body` says why
             small = None
-        if small is not None and small.load > LARGEST_LOAD:
+        if small is not None and memory_bytes is None and small.load > LARGEST_LOAD:
             words = f"does not fit the CPU, even with {small.words or 'its own sizes'}; use --set, or a GPU"
             yield ProblemCheck("cases", False, words)
             return
         if small is not None and small.constants:
             chosen = {SMALL_CASE: small.constants}
-            yield ProblemCheck("cases", True, f"a smaller one for the CPU: {small.words}", SMALL_CASE)
+            yield ProblemCheck("cases", True, f"a smaller one for this device: {small.words}", SMALL_CASE)
     ran = False
     for name, constants in chosen.items():
         begins(name)

@@ -132,6 +132,25 @@ def test_what_is_small_stays_as_it_is(tmp_path: Path, text: str) -> None:
     assert small.constants == {}
 
 
+def test_a_gpu_gets_fewer_samples_if_memory_is_short(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, GROUPS)
+    whole = small_case(problem, memory_bytes=1 << 50)
+    assert whole is not None
+    assert whole.constants == {}
+    cut = small_case(problem, memory_bytes=int(whole.load * (1 << 50) / 3))
+    assert cut is not None
+    assert cut.load <= 1
+    assert cut.constants == {"N": 32}
+
+
+def test_a_gpu_gets_smaller_sizes_if_there_is_no_batch(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, LITERALS.replace("torch.randn(1024, 8192)", "torch.randn(8192)"))
+    cut = small_case(problem, memory_bytes=1 << 28)
+    assert cut is not None
+    assert cut.load <= 1
+    assert run(problem, cut.constants)[0] < (8192,)
+
+
 def test_declared_cases_are_the_users(tmp_path: Path) -> None:
     cases = "CASES = {'full': {}, 'tiny': {'dim': 4}}\n"
     assert small_case(problem_of(tmp_path, cases + RELU)) is None
@@ -139,7 +158,7 @@ def test_declared_cases_are_the_users(tmp_path: Path) -> None:
 
 def test_a_plan_has_the_small_case_and_says_so(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, RELU)
-    plan = fitting(problem, is_main=False)
+    plan = fitting(problem, "cpu", is_main=False)
     assert plan.error is None
     ((name, constants),) = plan.cases
     assert name == "small"
@@ -148,7 +167,7 @@ def test_a_plan_has_the_small_case_and_says_so(tmp_path: Path) -> None:
 
 
 def test_what_stays_too_large_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    plan = fitting(problem_of(tmp_path, FIXED.replace("8192", "16384")), is_main=False)
+    plan = fitting(problem_of(tmp_path, FIXED.replace("8192", "16384")), "cpu", is_main=False)
     assert plan.cases == ()
     assert isinstance(plan.error, UsageError)
     assert "--set" in str(plan.error)
