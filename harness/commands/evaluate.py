@@ -151,6 +151,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
         f"{architectures.DEFAULT}]"
     ),
 )
+@click.option("--compat", is_flag=True, help="Let code for an older torch build: declare again what torch removed.")
 @click.option(
     "--require-confinement", is_flag=True, help="Run a candidate only if every confinement layer holds; see `doctor`."
 )
@@ -191,6 +192,7 @@ def command(
     rules: tuple[str, ...],
     refusals: tuple[str, ...],
     require_own_kernel: bool,
+    compat: bool,
     check: bool,
     arch: str | None,
     replay: str | None,
@@ -253,6 +255,7 @@ def command(
         timing=not no_timing,
         precision=precision,
         rules=changed_rules,
+        compat=compat,
         check=(arch or architectures.DEFAULT) if check else "",
         baselines=baselines.chosen(rivals),
         require_confinement=require_confinement,

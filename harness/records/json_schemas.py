@@ -109,6 +109,7 @@ class Policy(TypedDict, total=False):
     rules: dict[str, Mode]
     refused: list[str]
     replay: bool
+    compat: bool
     check: str
     nvcc: str | None
     trials: int | None

@@ -246,7 +246,7 @@ class EvaluationRecord:
         build_log: Path of the compiler's full output; None if no build failed.
         policy: The user's choices for the evaluation: ``forward_only``, ``timeout_s``,
             ``build_timeout_s``. If chosen, also ``timing`` (False, on a GPU),
-            ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``) and
+            ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``), ``compat`` and
             ``rules`` (integrity rules with a mode other than the default: ``off``, ``report``,
             ``enforce``). ``replay`` (True) marks a repeated evaluation.
         solution_path: Path of the solution file.

@@ -43,6 +43,7 @@ class RunConfig:
         trials: The number of trials of each case; None for the usual number.
         replay: Whether the run repeats an earlier evaluation. The candidate then also runs several
             times on the same inputs.
+        compat: Whether code for an older torch may build.
         nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
             unknown.
     """
@@ -59,6 +60,7 @@ class RunConfig:
     seed: str | None = None
     trials: int | None = None
     replay: bool = False
+    compat: bool = False
     nvcc: str | None = None
 
     @property
@@ -99,6 +101,7 @@ class RunConfig:
             **({"precision": self.precision} if self.precision != STRICT else {}),
             **({"rules": {name: str(mode) for name, mode in self.rules.items()}} if self.rules else {}),
             **({"replay": True} if self.replay else {}),
+            **({"compat": True} if self.compat else {}),
             **({"check": self.check, "nvcc": self.nvcc} if self.check else {}),
             **({"trials": self.trials} if self.trials is not None else {}),
         }
@@ -129,6 +132,7 @@ class RunConfig:
             seed=seed,
             trials=trials if isinstance(trials, int) else None,
             replay=bool(policy.get("replay")),
+            compat=bool(policy.get("compat")),
             nvcc=policy.get("nvcc"),
         )
 

@@ -71,6 +71,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words.append("--require-confinement")
     if config.precision != STRICT:
         words += ["--precision", config.precision]
+    if config.compat:
+        words.append("--compat")
     if config.check:
         words += ["--check", "--arch", config.check]
     if config.rules:
