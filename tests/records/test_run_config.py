@@ -56,6 +56,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "seed": {"seed": "ab12"},
     "trials": {"trials": 1},
     "replay": {"replay": True},
+    "preset": {"preset": "kernelbench"},
     "compat": {"compat": True},
     "nvcc": {"check": "sm_90", "nvcc": "13.0.88"},
 }
@@ -79,7 +80,7 @@ def test_a_configuration_survives_a_record(change: dict[str, Any]) -> None:
 
 
 #: Fields that came later, of which a policy shows nothing by default.
-LATER = {"compat"}
+LATER = {"compat", "preset"}
 #: Configurations with the policies that versions of before wrote for them, whose identities stores are full of.
 WRITTEN: dict[str, tuple[RunConfig, str, list[tuple[str, Any]]]] = {
     "default": (
@@ -177,7 +178,7 @@ def test_rules_of_an_old_record_that_enforced_more_are_not_weakened() -> None:
 def test_the_command_that_repeats_a_record_says_all_that_the_user_chose() -> None:
     words = repeat_command(replace(RECORD, policy=RunConfig(**ALL).to_policy("cuda:0")))
     told = (
-        "--forward-only --no-timing --require-confinement --precision relaxed --compat --check --arch sm_90 "
+        "--no-timing --require-confinement --precision relaxed --preset kernelbench --compat --check --arch sm_90 "
         "--rules clock=report,flags=off,live-threads=enforce --baseline eager --baseline compile "
         "--timeout 7.5 --build-timeout 90 --fresh"
     )
