@@ -99,6 +99,7 @@ class Evaluator:
         refuse: Names of rules to enforce instead of report (``evaluate --rules`` lists them).
         rules: Modes of rules by name: ``off``, ``report`` or ``enforce``.
         require_confinement: Whether to refuse to run a candidate without full confinement.
+        compat: Whether code for an older torch may build.
         fresh: Whether to ignore the store's answers and judge again.
         seed: Secret of an earlier run, in hex, to repeat its draws.
         lanes: Number of candidates that the CPU judges in parallel.
@@ -123,6 +124,7 @@ class Evaluator:
         refuse: Sequence[str] = (),
         rules: Mapping[str, str] | None = None,
         require_confinement: bool = False,
+        compat: bool = False,
         fresh: bool = False,
         seed: str | None = None,
         lanes: int = 1,
@@ -137,6 +139,7 @@ class Evaluator:
             rules=parse_rules([f"{name}={mode}" for name, mode in (rules or {}).items()], refuse),
             baselines=known_baselines.chosen(baselines),
             require_confinement=require_confinement,
+            compat=compat,
             seed=seed,
         )
         service = Service(

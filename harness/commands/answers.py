@@ -11,7 +11,7 @@ from harness.answers.samples import Sample, read_samples
 from harness.errors import AnswerError, ProblemError, UsageError
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, read_solution
-from harness.report.sample_scores import sample_name
+from harness.report.sample_scores import RESULTS_FILE, sample_name
 from harness.system.text import one_line, printable
 
 
@@ -33,6 +33,9 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
         UsageError: There are no answers or no problems, or two samples have one name.
     """
     known = ProblemSet(problems)
+    if beside := next(answers.rglob(RESULTS_FILE), None):
+        words = "--preset kernelbench judges as KernelBench does"
+        print(f"note: {printable(str(beside))} is not read: the answers are judged anew; {words}", file=sys.stderr)
     found: dict[str, Candidate] = {}
     has_strays = False
     for sample in read_samples(answers):

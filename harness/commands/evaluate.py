@@ -39,7 +39,7 @@ from harness.records import baselines
 from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
 from harness.records.rules import NO_OWN_KERNEL
-from harness.records.run_config import RELAXED, STRICT, RunConfig
+from harness.records.run_config import KERNELBENCH, RELAXED, STRICT, RunConfig
 from harness.records.store import Store
 from harness.report.sample_scores import print_sample_scores
 from harness.report.table import VerdictTable
@@ -152,6 +152,12 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     ),
 )
 @click.option(
+    "--preset",
+    type=click.Choice([KERNELBENCH]),
+    help="Judge outputs only, and record what KernelBench's evaluator says beside the harness's verdict.",
+)
+@click.option("--compat", is_flag=True, help="Let code for an older torch build: declare again what torch removed.")
+@click.option(
     "--require-confinement", is_flag=True, help="Run a candidate only if every confinement layer holds; see `doctor`."
 )
 @click.option(
@@ -191,6 +197,8 @@ def command(
     rules: tuple[str, ...],
     refusals: tuple[str, ...],
     require_own_kernel: bool,
+    preset: str | None,
+    compat: bool,
     check: bool,
     arch: str | None,
     replay: str | None,
@@ -250,10 +258,12 @@ def command(
     config = RunConfig(
         timeout_s=timeout if is_set("timeout") else None,
         build_timeout_s=build_timeout if is_set("build_timeout") else None,
-        forward_only=forward_only,
+        forward_only=forward_only or preset == KERNELBENCH,
+        preset=preset or "",
         timing=not no_timing,
         precision=precision,
         rules=changed_rules,
+        compat=compat,
         check=(arch or architectures.DEFAULT) if check else "",
         baselines=baselines.chosen(rivals),
         require_confinement=require_confinement,

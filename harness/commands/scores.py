@@ -13,11 +13,9 @@ from harness.project.settings import option
 from harness.records.record import EvaluationRecord
 from harness.records.results_file import read_results
 from harness.records.store import Store
-from harness.report.sample_scores import as_csv, as_json, kernelbench_results, print_sample_scores
+from harness.report.sample_scores import RESULTS_FILE, as_csv, as_json, kernelbench_results, print_sample_scores
 from harness.system.files import write_whole
 from harness.system.text import printable
-
-RESULTS_FILE = "eval_results.json"
 
 
 @click.command("scores")

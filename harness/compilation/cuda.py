@@ -14,6 +14,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from harness.compilation.errors import BuildFailed, failed_build
 from harness.compilation.functions import check_functions, undeclared_functions
 from harness.compilation.lean_cuda import lean_arguments
 from harness.compilation.nvcc import cuda_home, missing_nvcc
+from harness.compilation.old_torch import compat_files, compat_flags, removed_names
 from harness.compilation.torch_headers import lean_files
 
 #: torch's messages for a library that has not run any code yet: its build failed, or it lacks a
@@ -48,6 +50,7 @@ class CudaLoader:
         on_build: A callback around each compilation. It receives ``"begin"`` or ``"end"``, and the
             extension's name.
         capability: The GPU's compute capability. The compiler generates code for it alone.
+        compat: Whether code for an older torch may build.
         refused: The message and log of each build that a compiler has already refused, by build
             key.
 
@@ -66,6 +69,7 @@ class CudaLoader:
         on_build: Callable[[str, str], None],
         *,
         capability: tuple[int, int],
+        compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ):
         self.built: dict[str, Path] = {}
@@ -76,6 +80,7 @@ class CudaLoader:
         self._out_dir = out_dir
         self._on_build = on_build
         self._capability = capability
+        self._compat = compat
         self._refused = refused
         self._torch_load_inline = cpp_extension.load_inline
         self._torch_load = cpp_extension.load
@@ -116,7 +121,7 @@ class CudaLoader:
         try:
             result, self.plain[key] = self._built_lean(build, arguments, lean)
             if self.plain[key]:
-                result = build(**arguments)
+                result = self._built(build, arguments)
         except (RuntimeError, OSError, ValueError, TypeError) as error:
             raise self._failed(name, error, folder, why, key) from error
         finally:
@@ -132,8 +137,7 @@ class CudaLoader:
     def _built_lean(self, build: Callable[..., Any], arguments: dict[str, Any], folder: Path) -> tuple[Any, str]:
         """Builds with stand-ins for torch's headers.
 
-        If that fails, the method restores torch's record of builds. So the plain build gets the
-        same name, and the author sees the errors of that build.
+        If that fails, the plain build decides, and the author sees its errors.
 
         Returns:
             The result of ``load_inline`` and an empty reason; or None and the reason why there is
@@ -148,17 +152,33 @@ class CudaLoader:
             return None, str(error)
         if chosen is None:
             return None, why
-        versions: dict[str, Any] = cpp_extension.JIT_EXTENSION_VERSIONER.entries
-        before = versions.get(arguments["name"])
         try:
-            return build(**chosen), ""
+            return self._built(build, chosen), ""
         except (RuntimeError, OSError, ImportError) as error:
             if not any(words in str(error) for words in _NOT_LOADED):
                 raise
+            return None, "with stand-ins it does not build"
+
+    def _built(self, build: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """Builds; with ``compat`` a second time as code for an older torch, if the compiler misses that.
+
+        After a failed build the method restores torch's record of builds. So the next build gets
+        the same name.
+        """
+        versions: dict[str, Any] = cpp_extension.JIT_EXTENSION_VERSIONER.entries
+        before = versions.get(arguments["name"])
+        copied = {name: list(value) if isinstance(value, list) else value for name, value in arguments.items()}
+        try:
+            return build(**copied)
+        except (RuntimeError, OSError, ImportError) as error:
             versions.pop(arguments["name"], None)
             if before is not None:
                 versions[arguments["name"]] = before
-            return None, "with stand-ins it does not build"
+            if not self._compat or not removed_names(_compiler_log(error)):
+                raise
+        further = [shlex.quote(flag) for flag in compat_flags()]
+        flags = {name: [*(arguments.get(name) or ()), *further] for name in ("extra_cflags", "extra_cuda_cflags")}
+        return build(**{**arguments, **flags})
 
     def _prepare_environment(self, name: str) -> None:
         """Points torch at nvcc and at the GPU's own architecture."""
@@ -197,18 +217,28 @@ class CudaLoader:
             "versions": [package.VERSION, torch.__version__, torch.version.cuda, str(cuda_home())],
             "stand-ins": [hashlib.sha256(file.read_bytes()).hexdigest() for file in lean_files()],
             "device": list(self._capability),
+            **(
+                {"compat": [hashlib.sha256(file.read_bytes()).hexdigest() for file in compat_files()]}
+                if self._compat
+                else {}
+            ),
             "mode": "cuda",
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def _failed(self, name: str, error: Exception, folder: Path, why: str, key: str) -> BuildFailed:
-        output = getattr(error.__cause__, "stdout", None)  # output of the compiler that torch ran
-        log = output.decode(errors="replace") if isinstance(output, bytes) else str(error)
+        log = _compiler_log(error)
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
         telling = "\n".join(placed) or str(error).strip()[:2000]
         return failed_build("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
+
+
+def _compiler_log(error: Exception) -> str:
+    """Returns the output of the compiler that torch ran; the error's message if it ran none."""
+    output = getattr(error.__cause__, "stdout", None)
+    return output.decode(errors="replace") if isinstance(output, bytes) else str(error)
 
 
 def in_solution(line: str, folder: Path, name: str, solution: Sequence[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from harness.compilation.old_torch import hint
+
 #: Messages by which g++, nvcc, clang, collect2 and ninja report that SIGKILL ended a compiler or
 #: linker.
 _KILLED = re.compile(
@@ -47,7 +49,8 @@ def failed_build(message: str, log: str, key: str = "") -> BuildFailed:
     """Returns the error to raise for a failed build: ``BuildKilled`` if the log shows a SIGKILL."""
     killed = _KILLED.search(log)
     if killed is None:
-        return BuildFailed(message, log, key)
+        told = hint(log)
+        return BuildFailed(message if told in message else f"{message}\n{told}", log, key)
     program = next(filter(None, killed.groups()), "the compiler")
     return BuildKilled(f"{program} was killed (SIGKILL) during a build, probably because memory ran out", log)
 

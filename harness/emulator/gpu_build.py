@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.compilation.nvcc import cuda_home
+from harness.compilation.old_torch import compat_flags, removed_names
 from harness.compilation.ptxas import compiled_kernels, declared_constants
 from harness.compilation.torch_headers import LEAN, SELECTION, needs_real_headers, selection, uses_torch_headers
 from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_include, torch_paths
@@ -66,6 +67,8 @@ def compile_for_gpu(
     arch: str,
     out_dir: Path,
     on_build: Callable[[str, str], None],
+    *,
+    compat: bool = False,
 ) -> Compiled:
     """Compiles CUDA sources with nvcc.
 
@@ -76,6 +79,7 @@ def compile_for_gpu(
         out_dir: The folder for temporary files. Nothing stays there.
         on_build: A callback around the compilation. It receives ``"begin"`` or ``"end"``, and the
             extensions' names.
+        compat: Whether code for an older torch may compile.
 
     Returns:
         The kernels, or the cause of the failure.
@@ -93,7 +97,7 @@ def compile_for_gpu(
     try:
         with scratch_folder(BUILDING_PREFIX, out_dir) as scratch:
             jobs = [_Job(sources, unit, scratch / str(number)) for number, (sources, unit) in enumerate(units)]
-            build = _GpuBuild(home, arch, locator, scratch)
+            build = _GpuBuild(home, arch, locator, scratch, compat)
             return build.outcome(jobs, build.run(jobs), started)
     except OSError as error:
         return Compiled(
@@ -112,27 +116,33 @@ def compile_for_gpu(
 class _GpuBuild:
     """One compilation of all sources in a scratch folder."""
 
-    def __init__(self, home: Path, arch: str, locator: SourceLocator, scratch: Path):
+    def __init__(self, home: Path, arch: str, locator: SourceLocator, scratch: Path, compat: bool):
         self._home = home
+        self._compat = compat
         self._arch = arch
         self._locator = locator
         self._scratch = scratch
         self._torch = torch_paths()
 
     def run(self, jobs: Sequence[_Job]) -> list[FinishedProcess]:
-        """Runs nvcc on each job, and again with torch's own headers if the stand-ins may fail."""
+        """Runs nvcc on each job, and with ``compat`` again on those that code for an older torch fails."""
         for job in jobs:
             job.folder.mkdir()
-        real = [needs_real_headers(job.unit.text, job.unit.names) for job in jobs]
-        results = self._ended(jobs, real)
-        again = [at for at, result in enumerate(results) if not real[at] and self._may_be_ours(jobs[at], result)]
-        repeated = self._ended([jobs[at] for at in again], [True] * len(again))
-        for at, result in zip(again, repeated, strict=True):
-            results[at] = result
-        return results
+        results = self._attempted(jobs, [])
+        again = [at for at, result in enumerate(results) if self._compat and removed_names(result.output)]
+        repeated = self._attempted([jobs[at] for at in again], compat_flags())
+        return _replaced(results, again, repeated)
 
-    def _ended(self, jobs: Sequence[_Job], real: Sequence[bool]) -> list[FinishedProcess]:
-        commands = [self._command(job, is_real) for job, is_real in zip(jobs, real, strict=True)]
+    def _attempted(self, jobs: Sequence[_Job], further: Sequence[str]) -> list[FinishedProcess]:
+        """Runs nvcc on each job, and again with torch's own headers if the stand-ins may fail."""
+        real = [needs_real_headers(job.unit.text, job.unit.names) for job in jobs]
+        results = self._ended(jobs, real, further)
+        again = [at for at, result in enumerate(results) if not real[at] and self._may_be_ours(jobs[at], result)]
+        repeated = self._ended([jobs[at] for at in again], [True] * len(again), further)
+        return _replaced(results, again, repeated)
+
+    def _ended(self, jobs: Sequence[_Job], real: Sequence[bool], further: Sequence[str]) -> list[FinishedProcess]:
+        commands = [self._command(job, is_real, further) for job, is_real in zip(jobs, real, strict=True)]
         most = min(AT_ONCE, os.cpu_count() or 1)
         batches = [commands[at : at + most] for at in range(0, len(commands), most)]
         return [result for batch in batches for result in run_together(batch, self._scratch)]
@@ -140,6 +150,8 @@ class _GpuBuild:
     def _may_be_ours(self, job: _Job, result: FinishedProcess) -> bool:
         """Tells whether the stand-ins for torch's headers may be the cause of a failure."""
         if result.status == 0 or not uses_torch_headers(job.unit.text):
+            return False
+        if self._compat and removed_names(result.output):
             return False
         return any(error.fault == MACHINE or _TORCH_NAMES.search(error.message) for error in self._errors(job, result))
 
@@ -180,14 +192,14 @@ class _GpuBuild:
             seconds=seconds,
         )
 
-    def _command(self, job: _Job, real: bool) -> list[str]:
+    def _command(self, job: _Job, real: bool, further: Sequence[str]) -> list[str]:
         source = job.folder / job.unit.file_name
         source.write_text(job.unit.text, encoding="utf-8", errors="surrogateescape")
         flags, arch = _nvcc_flags(job.sources.extra_cuda_cflags, self._arch)
         command = [str(self._home / "bin" / "nvcc"), "-cubin", f"-arch={arch}", "-Xptxas", "-v", "-lineinfo"]
         command += ["--keep", "--keep-dir", str(job.folder), *self._host_compiler(), *_TORCH_FLAGS]
         command += self._includes(job, real)
-        command += [f"-DTORCH_EXTENSION_NAME={job.sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H", *flags]
+        command += [f"-DTORCH_EXTENSION_NAME={job.sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H", *flags, *further]
         if not any(flag.startswith(("-std", "--std")) for flag in flags):
             command.append("-std=c++20")
         return [*command, str(source), "-o", str(_cubin(job))]
@@ -218,6 +230,14 @@ class _GpuBuild:
         for flag in self._torch.include_flags:
             flags += ["-isystem", flag.removeprefix("-I")]
         return [*flags, "-isystem", str(python_include())]
+
+
+def _replaced(
+    results: Sequence[FinishedProcess], places: Sequence[int], by: Sequence[FinishedProcess]
+) -> list[FinishedProcess]:
+    """Returns results with those at some places replaced."""
+    new = dict(zip(places, by, strict=True))
+    return [new.get(at, result) for at, result in enumerate(results)]
 
 
 def _cubin(job: _Job) -> Path:

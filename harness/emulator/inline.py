@@ -32,6 +32,7 @@ class InlineLoader:
         on_build: A callback around each compilation. It receives ``"begin"`` or ``"end"``, and the
             extension's name.
         mode: How kernels will run. It is part of the build key.
+        compat: Whether code for an older torch may build. It is part of the build key.
         refused: The message and log of each build that a compiler has already refused, by build
             key.
 
@@ -50,6 +51,7 @@ class InlineLoader:
         on_build: Callable[[str, str], None],
         *,
         mode: Mode = "fast",
+        compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ):
         self.built: dict[str, Path] = {}
@@ -59,6 +61,7 @@ class InlineLoader:
         self._out_dir = out_dir
         self._on_build = on_build
         self._mode = mode
+        self._compat = compat
         self._refused = refused
 
     def load_inline(
@@ -159,7 +162,7 @@ class InlineLoader:
         return self._load(described)
 
     def _load(self, sources: InlineSources) -> ModuleType | str:
-        key = build_key(sources, self._mode)
+        key = build_key(sources, self._mode, self._compat)
         self.given[key] = sources
         library = self._cached.get(key) or self.built.get(key)
         if library is None or not library.is_file():
@@ -167,7 +170,7 @@ class InlineLoader:
                 raise BuildFailed(*self._refused[key], key)
             self._on_build("begin", sources.name)
             try:
-                library = build_library(sources, self._out_dir, self.locator, key, self._mode)
+                library = build_library(sources, self._out_dir, self.locator, key, self._mode, compat=self._compat)
             except BuildFailed as failure:
                 why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)
                 told = f"{why}\n{failure.message}" if why else failure.message

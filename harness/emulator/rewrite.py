@@ -162,6 +162,9 @@ def _rewrite_device(code: Code) -> None:
             code.token(position).written = "kCPU"
         elif text == "is_cuda" and code.text(position + 1) == "(":
             code.token(position).written = "is_cpu"
+            if [code.text(position - back) for back in range(4, 0, -1)] == ["type", "(", ")", "."]:
+                for back in range(1, 5):  # the type of a tensor tells only whether it is CUDA's
+                    code.token(position - back).written = ""
         elif text == "cuda" and code.text(position - 1) in (".", "->") and code.text(position + 1) == "(":
             code.token(position).written = "cpu"
         elif text == "aoti_torch_device_type_cuda":

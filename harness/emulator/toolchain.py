@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness import package
 from harness.compilation.errors import BuildFailed, Unsupported
+from harness.compilation.old_torch import compat_files, compat_flags, removed_names
 from harness.compilation.torch_headers import (
     LEAN,
     SELECTION,
@@ -207,12 +208,13 @@ def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
     return _digest(_files_digest(files), compiler.version, torch.version, *(" ".join(words) for words in commands))
 
 
-def build_key(sources: InlineSources, mode: Mode) -> str:
+def build_key(sources: InlineSources, mode: Mode, compat: bool = False) -> str:
     """Computes a build's key from everything that decides its result.
 
     Args:
         sources: The build's arguments.
         mode: How kernels will run.
+        compat: Whether code for an older torch may build.
 
     Returns:
         64 hexadecimal digits.
@@ -232,6 +234,7 @@ def build_key(sources: InlineSources, mode: Mode) -> str:
         torch_paths().version,
         emulator_digest(),
         package.VERSION,
+        *(["compat"] if compat else []),
     )
 
 
@@ -243,7 +246,7 @@ def emulator_digest() -> str:
     """
     suffixes = (".py", ".h", ".cpp", ".S", ".cuh", "")
     files = [path for path in EMULATOR.rglob("*") if path.is_file() and path.suffix in suffixes]
-    return _files_digest([*files, *lean_files()])
+    return _files_digest([*files, *lean_files(), *compat_files()])
 
 
 def _files_digest(files: Iterable[Path]) -> str:
@@ -258,7 +261,13 @@ def _digest(*parts: str) -> str:
 
 
 def build_library(
-    sources: InlineSources, out_dir: Path, locate: SourceLocator, key: str | None = None, mode: Mode = "fast"
+    sources: InlineSources,
+    out_dir: Path,
+    locate: SourceLocator,
+    key: str | None = None,
+    mode: Mode = "fast",
+    *,
+    compat: bool = False,
 ) -> Path:
     """Compiles and links a solution's sources.
 
@@ -268,6 +277,7 @@ def build_library(
         locate: The locator of the solution's lines, for the messages.
         key: The library's name without its suffix; None to compute it.
         mode: How kernels will run. With ``check`` every access calls the runtime.
+        compat: Whether code for an older torch may build.
 
     Returns:
         ``out_dir/<key>.so``.
@@ -277,13 +287,13 @@ def build_library(
         Unsupported: The source uses something that the emulator refuses by name.
         ToolchainError: The compiler is missing or the disk is full.
     """
-    target = out_dir / f"{key or build_key(sources, mode)}.so"
+    target = out_dir / f"{key or build_key(sources, mode, compat)}.so"
     compiled = units(sources, locate)
     if not compiled:
         raise BuildFailed(f"load_inline({sources.name!r}): no source given: cpp_sources and cuda_sources are empty.")
     try:
         with scratch_folder(BUILDING_PREFIX, out_dir) as scratch:
-            build = _Build(sources, locate, scratch, mode)
+            build = _Build(sources, locate, scratch, mode, compat)
             built = build.link(build.compile(compiled))
             built.replace(target)
     except OSError as error:
@@ -294,8 +304,9 @@ def build_library(
 class _Build:
     """One build in a scratch folder."""
 
-    def __init__(self, sources: InlineSources, locate: SourceLocator, scratch: Path, mode: Mode):
+    def __init__(self, sources: InlineSources, locate: SourceLocator, scratch: Path, mode: Mode, compat: bool):
         self._mode = mode
+        self._compat = compat
         self._sources = sources
         self._locate = locate
         self._scratch = scratch
@@ -303,34 +314,45 @@ class _Build:
         self._torch = torch_paths()
 
     def compile(self, compiled: Sequence[Unit]) -> list[Path]:
+        """Compiles units side by side, and with ``compat`` failed ones again as code for an older torch.
+
+        Returns:
+            The units' object files.
+        """
+        failed, told = self._attempt(compiled, [])
+        if self._compat and any(removed_names(result.output) for result in told):
+            _, told = self._attempt(failed, compat_flags())
+        if told:
+            self._raise(told)
+        return [self._scratch / f"{unit.file_name}.o" for unit in compiled]
+
+    def _attempt(self, compiled: Sequence[Unit], further: Sequence[str]) -> tuple[list[Unit], list[FinishedProcess]]:
         """Compiles units side by side, and failed ones again with torch's own headers.
 
         No compiler message tells whether the stand-ins for torch's headers or the author are at
         fault. So the second build decides, and the author sees its errors.
 
         Returns:
-            The units' object files.
+            The failed units, and the results whose errors the author sees.
         """
         real = [needs_real_headers(unit.text, unit.names) or not uses_torch_headers(unit.text) for unit in compiled]
-        results = self._run(compiled, real)
+        results = self._run(compiled, real, further)
         failed = [at for at, result in enumerate(results) if result.status != 0]
         for_sure = [at for at in failed if real[at] or self._is_refused(results[at])]
         if failed and not for_sure:
-            repeated = self._run([compiled[at] for at in failed], [True] * len(failed))
+            repeated = self._run([compiled[at] for at in failed], [True] * len(failed), further)
             for at, result in zip(failed, repeated, strict=True):
                 results[at] = result
-        told = [results[at] for at in for_sure or failed if results[at].status != 0]
-        if told:
-            self._raise(told)
-        return [self._scratch / f"{unit.file_name}.o" for unit in compiled]
+        left = [at for at in failed if results[at].status != 0]
+        return [compiled[at] for at in left], [results[at] for at in for_sure or left]
 
-    def _run(self, compiled: Sequence[Unit], real: Sequence[bool]) -> list[FinishedProcess]:
-        commands = [self._command(unit, is_real) for unit, is_real in zip(compiled, real, strict=True)]
+    def _run(self, compiled: Sequence[Unit], real: Sequence[bool], further: Sequence[str]) -> list[FinishedProcess]:
+        commands = [self._command(unit, is_real, further) for unit, is_real in zip(compiled, real, strict=True)]
         return run_together(commands, self._scratch)
 
     def _is_refused(self, result: FinishedProcess) -> bool:
-        """Tells whether other headers cannot help: a kill, a full disk, a refused construct."""
-        if result.was_killed or _OUT_OF_SPACE in result.output:
+        """Tells whether other headers cannot help: a kill, a full disk, a refused or removed construct."""
+        if result.was_killed or _OUT_OF_SPACE in result.output or (self._compat and removed_names(result.output)):
             return True
         return isinstance(build_error(result.output, self._locate, self._own_files()), Unsupported)
 
@@ -346,7 +368,7 @@ class _Build:
             raise ToolchainError(f"The disk is full: {self._scratch.parent} has no room for a build.")
         raise build_error(log, self._locate, self._own_files())
 
-    def _command(self, unit: Unit, real: bool) -> list[str]:
+    def _command(self, unit: Unit, real: bool, further: Sequence[str]) -> list[str]:
         source = self._scratch / unit.file_name
         source.write_text(unit.text, encoding="utf-8", errors="surrogateescape")
         arguments = [*self._compiler.command, *self._compiler.common_flags(), *self._optimisation(unit)]
@@ -367,6 +389,7 @@ class _Build:
             arguments += ["-include", _PRELUDE, *cuda_flags(self._sources.extra_cuda_cflags)]
         else:
             arguments += host_flags(self._sources.extra_cflags)
+        arguments += further
         return [*arguments, "-x", "c++", "-c", str(source), "-o", f"{source}.o"]
 
     def _optimisation(self, unit: Unit) -> list[str]:

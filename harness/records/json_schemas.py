@@ -96,6 +96,18 @@ class DeviceState(TypedDict, total=False):
     flags: list[str]
 
 
+class KernelBench(TypedDict, total=False):
+    """The value of ``kernelbench``."""
+
+    correct: bool
+    tolerance: int | float
+    error: int | float | None
+    trials: int
+    runtime_ms: int | float
+    eager_ms: int | float
+    speedup: int | float
+
+
 class Policy(TypedDict, total=False):
     """The value of ``policy`` (see ``run_config``)."""
 
@@ -109,6 +121,8 @@ class Policy(TypedDict, total=False):
     rules: dict[str, Mode]
     refused: list[str]
     replay: bool
+    preset: str
+    compat: bool
     check: str
     nvcc: str | None
     trials: int | None

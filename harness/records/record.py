@@ -246,9 +246,9 @@ class EvaluationRecord:
         build_log: Path of the compiler's full output; None if no build failed.
         policy: The user's choices for the evaluation: ``forward_only``, ``timeout_s``,
             ``build_timeout_s``. If chosen, also ``timing`` (False, on a GPU),
-            ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``) and
-            ``rules`` (integrity rules with a mode other than the default: ``off``, ``report``,
-            ``enforce``). ``replay`` (True) marks a repeated evaluation.
+            ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``), ``preset``,
+            ``compat`` and ``rules`` (integrity rules with a mode other than the default: ``off``,
+            ``report``, ``enforce``). ``replay`` (True) marks a repeated evaluation.
         solution_path: Path of the solution file.
         problem_path: Path of the problem file.
         record: Name of the record in the store, 12 hex digits.
@@ -285,6 +285,10 @@ class EvaluationRecord:
             They cover what the candidate was ``given`` (inputs, parameters and buffers), outputs
             and buffers, and as ``gradient of NAME`` gradients under all cotangents. Empty if it did
             not complete a trial.
+        kernelbench: What KernelBench's evaluator would say (``--preset kernelbench``): ``correct`` by
+            ``torch.allclose`` under the ``tolerance``, the smallest tolerance that would do
+            (``error``), the number of ``trials``, and the means over calls ``runtime_ms``,
+            ``eager_ms`` and their ratio ``speedup``. Empty without the preset, or if it is not known.
         replay: Result of a repeated evaluation: the original record (``of``), the ``outcome``
             (``identical``, ``same verdict``, ``different``), ``why``, ``differences`` (``field``,
             ``then``, ``now``), the changed parts of the ``environment``, and the ``spread`` of
@@ -347,6 +351,7 @@ class EvaluationRecord:
     compiled: Compilation | None = None
     settings: tuple[str, ...] = ()
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kernelbench: Annotated[dict[str, Any], json_schemas.KernelBench] = field(default_factory=dict)
     replay: Annotated[dict[str, Any], json_schemas.Replay] = field(default_factory=dict)
     own_seed: str = ""
     robustness: dict[str, str] = field(default_factory=dict)

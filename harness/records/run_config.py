@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: others.
 DEFAULT_TIMEOUT_S, DEFAULT_BUILD_TIMEOUT_S = 60.0, 300.0
 STRICT, RELAXED = "strict", "relaxed"
+#: The preset that adds KernelBench's own verdict to the harness's, on outputs alone.
+KERNELBENCH = "kernelbench"
 #: The keys of a policy that do not affect the verdict on outputs and gradients.
 _BESIDE_THE_VERDICT = frozenset({"baselines", "trials", "timing"})
 
@@ -43,6 +45,8 @@ class RunConfig:
         trials: The number of trials of each case; None for the usual number.
         replay: Whether the run repeats an earlier evaluation. The candidate then also runs several
             times on the same inputs.
+        preset: ``kernelbench`` to add KernelBench's own verdict, with ``forward_only``; else empty.
+        compat: Whether code for an older torch may build.
         nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
             unknown.
     """
@@ -59,6 +63,8 @@ class RunConfig:
     seed: str | None = None
     trials: int | None = None
     replay: bool = False
+    preset: str = ""
+    compat: bool = False
     nvcc: str | None = None
 
     @property
@@ -99,6 +105,8 @@ class RunConfig:
             **({"precision": self.precision} if self.precision != STRICT else {}),
             **({"rules": {name: str(mode) for name, mode in self.rules.items()}} if self.rules else {}),
             **({"replay": True} if self.replay else {}),
+            **({"preset": self.preset} if self.preset else {}),
+            **({"compat": True} if self.compat else {}),
             **({"check": self.check, "nvcc": self.nvcc} if self.check else {}),
             **({"trials": self.trials} if self.trials is not None else {}),
         }
@@ -129,6 +137,8 @@ class RunConfig:
             seed=seed,
             trials=trials if isinstance(trials, int) else None,
             replay=bool(policy.get("replay")),
+            preset=str(policy.get("preset") or ""),
+            compat=bool(policy.get("compat")),
             nvcc=policy.get("nvcc"),
         )
 

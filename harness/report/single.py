@@ -63,7 +63,7 @@ def repeat_command(record: EvaluationRecord) -> str:
     else:
         words += ["--case", record.case]
     config = RunConfig.of(record)
-    if config.forward_only:
+    if config.forward_only and not config.preset:
         words.append("--forward-only")
     if not config.timing:
         words.append("--no-timing")
@@ -71,6 +71,10 @@ def repeat_command(record: EvaluationRecord) -> str:
         words.append("--require-confinement")
     if config.precision != STRICT:
         words += ["--precision", config.precision]
+    if config.preset:
+        words += ["--preset", config.preset]
+    if config.compat:
+        words.append("--compat")
     if config.check:
         words += ["--check", "--arch", config.check]
     if config.rules:

@@ -24,7 +24,7 @@ from harness.records.record import (
     own_share_text,
 )
 from harness.records.rules import NO_OWN_KERNEL, weakened
-from harness.records.run_config import RunConfig
+from harness.records.run_config import KERNELBENCH, RunConfig
 from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.report.compilation import compiled_lines
 from harness.report.fitness import unfit_lines
@@ -56,6 +56,7 @@ class VerdictTable:
         self._console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
         self._verdicts: list[tuple[EvaluationRecord, bool]] = []
         self._widths = dict(_COLUMNS)
+        self._has_kernelbench = False
 
     def expect(self, solutions: Iterable[str], cases: Iterable[str]) -> None:
         """Reserves width for the names of later rows, so that all rows are aligned."""
@@ -80,6 +81,11 @@ class VerdictTable:
             "speed": Text(speed_text(record)),
             "time": Text("stored" if stored else f"{record.total_s:.1f} s"),
         }
+        if not self._verdicts:
+            self._has_kernelbench = bool(RunConfig.of(record).preset)
+        if self._has_kernelbench:
+            cells[KERNELBENCH] = Text(_kernelbench_text(record))
+            self._widths.setdefault(KERNELBENCH, len(KERNELBENCH))
         for name, cell in cells.items():
             self._widths[name] = max(self._widths[name], cell.cell_len)
         if not self._verdicts:
@@ -131,6 +137,11 @@ def _print_notes(console: Console, verdicts: Sequence[tuple[EvaluationRecord, bo
         console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
     if any(record.speedup for record in records):
         console.print("speed: median of forward, then of forward with backward, and the speedup over eager PyTorch")
+    if any(record.kernelbench for record in records):
+        console.print(
+            "kernelbench: what its evaluator says of outputs alone: torch.allclose with eager's (in brackets the "
+            "tolerance that would do); mean of a forward, speedup by the mean of eager's"
+        )
     for line in baseline_lines(records):
         console.print(escape(line))
     if any(stored for _, stored in verdicts):
@@ -174,6 +185,17 @@ def _policy_text(record: EvaluationRecord) -> str:
     said["not timed"] = not config.timing
     words = "".join(f" {word}" for word, holds in said.items() if holds)
     return words + (NO_OWN_KERNEL_SUFFIX if record.has_no_own_kernel else "")
+
+
+def _kernelbench_text(record: EvaluationRecord) -> str:
+    """Describes KernelBench's verdict, as ``correct 3.83 ms 2.37x`` or ``incorrect (1.2e-03)``."""
+    told = record.kernelbench
+    if not told:
+        return "-"
+    if not told.get("correct"):
+        error = told.get("error")
+        return "incorrect" if error is None else f"incorrect ({error:.1e})"
+    return f"correct {told['runtime_ms']:.3g} ms {told['speedup']:.2f}x" if "speedup" in told else "correct"
 
 
 def _told_in_full(record: EvaluationRecord) -> list[Finding]:

@@ -29,12 +29,14 @@ class Load:
         check: The architecture whose limits count if the emulator checks every access; else empty.
         refused: The message and the log of each build that a compiler has already refused, by build
             key.
+        compat: Whether code for an older torch may build.
     """
 
     solution: str
     cached: dict[str, str]
     check: str = ""
     refused: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    compat: bool = False
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,7 @@ class Worker:
             self._build_folder,
             lambda event, name: self._send(Building(event, name)),
             check=command.check,
+            compat=command.compat,
             refused=command.refused,
         )
         # A solution that imports torch's loader gets the harness's loader instead.

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from harness.compilation.cuda import CudaLoader
+from harness.emulator.compiler import Mode
 from harness.emulator.device import emulated_cuda
 from harness.emulator.gpu_build import compile_for_gpu
 from harness.emulator.inline import InlineLoader
@@ -63,6 +64,7 @@ class Platform(Protocol):
         on_build: Callable[[str, str], None],
         *,
         check: str = "",
+        compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """Creates the loader for one solution.
@@ -74,6 +76,7 @@ class Platform(Protocol):
             on_build: A callback around each compilation. It receives ``"begin"`` or ``"end"``, and
                 a name.
             check: The architecture for checking every access; empty to check none.
+            compat: Whether code for an older torch may build.
             refused: The message and log of each build that a compiler has already refused, by build
                 key.
         """
@@ -166,6 +169,7 @@ class EmulatedPlatform:
         on_build: Callable[[str, str], None],
         *,
         check: str = "",
+        compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """Creates the emulator's loader."""
@@ -174,10 +178,11 @@ class EmulatedPlatform:
             self._session.set_architecture(check)
             self._poisons = itertools.cycle(POISONS)
             self._session.set_checking(True, next(self._poisons))
-        loader = InlineLoader(
-            solution, text, cached, out_dir, on_build, mode="check" if check else "fast", refused=refused
+        mode: Mode = "check" if check else "fast"
+        loader = InlineLoader(solution, text, cached, out_dir, on_build, mode=mode, compat=compat, refused=refused)
+        self._compile = lambda arch: compile_for_gpu(
+            loader.given.values(), loader.locator, arch, out_dir, on_build, compat=compat
         )
-        self._compile = lambda arch: compile_for_gpu(loader.given.values(), loader.locator, arch, out_dir, on_build)
         return loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
@@ -282,11 +287,14 @@ class CudaPlatform:
         on_build: Callable[[str, str], None],
         *,
         check: str = "",
+        compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """Creates torch's own loader with this worker's folders. A GPU checks no accesses."""
         self._written = profiling.triton_kernels(source_text(read_source(solution)))
-        self._loader = CudaLoader(solution, cached, out_dir, on_build, capability=self._capability, refused=refused)
+        self._loader = CudaLoader(
+            solution, cached, out_dir, on_build, capability=self._capability, compat=compat, refused=refused
+        )
         return self._loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:

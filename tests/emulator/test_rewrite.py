@@ -300,6 +300,8 @@ def test_a_variable_that_stands_for_a_kernel_gets_the_kernels_name() -> None:
     ("source", "expected"),
     [
         ("CHECK(x.is_cuda() && y->device().is_cuda());", "CHECK(x.is_cpu() && y->device().is_cpu());"),
+        ("CHECK(x.type().is_cuda());", "CHECK(x.is_cpu());"),
+        ("auto t = x.type(); f(t.is_cuda(), y->type());", "auto t = x.type(); f(t.is_cpu(), y->type());"),
         ("torch::device(torch::kCUDA)", "torch::device(torch::kCPU)"),
         ("x.device().type() == c10::DeviceType::CUDA", "x.device().type() == c10::DeviceType::CPU"),
         ("TORCH_LIBRARY_IMPL(mine, CUDA, m) { }", "TORCH_LIBRARY_IMPL(mine, CPU, m) { }"),

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
-from harness.report.sample_scores import as_csv, kernelbench_results, results_of, sample_name
-from harness.timing.sample_scores import pass_at_k, sample_scores
+from harness.report.sample_scores import (
+    as_csv,
+    as_json,
+    kernelbench_results,
+    print_sample_scores,
+    results_of,
+    sample_name,
+)
+from harness.timing.sample_scores import Counting, SampleScore, pass_at_k, sample_scores
 from harness.timing.statistics import latency
 
 
@@ -38,6 +45,11 @@ def record(name: str, status: Status = Status.PASSED, speedup: float | None = No
     )
 
 
+def scored(records: list[EvaluationRecord], counting: Counting = Counting.PASSED) -> list[SampleScore]:
+    """The scores in one way of counting."""
+    return [one for one in sample_scores(results_of(records)) if one.counting is counting]
+
+
 WRONG = Status.WRONG_OUTPUT
 
 
@@ -58,7 +70,7 @@ def test_problems_count_alike_however_many_samples_they_have() -> None:
     names = [sample_name("m", "level1", "1_A", n) for n in range(4)]
     records = [record(names[0]), *(record(name, WRONG) for name in names[1:])]
     records.append(record(sample_name("m", "level1", "2_B", 0)))
-    (score,) = sample_scores(results_of(records))
+    (score,) = scored(records)
     assert (score.model, score.level) == ("m", "level1")
     assert (score.problems, score.solved, score.samples, score.correct) == (2, 2, 5, 2)
     assert score.pass_at == {1: pytest.approx((0.25 + 1) / 2)}
@@ -71,7 +83,7 @@ def test_speed_is_of_the_best_and_of_the_mean() -> None:
         record(sample_name("", "level1", "2_B", 0), speedup=0.5),
         record(sample_name("", "level1", "2_B", 1), WRONG),
     ]
-    (score,) = sample_scores(results_of(records))
+    (score,) = scored(records)
     fast = score.fast["forward"]
     assert fast[1.0][:] == (0.5, 0.5, 0.5)
     assert fast[1.5][:] == (0.5, 0.5, 0.25)
@@ -82,14 +94,14 @@ def test_speed_is_of_the_best_and_of_the_mean() -> None:
 
 def test_a_sample_is_correct_if_all_its_cases_pass() -> None:
     name = sample_name("", "level1", "1_A", 0)
-    (score,) = sample_scores(results_of([record(name, speedup=2.0), replace(record(name, WRONG), case="odd")]))
+    (score,) = scored([record(name, speedup=2.0), replace(record(name, WRONG), case="odd")])
     assert (score.samples, score.correct, score.timed["forward"]) == (1, 0, 0)
 
 
 def test_levels_and_models_have_scores_of_their_own_and_a_total() -> None:
     places = [("a", "level1"), ("a", "level2"), ("b", "level1")]
     records = [record(sample_name(model, level, "1_A", 0)) for model, level in places]
-    found = [(one.model, one.level, one.samples) for one in sample_scores(results_of(records))]
+    found = [(one.model, one.level, one.samples) for one in scored(records)]
     assert found == [("a", "level1", 1), ("a", "level2", 1), ("a", "", 2), ("b", "level1", 1)]
 
 
@@ -116,5 +128,63 @@ def test_kernelbench_reads_results_by_number() -> None:
 
 def test_a_model_s_name_is_no_formula_in_a_spreadsheet() -> None:
     rows = as_csv([record("=1+1/level1/1_A/sample_0", speedup=2.0)]).splitlines()
-    assert rows[1].startswith("'=1+1,level1,1,1,1,1,")
+    assert rows[1].startswith("'=1+1,level1,passed,eager,fp32,")
     assert len(rows[0].split(",")) == len(rows[1].split(","))
+
+
+def beside(name: str, status: Status, correct: bool, speedup: float | None = None, **changes: Any) -> EvaluationRecord:
+    """A record with KernelBench's verdict beside the harness's."""
+    told: dict[str, Any] = {"correct": correct, "tolerance": 1e-4, "error": 1e-3, "trials": 5}
+    if correct and speedup is not None:
+        told |= {"runtime_ms": 2.5, "eager_ms": 2.5 * speedup, "speedup": speedup}
+    return replace(record(name, status, speedup=speedup, **changes), kernelbench=told, policy={"preset": "kernelbench"})
+
+
+def test_kernelbench_s_own_verdict_is_scored_beside() -> None:
+    records = [
+        beside("m/level1/1_A/sample_0", Status.PASSED, True, 1.2),
+        beside("m/level1/2_B/sample_0", WRONG, True),
+        beside("m/level1/3_C/sample_0", WRONG, False),
+    ]
+    (mine,), (theirs,) = scored(records), scored(records, Counting.KERNELBENCH)
+    assert (mine.correct, theirs.correct, mine.pass_at[1], theirs.pass_at[1]) == (1, 2, 1 / 3, 2 / 3)
+    assert theirs.fast["forward"][1.0] == (1 / 3, None, 1 / 3)
+    assert theirs.mean["forward"] == (pytest.approx(1.2), None, None)
+    assert [one.counting for one in sample_scores(results_of([record("m/level1/1_A/sample_0")]))] == [
+        "passed",
+        "own kernel",
+    ]
+    (entry,) = kernelbench_results(records)["m/level1"]["1"]
+    assert (entry["correctness"], entry["runtime"], entry["runtime_stats"]) == (True, 2.5, {"mean": 2.5})
+    (entry,) = kernelbench_results(records)["m/level1"]["2"]
+    assert (entry["correctness"], entry["runtime"]) == (True, -1.0)
+
+
+def test_samples_without_own_kernels_have_no_share_in_their_own_score() -> None:
+    records = [
+        record("m/level1/1_A/sample_0", speedup=3.0, own_share=0.0),
+        record("m/level1/2_B/sample_0", speedup=1.2, own_share=0.9),
+    ]
+    (mine,), (own,) = scored(records), scored(records, Counting.OWN_KERNEL)
+    assert (mine.correct, mine.own, own.correct, own.own) == (2, 1, 1, 1)
+    assert (mine.fast["forward"][1.5].best, own.fast["forward"][1.5].best) == (0.5, 0.0)
+    assert own.mean["forward"].ratio == pytest.approx(1.2)
+
+
+def test_each_score_says_what_it_is_over_and_how_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    records = [
+        beside("m/level1/1_A/sample_0", Status.PASSED, True, 1.2, own_share=0.5),
+        replace(record("m/level1/2_B/sample_0"), precision_class=PrecisionClass.TEN_BIT),
+    ]
+    for row in as_json(records):
+        assert (row["baseline"], row["precision"], row["problems"]) == ("eager", "10-bit, fp32", 2)
+        assert "CUDA events" in row["clock"]
+    assert as_csv(records).splitlines()[0].startswith("model,level,counting,baseline,precision,clock,problems,")
+    print_sample_scores(records)
+    told = " ".join(capsys.readouterr().out.split())
+    for counting in ("passed", "kernelbench"):
+        assert f"{counting}: correct if" in told
+    assert "precision 10-bit, fp32; speedup over eager; certified CUDA events in paired rounds" in told
+    assert "problems: those with a judged answer" in told
+    (untimed, _) = as_json([replace(record("m/level1/1_A/sample_0"), device="cpu")])
+    assert untimed["clock"] is None

@@ -34,17 +34,19 @@ MAX_REFUSED_CHARACTERS = 2 << 20
 logger = logging.getLogger(__name__)
 
 
-def load_command(solution: Solution, cache: BuildCache, check: str, refused: Refused = MappingProxyType({})) -> Load:
+def load_command(
+    solution: Solution, cache: BuildCache, policy: Policy, refused: Refused = MappingProxyType({})
+) -> Load:
     """Makes the command that imports a solution, with the results of its earlier builds.
 
     Args:
         solution: The solution.
         cache: Libraries of earlier builds.
-        check: The architecture whose checks apply to every access; empty for no checks.
+        policy: How the solution will be judged.
         refused: The compiler's earlier refusals of this solution.
     """
     cached = {key: str(path) for key, path in cache.libraries(solution.digest).items()}
-    return Load(str(solution.path), cached, check, dict(refused))
+    return Load(str(solution.path), cached, policy.check, dict(refused), policy.compat)
 
 
 def build_ahead(worker: WorkerHandle, solution: Solution, cache: BuildCache, policy: Policy) -> Refused:
@@ -68,7 +70,7 @@ def build_ahead(worker: WorkerHandle, solution: Solution, cache: BuildCache, pol
         worker.check_confined()
     reply = None
     with contextlib.suppress(CandidateStopped):  # The judged worker will see the same failure.
-        reply = worker.request(load_command(solution, cache, policy.check), Clock(*policy.granted), IMPORTING)
+        reply = worker.request(load_command(solution, cache, policy), Clock(*policy.granted), IMPORTING)
     keep_builds(worker, solution, cache)
     if not isinstance(reply, Failed) or reply.kind != "build" or not reply.build_key:
         return {}

@@ -40,6 +40,7 @@ from harness.judge.timing.rivals import Baseline
 from harness.judge.timing.speed import SpeedTimer
 from harness.judge.timing.stopwatch import Stopwatch
 from harness.judge.timing.timing_target import TimingTarget
+from harness.judge.trials import kernelbench
 from harness.judge.trials.further_draws import Further, further_trials
 from harness.judge.trials.repeats import spread
 from harness.judge.trials.robustness import robustness_checks
@@ -120,6 +121,7 @@ class CandidateJudge:
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
         self._own_seed = policy.own_seed or new_secret()
+        self._kernelbench: dict[str, Any] = {}
 
     @property
     def may_have_harmed_the_device(self) -> bool:
@@ -152,6 +154,7 @@ class CandidateJudge:
         self._stages = Stopwatch()
         self._faults = Faults(bool(self._policy.check))
         self._integrity = Integrity(self._policy.rules)
+        self._kernelbench = {}
         try:
             record = self._judge(case, constants, trials, clock).written(record)
         except CandidateStopped as stop:
@@ -183,6 +186,7 @@ class CandidateJudge:
             run_s=clock.run_s,
             total_s=time.monotonic() - started,
             stages_s=self._stages.leave(),
+            kernelbench=kernelbench.recorded(self._kernelbench, record) if self._policy.preset else {},
             log=log,
             confinement=confinement,
             findings=(*record.findings, *self._integrity.found, *self._scanned()),
@@ -295,6 +299,10 @@ class CandidateJudge:
     ) -> CaseResult:
         """Runs the trials of a case and, if the candidate passes, all later stages."""
         worker, trials = setup.worker, len(setup.seeds)
+        if self._policy.preset:  # first, since the judge's own trials end with a failure
+            self._stages.enter("kernelbench")
+            own = Clock(*self._policy.granted)
+            self._kernelbench = kernelbench.outputs_verdict(setup.context, worker, own, setup.source, self._progress)
         self._stages.enter("trials")
         if self._has_next:
             self._workers.start_next()

@@ -101,7 +101,7 @@ class CandidateWorker:
             if self._policy.require_confinement:
                 worker.check_confined()
             self._progress("building")
-            load = load_command(self._candidate.solution, self._cache, self._policy.check, self._refused)
+            load = load_command(self._candidate.solution, self._cache, self._policy, self._refused)
             try:
                 reply = worker.request(load, clock, IMPORTING)
                 if not isinstance(reply, Loaded):

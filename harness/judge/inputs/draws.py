@@ -118,7 +118,15 @@ def init_args(problem: Problem, module: ProblemModule, seed: int) -> list[Any]:
     return list(args)
 
 
-def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, device: torch.device = CPU) -> Draw:
+def draw(
+    problem: Problem,
+    module: ProblemModule,
+    args: list[Any],
+    seed: int,
+    device: torch.device = CPU,
+    *,
+    as_constructed: bool = False,
+) -> Draw:
     """Draw a trial on a device.
 
     Args:
@@ -127,6 +135,7 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
         args: The constructor's arguments.
         seed: The trial's seed.
         device: The device of the model and the inputs; inputs are drawn there.
+        as_constructed: Whether constant parameters stay as they are.
 
     Raises:
         ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
@@ -149,7 +158,8 @@ def draw(problem: Problem, module: ProblemModule, args: list[Any], seed: int, de
             )
         state = describe_state(model)
         model = model.to(device)
-        redraw_constant_parameters(model)
+        if not as_constructed:
+            redraw_constant_parameters(model)
     return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
 
 

@@ -1,0 +1,113 @@
+"""Asks what KernelBench's evaluator would say of a candidate (``evaluate --preset kernelbench``).
+
+Its values are those of ``src/kernelbench/eval.py`` in March 2026: five draws of the problem's
+inputs, one model as its constructor leaves it, and ``torch.allclose`` with eager's outputs. The
+runtime is the mean of a forward's CUDA events behind a flushed L2 cache.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from harness.judge.case_context import CaseContext
+from harness.judge.inputs.draws import derive_seed, draw, draw_inputs
+from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.time_limits import Clock
+from harness.judge.trials.further_draws import DrawSource
+from harness.judge.trials.trial import forward_seed, received_outputs
+from harness.records.baselines import EAGER
+from harness.records.record import EvaluationRecord, Status
+from harness.timing.scores import samples
+
+TRIALS = 5
+#: ``atol`` and ``rtol`` by the output's dtype. Before 2026 it was 1e-2 for all.
+TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 1e-2}
+TOLERANCE = 1e-4
+#: Statuses that say the same in KernelBench, if the candidate came no further.
+_INCORRECT = frozenset(
+    {
+        *(Status.BUILD_ERROR, Status.LOAD_ERROR, Status.RUNTIME_ERROR),
+        *(Status.CRASHED, Status.TIMEOUT, Status.WRONG_OUTPUT),
+    }
+)
+
+
+def outputs_verdict(
+    context: CaseContext,
+    worker: WorkerHandle,
+    clock: Clock,
+    source: DrawSource,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """Compares a candidate's outputs as KernelBench does.
+
+    Args:
+        context: The case's context.
+        worker: The candidate's worker.
+        clock: The seconds that the candidate may use for this.
+        source: The source of draws.
+        progress: Called with a description of each step.
+
+    Returns:
+        ``correct``, the ``tolerance``, the smallest tolerance that would do as ``error`` (None if
+        none would), and the number of ``trials``.
+
+    Raises:
+        CandidateStopped: The candidate failed, or its outputs have another form.
+        ProblemError: The reference does not run.
+    """
+    seed = derive_seed(context.secret, "kernelbench")
+    first = draw(source.problem, source.module, source.args, seed, source.device, as_constructed=True)
+    is_correct, error, tolerance = True, 0.0, 0.0
+    for trial in range(TRIALS):
+        progress(f"KernelBench's trial {trial + 1}/{TRIALS}")
+        inputs = draw_inputs(source.problem, source.module, derive_seed(str(seed), trial), source.device)
+        drawn = replace(first, inputs=inputs)
+        received = received_outputs(context, worker, clock, drawn)
+        seed_of_forward = forward_seed(context, 0)
+        expected = context.reference.run(drawn, seed_of_forward, None, None, differentiate=False).outputs
+        for mine, theirs in zip(received, expected, strict=True):
+            own_tolerance = TOLERANCES.get(theirs.dtype, TOLERANCE)
+            is_correct = is_correct and torch.allclose(theirs, mine, rtol=own_tolerance, atol=own_tolerance)
+            error, tolerance = max(error, needed_tolerance(theirs, mine)), max(tolerance, own_tolerance)
+    return {
+        "correct": is_correct,
+        "tolerance": tolerance,
+        "error": error if error < float("inf") else None,
+        "trials": TRIALS,
+    }
+
+
+def needed_tolerance(expected: torch.Tensor, received: torch.Tensor) -> float:
+    """Returns the least ``atol`` = ``rtol`` under which ``torch.allclose(expected, received)`` holds."""
+    if not expected.numel():
+        return 0.0
+    expected, received = expected.double(), received.double()
+    shares = (expected - received).abs() / (1 + received.abs())
+    shares = torch.where(expected == received, 0.0, shares.nan_to_num(float("inf")))
+    return float(shares.max())
+
+
+def recorded(found: dict[str, Any], record: EvaluationRecord) -> dict[str, Any]:
+    """Returns the record's ``kernelbench``: the outputs' verdict, with the speed of what was timed.
+
+    Args:
+        found: The outputs' verdict; empty if the candidate did not come so far.
+        record: The finished record.
+    """
+    if not found:
+        return {"correct": False} if record.status in _INCORRECT else {}
+    mine, eager = (samples(record, side, "forward") for side in ("candidate", EAGER))
+    if not (found["correct"] and mine and eager):
+        return found
+    return {**found, **_speed(mine, eager)}
+
+
+def _speed(mine: Sequence[float], eager: Sequence[float]) -> dict[str, float]:
+    runtime, of_eager = statistics.fmean(mine), statistics.fmean(eager)
+    return {"runtime_ms": runtime, "eager_ms": of_eager, "speedup": of_eager / runtime}
