@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import package
 from harness.device.devices import driver_version
+from harness.device.kernel_packages import describe_packages
 
 #: Folders of the package that cannot affect a verdict.
 _NO_PART_IN_VERDICTS = {
@@ -33,6 +34,7 @@ def describe(compiler: str) -> dict[str, str]:
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "compiler": compiler,
+        "kernel_packages": describe_packages(),
     }
 
 

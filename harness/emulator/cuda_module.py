@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from harness.compilation.errors import Unsupported
+
 DEVICE_NAME = "CUDA emulator (CPU)"
 CAPABILITY = (8, 0)
 
@@ -161,6 +163,11 @@ def _no_graphs(*_: object, **__: object) -> None:
     raise RuntimeError("CUDA graphs are not supported on the CPU emulator; launch the kernels directly.")
 
 
+def _no_runtime_compiler(*_: object, **__: object) -> None:
+    remedy = "build the kernel with load_inline, or judge it on a GPU"
+    raise Unsupported("torch.cuda._compile_kernel", "the solution", None, remedy)
+
+
 def _set_device(device: object) -> None:
     index = device.index if isinstance(device, torch.device) else device
     if isinstance(index, int) and index > 0:
@@ -258,6 +265,7 @@ def replacements() -> dict[str, object]:
         "CUDAGraph": NoGraph,
         "graph": NoGraph,
         "make_graphed_callables": _no_graphs,
+        "_compile_kernel": _no_runtime_compiler,
     }
     for name in ("synchronize", "empty_cache", "ipc_collect", "set_per_process_memory_fraction", "set_sync_debug_mode"):
         values[name] = _nothing

@@ -11,7 +11,10 @@ from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord
 
 #: Keys of a record's environment that identify its software and machine.
-IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
+IDENTIFYING = (
+    *("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda"),
+    "kernel_packages",
+)
 
 
 def identity(record: EvaluationRecord) -> str:

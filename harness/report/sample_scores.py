@@ -55,7 +55,8 @@ def results_of(records: Iterable[EvaluationRecord]) -> list[SampleResult]:
 
 def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None = None) -> None:
     """Prints the scores of records, by default on stdout."""
-    scores = _without_repetitions(sample_scores(results_of(records)))
+    results = results_of(records)
+    scores = _without_repetitions(sample_scores(results))
     if not scores:
         return
     file = file or sys.stdout
@@ -76,6 +77,8 @@ def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None
         print_table(console, speed, [_speeds(one, direction) for one, direction in timed])
     for note in (*NOTES[: 1 + bool(timed)], *_conditions(scores)):
         console.print(escape(note))
+    if interpreted := sum(any(record.status is Status.INTERPRETED for record in one.records) for one in results):
+        console.print(f"interpreted, not judged, and not counted as correct: {interpreted} of {len(results)} samples")
 
 
 def _without_repetitions(scores: Sequence[SampleScore]) -> list[SampleScore]:

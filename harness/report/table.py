@@ -71,7 +71,7 @@ class VerdictTable:
             record: The record.
             stored: Whether it comes from the store.
         """
-        colour = "green" if record.status is Status.PASSED else "red"
+        colour = {Status.PASSED: "green", Status.INTERPRETED: "yellow"}.get(record.status, "red")
         cells = {
             "solution": Text(one_line(record.solution)),
             "case": Text(record.case),

@@ -36,18 +36,28 @@ def scan(text: str) -> tuple[Finding, ...]:
     return tuple(_finding(hit) for hit in _chosen(_hits(text)))
 
 
-def _hits(text: str) -> Iterator[Hit]:
+def readable(text: str) -> ast.Module | str:
+    """Returns the tree of a text that can be read in seconds, or else why it cannot.
+
+    The reason is empty for a text that is not Python.
+    """
     if len(text) > MOST_CHARACTERS:
-        yield Hit(None, "not-scanned", f"{len(text):,} characters; the scan reads at most {MOST_CHARACTERS:,}")
-        return
+        return f"{len(text):,} characters; the scan reads at most {MOST_CHARACTERS:,}"
     if has_costly_fields(text):
-        yield Hit(None, "not-scanned", f"f-strings and {text.count('{'):,} braces in {len(text):,} characters")
-        return
+        return f"f-strings and {text.count('{'):,} braces in {len(text):,} characters"
     tree = parsed(text)
     if tree is None:
-        return
+        return ""
     if sum(1 for _ in itertools.islice(inside(tree), MOST_NODES + 1)) > MOST_NODES:
-        yield Hit(None, "not-scanned", f"more than {MOST_NODES:,} names, numbers and expressions")
+        return f"more than {MOST_NODES:,} names, numbers and expressions"
+    return tree
+
+
+def _hits(text: str) -> Iterator[Hit]:
+    tree = readable(text)
+    if isinstance(tree, str):
+        if tree:
+            yield Hit(None, "not-scanned", tree)
         return
     program = Program(tree)
     for detector in (*python.DETECTORS, *torch_use.detectors(HotPath(program))):

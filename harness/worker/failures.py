@@ -8,9 +8,12 @@ from collections.abc import Iterator
 import torch
 
 from harness.compilation.errors import BuildError, BuildFailed, BuildKilled, Unsupported
+from harness.device.kernel_packages import INSTALL
 from harness.system.text import words_of
 
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
+#: Triton's errors for a kernel that its compiler, or the assembler behind it, refuses.
+_REFUSED_BY_TRITON = {"triton.compiler.errors.CompilationError", "triton.runtime.errors.PTXASError"}
 _NO_BACKWARD_WORDS = "must implement either the backward or vjp method"
 
 
@@ -25,14 +28,37 @@ def kind_of(error: BaseException, otherwise: str) -> str:
         return "unsupported"
     if isinstance(build, BuildKilled):
         return "memory"
-    if build is not None:
+    if build is not None or any(_names(link) & _REFUSED_BY_TRITON for link in _chain(error)):
         return "build"
+    if any(map(_is_beyond_this_machine, _chain(error))):
+        return "unsupported"
     text = words_of(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in _MEMORY_WORDS):
         return "memory"
     if _NO_BACKWARD_WORDS in text:
         return "no_gradient"
     return otherwise
+
+
+def _names(error: BaseException) -> set[str]:
+    """Returns the full names of an error's class and of its bases."""
+    return {f"{one.__module__}.{one.__name__}" for one in type(error).__mro__}
+
+
+def _is_beyond_this_machine(error: BaseException) -> bool:
+    """Tells whether a package of kernels is missing, or Triton's interpreter cannot run a kernel.
+
+    A fault of the kernel is raised by its own lines, or by the checks of Triton's language.
+    """
+    if isinstance(error, ModuleNotFoundError):
+        return (error.name or "").partition(".")[0] in INSTALL
+    cause = error.__cause__
+    if "triton.runtime.errors.InterpreterError" not in _names(error) or cause is None:
+        return False
+    raised_in = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(cause.__traceback__)][-1:]
+    by_interpreter = any(name.endswith("triton/runtime/interpreter.py") or "/numpy/" in name for name in raised_in)
+    is_nested = "triton.runtime.errors.InterpreterError" in _names(cause)
+    return (by_interpreter and not is_nested) or "'InterpreterBuilder' object has no attribute" in words_of(cause)
 
 
 def describe(error: BaseException, solution: str) -> str:

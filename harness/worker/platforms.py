@@ -20,12 +20,14 @@ from harness.emulator.gpu_build import compile_for_gpu
 from harness.emulator.inline import InlineLoader
 from harness.emulator.session import POISONS, EmulatorSession, ThreadOrder
 from harness.emulator.toolchain import RuntimeLibraries
+from harness.scanning.kernel_languages import kernel_languages
 from harness.system.files import read_source, source_text
 from harness.wire import cuda_memory
 from harness.wire.arena import Arena, map_file
 from harness.wire.replies import Compiled, Launched
 from harness.worker import profiling
 from harness.worker.tally import Tally
+from harness.worker.triton_kernels import Interpreted, note_builds
 
 
 class Loader(Protocol):
@@ -157,6 +159,7 @@ class EmulatedPlatform:
         for module in (torch.autograd, torch._C._autograd):  # what counts operators cannot be switched off
             vars(module)["_enable_record_function"] = lambda enable: None
         self._poisons: Iterator[int] | None = None  # set if kernels are checked
+        self._interpreted = Interpreted()
         self._compile: Callable[[str], Compiled] = lambda arch: Compiled(
             (), fault="", error="", line=None, kernel=None, log="", seconds=0.0
         )
@@ -174,6 +177,8 @@ class EmulatedPlatform:
     ) -> Loader:
         """Creates the emulator's loader."""
         text = source_text(read_source(solution))
+        if kernel_languages(text).triton:
+            self._interpreted = Interpreted.from_now_on()
         if check:
             self._session.set_architecture(check)
             self._poisons = itertools.cycle(POISONS)
@@ -217,22 +222,26 @@ class EmulatedPlatform:
         return None
 
     def launched(self, call: Callable[[], Any]) -> list[Launched]:
-        """Returns the launches that the runtime counts. The emulator has no other kernels."""
+        """Returns the launches that the runtime and Triton's interpreter count; there are no others."""
         self._session.take_launches()
+        self._interpreted.launches.clear()
         call()
-        return [Launched(name, count, True, None) for name, count in self._session.take_launches().items()]
+        launches = self._session.take_launches() | self._interpreted.launches
+        return [Launched(name, count, True, None) for name, count in launches.items()]
 
     @contextlib.contextmanager
     def watched(self, tally: Tally, direction: str) -> Iterator[None]:
-        """Counts threads and operators in the runtime.
+        """Counts threads and operators in the runtime, and the elements that Triton kernels access.
 
         The runtime counts in every call, so no candidate can tell that it is watched.
         """
         self._session.take_threads()
         self._session.take_operators()
+        self._interpreted.elements = 0
         # A call that raised does not enter the tally, and may have left no memory for it.
         yield
-        tally.add(direction, self._session.take_operators(), self._session.take_threads())
+        own = self._session.take_threads() + self._interpreted.elements
+        tally.add(direction, self._session.take_operators(), own)
 
     def compiled(self, arch: str) -> Compiled:
         """Compiles the sources that the loader received with nvcc."""
@@ -291,7 +300,9 @@ class CudaPlatform:
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
         """Creates torch's own loader with this worker's folders. A GPU checks no accesses."""
-        self._written = profiling.triton_kernels(source_text(read_source(solution)))
+        self._written = kernel_languages(source_text(read_source(solution))).triton
+        if self._written:
+            note_builds(on_build)
         self._loader = CudaLoader(
             solution, cached, out_dir, on_build, capability=self._capability, compat=compat, refused=refused
         )

@@ -5,7 +5,6 @@ The result is evidence, not proof.
 
 from __future__ import annotations
 
-import ast
 import json
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -117,21 +116,6 @@ def operators(call: Callable[[], Any]) -> dict[str, tuple[int, int]]:
         calls, elements = counts.get(event.name, (0, 0))
         counts[event.name] = calls + 1, elements
     return counts
-
-
-def triton_kernels(text: str) -> frozenset[str]:
-    """Returns the functions that a solution decorates as Triton kernels (``@triton.jit``)."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            decorators = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
-            if any(ast.unparse(one) in ("triton.jit", "jit") for one in decorators):
-                found.add(node.name)
-    return frozenset(found)
 
 
 def bytes_moved(trace: Mapping[str, Any]) -> dict[str, int]:

@@ -206,11 +206,3 @@ def test_operators_below_python_s_dispatch_are_counted() -> None:
             (matrix @ matrix).sum().backward()
 
     assert profiling.operators(call)["aten::mm"][0] == 3
-
-
-def test_triton_kernels_of_the_text_are_its_own() -> None:
-    text = (
-        "@triton.jit\ndef own(x):\n    pass\n@triton.jit(debug=True)\ndef other(x):\n    pass\ndef plain():\n    pass"
-    )
-    assert profiling.triton_kernels(text) == {"own", "other"}
-    assert profiling.triton_kernels("def broken(") == frozenset()

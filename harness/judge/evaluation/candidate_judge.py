@@ -22,6 +22,7 @@ from harness.judge.evaluation.builder import Refused
 from harness.judge.evaluation.candidate_worker import CandidateWorker, differs, encoded, with_own_constants
 from harness.judge.evaluation.case_result import CaseResult
 from harness.judge.evaluation.drawn_case import DrawnCase, TrialSetup, draw_case, trial_setup
+from harness.judge.evaluation.interpretation import Interpretation
 from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
 from harness.judge.evidence.tracing import traced
 from harness.judge.inputs.draws import draw
@@ -59,12 +60,9 @@ logger = logging.getLogger(__name__)
 #: Statuses that result from a comparison with the reference.
 COMPARED = frozenset({Status.PASSED, Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.NO_GRADIENT})
 #: Statuses after which the worker still answers.
-LEFT_ALIVE = frozenset(
-    {
-        *(Status.PASSED, Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.NO_GRADIENT, Status.BUILD_ERROR),
-        *(Status.LOAD_ERROR, Status.RUNTIME_ERROR, Status.UNSAFE, Status.UNSUPPORTED),
-    }
-)
+LEFT_ALIVE = COMPARED | {
+    *(Status.BUILD_ERROR, Status.LOAD_ERROR, Status.RUNTIME_ERROR, Status.UNSAFE, Status.UNSUPPORTED),
+}
 
 
 def _log_words(build_log: str | None) -> str:
@@ -122,6 +120,7 @@ class CandidateJudge:
         self._build_s = 0.0
         self._own_seed = policy.own_seed or new_secret()
         self._kernelbench: dict[str, Any] = {}
+        self._interpretation = Interpretation(candidate.solution.source, policy.device)
 
     @property
     def may_have_harmed_the_device(self) -> bool:
@@ -151,6 +150,7 @@ class CandidateJudge:
         policy = self._policy if trials == TRIALS else replace(self._policy, trials=trials)
         blank = blank_record(self._candidate, policy, self._surroundings.environment, case, constants)
         record = replace(blank, own_seed=self._own_seed)
+        trials = self._interpretation.trials(trials)
         self._stages = Stopwatch()
         self._faults = Faults(bool(self._policy.check))
         self._integrity = Integrity(self._policy.rules)
@@ -191,7 +191,7 @@ class CandidateJudge:
             confinement=confinement,
             findings=(*record.findings, *self._integrity.found, *self._scanned()),
         )
-        return self._integrity.decided(record)
+        return self._interpretation.told(self._integrity.decided(record))
 
     def _with_gpu_build(self, record: EvaluationRecord, built: bool) -> EvaluationRecord:
         """Adds nvcc's result to a record: ``BUILD_ERROR`` if it passed and nvcc refuses the sources.
@@ -249,6 +249,7 @@ class CandidateJudge:
             ProblemError: The problem is malformed or its reference does not run.
         """
         problem = self._candidate.problem
+        self._interpretation.check_packages()
         self._worker.start_ahead()  # it gets ready while the judge draws
         conditions = self._conditions(constants)
         self._stages.enter("inputs")
@@ -272,6 +273,7 @@ class CandidateJudge:
                 faults=self._faults,
                 construct=construct,
                 worker=worker,
+                is_brief=self._interpretation.is_interpreted,
             )
             return self._result(drawn, setup, constants, clock, conditions)
 

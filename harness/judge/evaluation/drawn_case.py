@@ -76,6 +76,7 @@ class TrialSetup:
         own_seed: A seed for the candidate's own draw without gradients.
         construct: The command that made the candidate's instance.
         worker: The candidate's worker.
+        is_brief: As in ``Plan``.
     """
 
     context: CaseContext
@@ -85,6 +86,7 @@ class TrialSetup:
     own_seed: int
     construct: Construct
     worker: WorkerHandle
+    is_brief: bool
 
     def plan(self, first: Draw) -> Plan:
         """Plans the trials; the first uses this draw."""
@@ -95,6 +97,7 @@ class TrialSetup:
             first=first,
             seeds=self.seeds,
             own_seed=self.own_seed,
+            is_brief=self.is_brief,
         )
 
 
@@ -168,6 +171,7 @@ def trial_setup(
     faults: Faults,
     construct: Construct,
     worker: WorkerHandle,
+    is_brief: bool,
 ) -> TrialSetup:
     """Sets up the trials of a case.
 
@@ -180,6 +184,7 @@ def trial_setup(
         faults: Collects the emulator's reports.
         construct: The command that made the candidate's instance.
         worker: The candidate's worker.
+        is_brief: As in ``Plan``.
 
     Raises:
         CandidateStopped: The candidate lacks a buffer that the reference changes.
@@ -219,6 +224,7 @@ def trial_setup(
         own_seed=derive_seed(own_seed, drawn.name, "draw", "without gradients"),
         construct=construct,
         worker=worker,
+        is_brief=is_brief,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.judge.case_context import CaseContext
+from harness.judge.case_context import ORDINARY, CaseContext
 from harness.judge.compare.explanation import explained, summed_kinks, worst_reports
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evidence.tracing import launches_own_kernels
@@ -60,6 +60,8 @@ class Plan:
         first: The first trial's draw.
         seeds: A seed for the draw of each trial. The last is the candidate's own.
         own_seed: A seed for the candidate's own draws without gradients.
+        is_brief: Whether a trial calls the candidate in the ordinary way only, because a call takes
+            long.
     """
 
     context: CaseContext
@@ -68,6 +70,7 @@ class Plan:
     first: Draw
     seeds: Sequence[int]
     own_seed: int
+    is_brief: bool = False
 
     def draw(self, trial: int) -> Draw:
         """Make a trial's draw; the two numbers after the last are for calls without gradients."""
@@ -84,6 +87,8 @@ class Plan:
 
     def usage(self, trial: int) -> Usage:
         """Return how an ordinary trial calls the candidate."""
+        if self.is_brief:
+            return ORDINARY
         context, names = self.context, set(input_names(self.first).values())
         inputs = [name for name in context.leaves if name in names]
         parameters = [name for name in context.leaves if name not in names]
@@ -137,15 +142,7 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
         results.append(repeated.judged())
         if results[-1].failed:
             return results
-    calls = _calls_in_a_row(plan, clock, last, time.monotonic() - started)
-    aside_calls = plan.aside_calls(last + 1, SAME_INSTANCE)
-    without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
-    copies = () if holds_functions(plan.first.model) else OF_COPY
-    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), *copies)
-    serving = Usage(without_gradients=True, ways=ways)
-    for trial, usage in ((last + 1, without), (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,)))):
-        if usage is without and not plan.own.leaves:
-            continue  # The last trial itself runs without gradients.
+    for trial, usage in _on_own_draws(plan, clock, last, time.monotonic() - started):
         progress(f"trial {last + 1}/{last + 1}")
         drawn = settle(plan.own, plan.draw(trial), trial)
         repeated = _Repeated(plan.own, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
@@ -155,6 +152,28 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
     final = results[-1]
     final.outputs = list(worst_reports(report for result in results[last:] for report in result.outputs))
     return [*results[:last], final]
+
+
+def _on_own_draws(plan: Plan, clock: Clock, last: int, elapsed_s: float) -> list[tuple[int, Usage]]:
+    """Return the draws that only this candidate gets, by number, and how each is used.
+
+    Args:
+        plan: The trials.
+        clock: The time that the candidate has used so far.
+        last: Number of the last trial.
+        elapsed_s: Duration of the trials before it.
+    """
+    if plan.is_brief:
+        return [(last, ORDINARY)]
+    calls = _calls_in_a_row(plan, clock, last, elapsed_s)
+    aside_calls = plan.aside_calls(last + 1, SAME_INSTANCE)
+    without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
+    copies = () if holds_functions(plan.first.model) else OF_COPY
+    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), *copies)
+    serving = Usage(without_gradients=True, ways=ways)
+    # Without leaves the last trial itself runs without gradients.
+    first = [(last + 1, without)] if plan.own.leaves else []
+    return [*first, (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,)))]
 
 
 def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> int:
