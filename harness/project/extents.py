@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,15 @@ from typing import Any
 FUNCTIONS = ("get_inputs", "get_init_inputs")
 #: The least value that is taken for a size, and the most parts of a list that is computed.
 _LEAST, _MOST_PARTS = 3, 1000
+#: The largest base and exponent of a power that is computed.
+_MOST_BASE, _MOST_EXPONENT = 1 << 16, 40
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
+    ast.LShift: operator.lshift,
+    ast.Pow: operator.pow,
 }
 
 
@@ -52,11 +57,12 @@ class Extents:
 
     def __init__(self, source: str):
         self._nodes = list(_values(ast.parse(source)))
+        times = Counter(name for name, _ in self._nodes)
         self.found: tuple[Extent, ...] = tuple(
             Extent(name, index, value)
             for name, node, whole in self._folded({})
             for index, value in _literals(node, whole)
-            if value >= _LEAST
+            if value >= _LEAST and times[name] == 1  # a case would give all assignments one value
         )
 
     def constants(self, values: Mapping[Extent, int]) -> dict[str, Any]:
@@ -149,7 +155,12 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, known), _value(node.right, known)
         if type(left) is int and type(right) is int and type(node.op) in _OPERATIONS:
-            return None if isinstance(node.op, ast.FloorDiv) and right == 0 else _OPERATIONS[type(node.op)](left, right)
+            if isinstance(node.op, ast.FloorDiv) and right == 0:
+                return None
+            is_power = isinstance(node.op, ast.LShift | ast.Pow)
+            if is_power and not (abs(left) <= _MOST_BASE and 0 <= right <= _MOST_EXPONENT):
+                return None
+            return _OPERATIONS[type(node.op)](left, right)
         if type(left) in (tuple, list) and type(right) is int and isinstance(node.op, ast.Mult):
             return left * right if len(left) * right <= _MOST_PARTS else None
     return None

@@ -200,8 +200,7 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
     """
     tree = _ReplaceConstants(constants).visit(ast.parse(problem.source, str(problem.path)))
     ast.fix_missing_locations(tree)
-    token = hashlib.sha256(repr(sorted(constants.items())).encode()).hexdigest()[:12]
-    module = types.ModuleType(f"harness_problem_{problem.name}_{token}")
+    module = types.ModuleType(_module_name(problem, constants))
     module.__file__ = str(problem.path)
     module.__dict__[_OVERRIDES] = constants
     sys.modules[module.__name__] = module  # dataclasses and pickling look classes up by module name
@@ -211,6 +210,16 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
     except (Exception, SystemExit) as error:
         raise failure(problem, "the problem's body", error) from error
     return module
+
+
+def forget(problem: Problem, constants: dict[str, Any]) -> None:
+    """Releases the module that ``run_body`` registered, with all that it holds."""
+    sys.modules.pop(_module_name(problem, constants), None)
+
+
+def _module_name(problem: Problem, constants: dict[str, Any]) -> str:
+    token = hashlib.sha256(repr(sorted(constants.items())).encode()).hexdigest()[:12]
+    return f"harness_problem_{problem.name}_{token}"
 
 
 def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:

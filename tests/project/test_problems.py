@@ -99,7 +99,7 @@ def test_draws_repeat_with_their_seed_alone() -> None:
         ("", "defines no Model"),
         ("def Model(:\n", ":1: not Python"),
         (KERNELBENCH.replace("def get_inputs", "def inputs"), "get_inputs"),
-        (KERNELBENCH + "CASES = {'cpu': {'M': 3}}\n", "'M', which the file never assigns. Known: N"),
+        (KERNELBENCH + "CASES = {'cpu': {'M': 3}}\n", "'M', which problem.py never assigns. Known: N"),
         (KERNELBENCH + "CASES = {'a b': {}}\n", "not a valid name"),
         (KERNELBENCH + "CASES = [1]\n", "CASES must map"),
         (KERNELBENCH + "PRECISION = 'fp8'\n", "10-bit"),

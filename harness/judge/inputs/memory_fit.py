@@ -70,6 +70,8 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
     # A problem may do what meta tensors cannot; then its size is unknown, which is no error.
     except Exception:
         return None
+    finally:
+        problems.forget(problem, constants)
     tensors = [*(value for value in inputs if isinstance(value, torch.Tensor)), *tensors_of(result)]
     count = sum(tensor.numel() for tensor in tensors)
     return Size(count + sum(parameter.numel() for parameter in model.parameters()))

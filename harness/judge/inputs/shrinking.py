@@ -3,8 +3,12 @@
 The search runs the reference on torch's meta device, which allocates and computes nothing. For the
 emulator it halves the largest size, again and again, as long as the model still runs. Odd sizes come
 first, so that kernels meet extents that no block divides. For a GPU it halves the batch until the
-case fits its memory. The search draws nothing and looks at no clock: a problem has one small case for
-the CPU, and one for a GPU with a given memory.
+case fits its memory. The search looks at no clock: a problem has one small case for the CPU, and one
+for a GPU with a given memory.
+
+The meta device cannot tell whether indices are in range. So the case for the CPU runs once on real
+data. If that fails, the search begins again and gives equal sizes equal values, since the size of a
+table and the bound of its indices are equal.
 """
 
 from __future__ import annotations
@@ -36,8 +40,8 @@ ENOUGH = 16.0
 LARGEST_LOAD = 256.0
 #: The load with a size halved, as a share of that before, at which the halving stays.
 _WORTH_IT = 0.9
-#: Runs on the meta device after which the search ends.
-_MOST_RUNS = 120
+#: Runs on the meta device, and operators in all of them, after which the search ends.
+_MOST_RUNS, _MOST_OPERATORS = 120, 50_000
 
 
 class Small(NamedTuple):
@@ -64,9 +68,11 @@ class _Work(DispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()
         self.results = 0
         self.flops = 0
+        self.operators = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        self.operators += 1
         self.results += sum(tensor.numel() for tensor in tensors_of(result))
         if (count := flop_registry.get(func.overloadpacket)) is not None:
             self.flops += count(*args, **(kwargs or {}), out_val=result)
@@ -87,7 +93,29 @@ def small_case(problem: Problem, memory_bytes: int | None = None) -> Small | Non
     Raises:
         ProblemError: The problem's body raised.
     """
-    return _Search(problem, memory_bytes).run() if problem.cases == UNDECLARED else None
+    if problem.cases != UNDECLARED:
+        return None
+    small = _Search(problem, memory_bytes).run()
+    if memory_bytes is not None or small is None or not small.constants or small.load > LARGEST_LOAD:
+        return small
+    if _runs(problem, small.constants):
+        return small
+    tied = _Search(problem, memory_bytes, is_tied=True).run()
+    return tied if tied is None or _runs(problem, tied.constants) else Small({}, float("inf"))
+
+
+@kept_state()
+def _runs(problem: Problem, constants: dict[str, Any]) -> bool:
+    """Returns whether the reference runs on real data."""
+    try:
+        module = problems.load(problem, constants)
+        with seeded(0), torch.no_grad():
+            module.model(*module.get_init_inputs())(*module.get_inputs())
+    except (Exception, SystemExit):  # the problem's own code, with sizes that it may not allow
+        return False
+    finally:
+        problems.forget(problem, constants)
+    return True
 
 
 class _Run(NamedTuple):
@@ -103,11 +131,15 @@ class _Search:
     Args:
         problem: The problem.
         memory_bytes: The memory that a case may need on a GPU; None on the CPU.
+        is_tied: Whether equal sizes stay equal.
     """
 
-    def __init__(self, problem: Problem, memory_bytes: int | None):
+    def __init__(self, problem: Problem, memory_bytes: int | None, is_tied: bool = False):
         self._problem = problem
         self._memory_bytes = memory_bytes
+        self._is_tied = is_tied
+        self._calls_model = True
+        self._operators = 0
         self._all = Extents(problem.source)
         unseen = model_excerpt(problem).constants  # a solution has such a constant in its own text
         self._values = {one: one.value for one in self._all.found if one.name not in unseen}
@@ -115,7 +147,11 @@ class _Search:
 
     def run(self) -> Small | None:
         """Returns the small case; None if the problem does not run on the meta device."""
+        problems.load(self._problem, {})  # its error is the problem's, not that of a size
         own = self._run_with(self._values)
+        if own is None:  # its forward may read values; then the sizes of inputs and parameters count alone
+            self._calls_model = False
+            own = self._run_with(self._values)
         if own is None or own.load <= (ENOUGH if self._memory_bytes is None else 1):
             return None if own is None else Small({}, own.load)
         load = own.load
@@ -150,7 +186,8 @@ class _Search:
         for extent, value in self._values.items():
             if value == extent.value or value % 2:
                 continue
-            values = {**self._values, extent: value + 1}
+            equal = [one for one, other in self._values.items() if other == value] if self._is_tied else [extent]
+            values = {**self._values, **dict.fromkeys(equal, value + 1)}
             found = self._load_of(values)
             if found is not None and found <= ENOUGH:
                 self._values, load = values, found
@@ -164,7 +201,7 @@ class _Search:
             crowds: Whether a size may come down to one that divided it, as channels to groups of one.
         """
         stuck: set[Extent] = set()
-        while load > 1 and self._runs < _MOST_RUNS:
+        while load > 1 and self._runs < _MOST_RUNS and self._operators < _MOST_OPERATORS:
             rest = [one for one in self._values if one not in stuck and self._values[one] > 2]
             if not rest:
                 break
@@ -185,14 +222,17 @@ class _Search:
         tried: list[dict[Extent, int]] = []
         for half in _halves(value):
             if crowds or half > least:
-                tried.append({extent: half})
+                if not self._is_tied:
+                    tried.append({extent: half})
                 tried.append(dict.fromkeys(equal, half))
-        tried.append({one: self._values[one] // 2 for one in [extent, *divisors] if self._values[one] > 3})
+        tried.append({one: self._values[one] // 2 for one in [*equal, *divisors] if self._values[one] > 3})
         for changed in tried:
             values = {**self._values, **changed}
             lower = self._load_of(values) if values != self._values else None
             if lower is not None and lower <= _WORTH_IT * load:
                 return values, lower
+            if lower == load and len(changed) == 1:
+                break  # a size of nothing that is counted
         return None
 
     def _load_of(self, values: dict[Extent, int]) -> float | None:
@@ -204,18 +244,23 @@ class _Search:
     def _run_with(self, values: dict[Extent, int]) -> _Run | None:
         """Runs a case; None if the model does not run with these values."""
         self._runs += 1
-        module = problems.load(self._problem, self._all.constants(values))
+        constants = self._all.constants(values)
+        work = _Work()
         try:
+            module = problems.load(self._problem, constants)
             with torch.device("meta"), seeded(0), torch.no_grad():
                 arguments, inputs = module.get_init_inputs(), module.get_inputs()
                 if not (isinstance(arguments, list | tuple) and isinstance(inputs, list | tuple)):
                     return None
                 model = module.model(*arguments)
-                with _Work() as work:
-                    results = list(tensors_of(model(*inputs)))
-        except Exception:  # the problem's own code, with sizes that it may not allow
+                with work:
+                    results = list(tensors_of(model(*inputs))) if self._calls_model else []
+        except (Exception, SystemExit):  # the problem's own code, with sizes that it may not allow
             return None
-        if not results or not all(tensor.numel() for tensor in results):
+        finally:
+            self._operators += work.operators
+            problems.forget(self._problem, constants)
+        if self._calls_model and not (results and all(tensor.numel() for tensor in results)):
             return None
         given = list(tensors_of(list(inputs)))
         held = sum(map(torch.numel, [*given, *results, *model.parameters()]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from harness.errors import UsageError
 from harness.executors.plan import fitting
-from harness.judge.inputs.shrinking import small_case
+from harness.judge.inputs.shrinking import ENOUGH, small_case
 from harness.project.problems import Problem, load, read_problem
 
 HEAD = "import torch\nimport torch.nn as nn\n"
@@ -132,6 +133,51 @@ def test_what_is_small_stays_as_it_is(tmp_path: Path, text: str) -> None:
     assert small.constants == {}
 
 
+def test_a_size_at_which_the_body_fails_is_no_choice(tmp_path: Path) -> None:
+    heads = "heads = dim // 4096\nshare = dim // heads\n"
+    problem = problem_of(tmp_path, RELU.replace("class Model", heads + "class Model"))
+    small = small_case(problem)
+    assert small is not None
+    assert small.load <= 1
+    assert run(problem, small.constants)[0] == (small.constants["batch_size"], small.constants["dim"])
+
+
+EMBEDDING = """
+vocabulary = 50257
+class Model(nn.Module):
+    def __init__(self, words):
+        super().__init__()
+        self.table = nn.Embedding(words, 768)
+    def forward(self, x):
+        return self.table(x)
+def get_inputs():
+    return [torch.randint(0, 50257, (64, 512))]
+def get_init_inputs():
+    return [vocabulary]
+"""
+
+
+def test_indices_stay_in_range(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, EMBEDDING)
+    small = small_case(problem)
+    assert small is not None
+    assert small.load <= ENOUGH
+    assert run(problem, small.constants)[1][0] == small.constants["get_inputs[2]"]
+
+
+def test_a_forward_that_reads_values_gets_small_inputs(tmp_path: Path) -> None:
+    text = RELU.replace("return torch.relu(x)", "return torch.relu(x) if x.sum() > 0 else x")
+    small = small_case(problem_of(tmp_path, text))
+    assert small is not None
+    assert small.constants.keys() == {"batch_size", "dim"}
+
+
+def test_the_search_keeps_no_module(tmp_path: Path) -> None:
+    before = set(sys.modules)
+    assert small_case(problem_of(tmp_path, RELU)) is not None
+    assert not [name for name in set(sys.modules) - before if name.startswith("harness_problem")]
+
+
 def test_a_gpu_gets_fewer_samples_if_memory_is_short(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, GROUPS)
     whole = small_case(problem, memory_bytes=1 << 50)
@@ -180,6 +226,9 @@ def test_what_stays_too_large_is_refused_with_what_to_do(tmp_path: Path) -> None
         ("n = 7 // 0\n", set()),
         ("n = [3] * 10**9\n", set()),
         ("n = (5, other(), 7)\n", set()),
+        ("n = (5, 7)\nn = 7\n", set()),
+        ("n = 1 << 10**9\n", set()),
+        ("n = 2 ** 12\nm = 1 << 10\n", {"n", "m"}),
         ("n: int = 40\n", {"n"}),
         ("a = b = 40\n", {"a", "b"}),
     ],
