@@ -7,22 +7,26 @@ from pathlib import Path
 
 from harness.errors import UsageError, suggestion
 from harness.project.problems import Problem, read_problem
+from harness.system.files import is_file
 from harness.system.text import one_line
 
 
 class ProblemSet:
-    """The problem files of a folder and of its subfolders.
+    """The problem files of a folder and of its subfolders, or one file.
 
     Args:
-        folder: The folder.
+        folder: The folder, or the file of a problem, which all answers then solve.
 
     Raises:
         UsageError: The folder has no Python file.
     """
 
     def __init__(self, folder: Path):
-        self._paths = sorted(
-            one for one in folder.rglob("*.py") if one.stem != "__init__" and not one.name.startswith(".")
+        self._is_single = is_file(folder)
+        self._paths = (
+            [folder]
+            if self._is_single
+            else sorted(one for one in folder.rglob("*.py") if one.stem != "__init__" and not one.name.startswith("."))
         )
         self._folder = folder
         self._read: dict[Path, Problem] = {}
@@ -41,11 +45,13 @@ class ProblemSet:
             UsageError: No problem or more than one has that name.
             ProblemError: The file is not a valid problem.
         """
+        if self._is_single:
+            return self._known(self._folder)
         wanted = name.removesuffix(".py").casefold().replace("\\", "/")
         stem = wanted.rpartition("/")[2]
         fits = [one for one in self._paths if level is None or one.parent.name.casefold() == f"level{level}"]
         found = [one for one in fits if one.stem.casefold() == stem]
-        if not found and stem.isdigit():
+        if not found and re.fullmatch("[0-9]{1,9}", stem):
             found = [one for one in fits if re.match(rf"0*{int(stem)}(_|$)", one.stem)]
         if "/" in wanted and len(found) > 1:
             found = [one for one in found if str(one.with_suffix("")).casefold().endswith(f"/{wanted}")]
@@ -56,7 +62,9 @@ class ProblemSet:
         if len(found) > 1:
             several = ", ".join(one_line(str(one.relative_to(self._folder))) for one in found[:4])
             raise UsageError(f"{name!r}{of_level} may be {several}: put the answer into a folder `level1` or the like")
-        (path,) = found
+        return self._known(found[0])
+
+    def _known(self, path: Path) -> Problem:
         if path not in self._read:
             self._read[path] = read_problem(path)
         return self._read[path]

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from harness.answers.reading import RawAnswer, answer_of, read_answer
 from harness.errors import AnswerError, UsageError
-from harness.system.files import MAX_SOURCE_BYTES
+from harness.system.files import MAX_SOURCE_BYTES, is_file
 from harness.system.text import one_line
 
 #: Suffixes of files that hold an answer. Others in a folder are left out.
 SUFFIXES = (".txt", ".md", ".py")
+MOST_MODEL_CHARACTERS = 200
 #: The names that KernelBench gives to answers in ``runs/``.
-_KERNELBENCH = re.compile(r"level_(?P<level>\d+)_problem_(?P<problem>\d+)_sample_(?P<sample>\d+)(_kernel)?")
-_SAMPLE = re.compile(r"(?:(?P<problem>.+?)[_.-])?sample[_.-]?(?P<sample>\d+)(_kernel)?", re.IGNORECASE)
-_LEVEL = re.compile(r"level[_-]?(\d+)", re.IGNORECASE)
+_KERNELBENCH = re.compile(
+    r"level_(?P<level>[0-9]{1,9})_problem_(?P<problem>[0-9]{1,9})_sample_(?P<sample>[0-9]{1,18})(_kernel)?"
+)
+_SAMPLE = re.compile(r"(?:(?P<problem>.+?)[_.-])?sample[_.-]?(?P<sample>[0-9]{1,18})(_kernel)?", re.IGNORECASE)
+_LEVEL = re.compile(r"level[_-]?([0-9]{1,9})", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,17 @@ class Sample:
         problem: The problem's name, number or path, as the answer's name or line gives it.
         level: KernelBench's level; None if it is not given.
         model: The model's name, or the run's; empty if it is not given.
-        number: Number of the sample among the model's answers to the problem, from 0.
+        number: Number of the sample among the model's answers to the problem, from 0; None if it is
+            not given.
+        where: The answer's file, or its file and line.
         answer: The text, or why it cannot be read.
     """
 
     problem: str
     level: int | None
     model: str
-    number: int
+    number: int | None
+    where: str
     answer: RawAnswer | AnswerError = field(repr=False)
 
 
@@ -55,12 +60,12 @@ def read_samples(path: Path) -> Iterator[Sample]:
     """
     shown = one_line(str(path))
     if path.is_dir():
-        files = [one for one in sorted(path.rglob("*"), key=_in_order) if one.is_file() and one.suffix in SUFFIXES]
+        files = [one for one in sorted(path.rglob("*"), key=_in_order) if one.suffix in SUFFIXES and not one.is_dir()]
         if not files:
             raise UsageError(f"{shown} holds no answers: files that end in {', '.join(SUFFIXES)}, in any subfolder")
-        return _numbered(_of_file(file, file.relative_to(path)) for file in files)
-    if path.suffix == ".jsonl" and path.is_file():
-        return _numbered(_of_lines(path, shown))
+        return (_of_file(file, file.relative_to(path)) for file in files)
+    if path.suffix == ".jsonl" and is_file(path):
+        return _of_lines(path, shown)
     raise UsageError(f"--answers {shown}: give a folder of answers, or a file of JSON lines that ends in .jsonl")
 
 
@@ -70,25 +75,16 @@ def _in_order(path: Path) -> list[tuple[int, int, str]]:
     return [(not part.isdecimal(), int(part[:18]) if part.isdecimal() else 0, part) for part in parts]
 
 
-def _numbered(samples: Iterator[tuple[Sample, bool]]) -> Iterator[Sample]:
-    """Numbers the samples that have no number of their own, in order."""
-    seen: Counter[tuple[str, int | None, str]] = Counter()
-    for sample, has_number in samples:
-        key = (sample.model, sample.level, sample.problem)
-        yield sample if has_number else replace(sample, number=seen[key])
-        seen[key] += 1
-
-
-def _of_file(file: Path, inside: PurePath) -> tuple[Sample, bool]:
+def _of_file(file: Path, inside: PurePath) -> Sample:
     try:
         answer: RawAnswer | AnswerError = read_answer(str(file))
     except AnswerError as error:
         answer = error
-    return _named(inside, answer)
+    return _named(inside, one_line(str(file)), answer)
 
 
-def _named(inside: PurePath, answer: RawAnswer | AnswerError) -> tuple[Sample, bool]:
-    """Returns the sample that a path in the folder names, and whether it names its number.
+def _named(inside: PurePath, where: str, answer: RawAnswer | AnswerError) -> Sample:
+    """Returns the sample that a path in the folder names.
 
     These paths name sample 2 of problem 19 of level 1; ``MODEL/`` may stand before each, and the
     sample's number may be missing::
@@ -101,7 +97,8 @@ def _named(inside: PurePath, answer: RawAnswer | AnswerError) -> tuple[Sample, b
     folders = list(inside.parts[:-1])
     stem = inside.stem
     if match := _KERNELBENCH.fullmatch(stem):
-        return Sample(match["problem"], int(match["level"]), "/".join(folders), int(match["sample"]), answer), True
+        model = "/".join(folders)
+        return Sample(match["problem"], int(match["level"]), model, int(match["sample"]), where, answer)
     match = _SAMPLE.fullmatch(stem)
     number = int(match["sample"]) if match else None
     problem = match["problem"] if match else stem
@@ -113,17 +110,17 @@ def _named(inside: PurePath, answer: RawAnswer | AnswerError) -> tuple[Sample, b
             level = int(found[1])
             del folders[position]
             break
-    return Sample(problem, level, "/".join(folders), number or 0, answer), number is not None
+    return Sample(problem, level, "/".join(folders), number, where, answer)
 
 
-def _of_lines(path: Path, shown: str) -> Iterator[tuple[Sample, bool]]:
+def _of_lines(path: Path, shown: str) -> Iterator[Sample]:
     with path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(2 * MAX_SOURCE_BYTES), b""), start=1):
             if line.strip():
                 yield _of_line(line, f"{shown}:{number}")
 
 
-def _of_line(line: bytes, where: str) -> tuple[Sample, bool]:
+def _of_line(line: bytes, where: str) -> Sample:
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -133,17 +130,19 @@ def _of_line(line: bytes, where: str) -> tuple[Sample, bool]:
     problem, level, model = given.get("problem"), given.get("level"), given.get("model") or ""
     if not isinstance(problem, str | int) or isinstance(problem, bool):
         raise UsageError(f"{where}: 'problem' must be a problem's name or number")
-    if not isinstance(model, str):
-        raise UsageError(f"{where}: 'model' must be a text")
+    if not isinstance(model, str) or len(model) > MOST_MODEL_CHARACTERS:
+        raise UsageError(f"{where}: 'model' must be a text of at most {MOST_MODEL_CHARACTERS} characters")
+    if model.startswith("/") or ".." in model.split("/"):
+        raise UsageError(f"{where}: 'model' is {one_line(model)}; it must not begin with / or have a part ..")
     level, number = _count(level, "level", where), _count(given.get("sample"), "sample", where)
     try:
         answer: RawAnswer | AnswerError = answer_of(given["completion"].encode("utf-8", "surrogatepass"), where, where)
     except AnswerError as error:
         answer = error
-    return Sample(str(problem), level, one_line(model), number or 0, answer), number is not None
+    return Sample(str(problem), level, one_line(model), number, where, answer)
 
 
 def _count(value: Any, key: str, where: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**18):
         return value
     raise UsageError(f"{where}: {key!r} must be a number from 0")

@@ -10,8 +10,9 @@ from harness.answers.problem_set import ProblemSet
 from harness.answers.samples import Sample, read_samples
 from harness.errors import AnswerError, ProblemError, UsageError
 from harness.project.problems import Problem
-from harness.project.solutions import Candidate, read_solution
+from harness.project.solutions import Candidate, problem_paths, read_solution
 from harness.report.sample_scores import RESULTS_FILE, sample_name
+from harness.system.files import is_there
 from harness.system.text import one_line, printable
 
 
@@ -23,7 +24,7 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
 
     Args:
         answers: A folder, or a file of JSON lines.
-        problems: The folder of the problems.
+        problems: The folder of the problems, or a problem's file.
         folder: Where to write.
 
     Returns:
@@ -37,6 +38,8 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
         words = "--preset kernelbench judges as KernelBench does"
         print(f"note: {printable(str(beside))} is not read: the answers are judged anew; {words}", file=sys.stderr)
     found: dict[str, Candidate] = {}
+    places: dict[str, str] = {}
+    numbers: Counter[tuple[str, Path]] = Counter()
     has_strays = False
     for sample in read_samples(answers):
         try:
@@ -45,14 +48,32 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
             print(f"error: {printable(str(error))}", file=sys.stderr)
             has_strays = True
             continue
-        level = problem.path.parent.name if problem.path.parent != problems else ""
-        name = one_line(sample_name(sample.model, level, problem.name, sample.number))
+        level = problem.path.parent.name if problems not in (problem.path, problem.path.parent) else ""
+        number = sample.number
+        if number is None:
+            number = numbers[sample.model, problem.path]
+            numbers[sample.model, problem.path] += 1
+        name = one_line(sample_name(sample.model, level, problem.name, number))
         if name in found:
-            raise UsageError(f"two answers are {name}: give each sample of a problem a number of its own")
+            both = f"{places[name]} and {sample.where} are both {name}"
+            raise UsageError(f"{both}: give each sample of a problem a number of its own")
+        places[name] = sample.where
         file = folder / f"{len(found)}.py"
         file.write_text(_code(sample, problem), encoding="utf-8", errors="surrogatepass")
         found[name] = Candidate(problem, read_solution(file, name))
     return list(found.values()), has_strays
+
+
+def problems_of(root: Path, name: str | None) -> Path:
+    """Returns the folder of problems, or the problem's file, that ``--problem`` names.
+
+    Args:
+        root: The folder that holds ``problems``.
+        name: A folder, a file or the name of a problem of the root; None for the root's problems.
+    """
+    if name is None:
+        return root / "problems"
+    return Path(name) if is_there(Path(name)) else problem_paths(root).get(name, Path(name))
 
 
 def _code(sample: Sample, problem: Problem) -> str:

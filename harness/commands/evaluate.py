@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
-from harness.commands.answers import candidates_of
+from harness.commands.answers import candidates_of, problems_of
 from harness.commands.lines import MAX_LINE_BYTES, LineReader, Lines
 from harness.commands.replay import ReplayRequest
 from harness.commands.replay import replay as replayed
@@ -274,8 +274,10 @@ def command(
     if answers is not None:
         if selectors:
             raise UsageError("--answers takes no selectors: it judges the answers of that folder or file")
+        if not answers:
+            raise UsageError("--answers is empty: give a folder of answers, or a file of JSON lines")
         folder = stack.enter_context(scratch_folder("harness-answers-"))
-        problems = Path(problem) if problem is not None else project_root(root) / "problems"
+        problems = problems_of(project_root(root), problem)
         candidates, has_bad_files = candidates_of(Path(answers), problems, folder)
         if not candidates:
             return EXIT_USAGE

@@ -74,7 +74,13 @@ class LineReader:
     def _read_on(self) -> None:
         del self._read[self._limit + 1 :]  # the buffer holds one line, which is too long
         self._searched = len(self._read)
-        data = os.read(self._descriptor, 1 << 20)
+        try:
+            data = os.read(self._descriptor, 1 << 20)
+        except BlockingIOError:  # the descriptor does not wait by itself
+            system.select([self._descriptor], [], [])
+            return
+        except OSError as error:
+            raise UsageError(f"-: standard input cannot be read: {error.strerror}") from None
         self._read += data
         self._is_over = not data
 

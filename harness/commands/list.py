@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness.errors import EXIT_PASSED, ProblemError, SolutionError, TemplateError
+from harness.errors import EXIT_PASSED, ProblemError, SolutionError, TemplateError, UsageError
 from harness.project.paths import harness_home, project_root
 from harness.project.problems import read_problem
 from harness.project.settings import option
@@ -32,7 +32,7 @@ Row = dict[str, Any]
     metavar="N",
     default=50,
     show_default=True,
-    help="List at most this many of the newest records.",
+    help="List at most this many of the newest runs or records.",
 )
 @option("root")
 @option("home")
@@ -46,9 +46,11 @@ def command(*, what: str, problem: str | None, limit: int, root: str | None, hom
       python -m harness list solutions --problem group_norm
       python -m harness list records --limit 10
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    if what == "runs" and problem is not None:
+        raise UsageError("a run may have records of several problems: use `list records --problem` instead")
     if what in ("runs", "records"):
         with Store(harness_home(home)) as store:
-            rows = list(_runs(store)) if what == "runs" else list(_records(store, problem))[-limit:]
+            rows = list(_runs(store) if what == "runs" else _records(store, problem))[-limit:]
     else:
         folder = project_root(root)
         rows = list({"problems": _problems, "templates": _templates, "solutions": _solutions}[what](folder, problem))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import click
 
@@ -14,7 +14,7 @@ from harness.records.record import EvaluationRecord
 from harness.records.results_file import read_results
 from harness.records.store import Store
 from harness.report.sample_scores import RESULTS_FILE, as_csv, as_json, kernelbench_results, print_sample_scores
-from harness.system.files import write_whole
+from harness.system.files import is_file, write_whole
 from harness.system.text import printable
 
 
@@ -58,7 +58,7 @@ def _records(name: str, home: str | None) -> list[EvaluationRecord]:
         UsageError: There is no such file or run.
         RecordError: The file holds something else.
     """
-    if Path(name).is_file():
+    if is_file(Path(name)):
         return read_results(Path(name))
     with Store(harness_home(home)) as store:
         found = list(store.of_run(name))
@@ -71,6 +71,11 @@ def _write(folder: Path, records: list[EvaluationRecord]) -> None:
     runs = kernelbench_results(records)
     if not runs:
         raise UsageError("no record is of a problem whose name begins with KernelBench's number, as 19_ReLU does")
+    for name in runs:  # before the first is written
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+            raise UsageError(
+                f"the model or level {printable(name)} names a folder outside {folder}; nothing was written"
+            )
     for name, run in runs.items():
         path = folder / name / RESULTS_FILE
         try:

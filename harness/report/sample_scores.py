@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
@@ -24,7 +25,7 @@ from harness.timing.statistics import Interval
 _PLAIN_WIDTH = 160
 #: The file that KernelBench writes its results to.
 RESULTS_FILE = "eval_results.json"
-_NAME = re.compile(r"(?:(?P<before>.*)/)?sample_(?P<number>\d{1,9})")
+_NAME = re.compile(r"(?:(?P<before>.*)/)?sample_(?P<number>[0-9]{1,18})")
 #: Statuses of candidates that KernelBench counts as not compiled.
 _UNBUILT = (Status.BUILD_ERROR, Status.LOAD_ERROR)
 
@@ -35,22 +36,38 @@ def sample_name(model: str, level: str, problem: str, number: int) -> str:
 
 
 def results_of(records: Iterable[EvaluationRecord]) -> list[SampleResult]:
-    """Groups records by sample. A solution that is no sample counts as its problem's next one."""
-    grouped: dict[str, list[EvaluationRecord]] = {}
+    """Groups records by sample. A solution that is no sample counts as its problem's next one.
+
+    Only the newest text of a sample counts, under the newest policy, and the newest record of each
+    case. Records come in order, the newest last.
+    """
+    grouped: dict[tuple[str, str], list[EvaluationRecord]] = {}
     for record in records:
-        grouped.setdefault(record.solution, []).append(record)
+        grouped.setdefault((record.solution, record.problem_path), []).append(record)
     results: list[SampleResult] = []
-    for name, found in grouped.items():
-        problem, level = found[0].problem, PurePath(found[0].problem_path).parent.name
+    others: Counter[tuple[str, str]] = Counter()
+    for (name, problem_path), found in grouped.items():
+        problem, level = found[0].problem, PurePath(problem_path).parent.name
         match = _NAME.fullmatch(name)
         path = (match["before"] or "").split("/") if match else []
         if match and path[-1:] == [problem]:
             model = "/".join(path[:-2] if path[-2:-1] == [level] else path[:-1])
             number = int(match["number"])
         else:
-            model, number = "", sum(one.problem == problem for one in results)
-        results.append(SampleResult(model, level, problem, number, tuple(found)))
+            model, number = "", others[level, problem]
+            others[level, problem] += 1
+        results.append(SampleResult(model, level, problem, number, _newest(found)))
     return results
+
+
+def _newest(records: Sequence[EvaluationRecord]) -> tuple[EvaluationRecord, ...]:
+    """Returns the newest record of each case, of those with the newest text and policy."""
+    last = records[-1]
+    cases: dict[str, EvaluationRecord] = {}
+    for record in records:
+        if record.solution_digest == last.solution_digest and record.policy == last.policy:
+            cases[f"{record.case} {sorted(record.constants.items())}"] = record
+    return tuple(cases.values())
 
 
 def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None = None) -> None:

@@ -135,6 +135,14 @@ def is_there(path: Path) -> bool:
     return os.path.lexists(path)
 
 
+def is_file(path: Path) -> bool:
+    """Returns whether a path names a file, also if no file can have that name."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def _kind(mode: int) -> str:
     kinds = {
         stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",

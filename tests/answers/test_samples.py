@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def write(folder: Path, *names: str, text: str = CODE) -> None:
         path.write_text(text)
 
 
-def key(sample: Sample) -> tuple[str, int | None, str, int]:
+def key(sample: Sample) -> tuple[str, int | None, str, int | None]:
     return sample.problem, sample.level, sample.model, sample.number
 
 
@@ -36,12 +37,13 @@ def key(sample: Sample) -> tuple[str, int | None, str, int]:
         ("level1/19_ReLU_sample_2.txt", ("19_ReLU", 1, "", 2)),
         ("level1/19_ReLU/sample_2.md", ("19_ReLU", 1, "", 2)),
         ("model/Level_2/19/Sample-7.txt", ("19", 2, "model", 7)),
-        ("group_norm.txt", ("group_norm", None, "", 0)),
+        ("group_norm.txt", ("group_norm", None, "", None)),
         ("model/group_norm.sample.3.md", ("group_norm", None, "model", 3)),
         ("sample_3.txt", ("sample_3", None, "", 3)),
+        ("m/19_ReLU_sample_20261125093000.txt", ("19_ReLU", None, "m", 20261125093000)),
     ],
 )
-def test_a_path_names_a_sample(tmp_path: Path, name: str, expected: tuple[str, int | None, str, int]) -> None:
+def test_a_path_names_a_sample(tmp_path: Path, name: str, expected: tuple[str, int | None, str, int | None]) -> None:
     write(tmp_path, name)
     (sample,) = read_samples(tmp_path)
     assert key(sample) == expected
@@ -61,6 +63,15 @@ def test_an_unreadable_answer_is_a_sample_with_the_reason(tmp_path: Path) -> Non
     assert "empty" in str(answers[0])
 
 
+def test_what_is_no_readable_file_is_a_failed_sample(tmp_path: Path) -> None:
+    (tmp_path / "19_ReLU_sample_1.py").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "19_ReLU_sample_2.py")
+    (tmp_path / "folder.py").mkdir()
+    found = list(read_samples(tmp_path))
+    assert [one.number for one in found] == [1, 2]
+    assert all(isinstance(one.answer, AnswerError) for one in found)
+
+
 def test_lines_name_samples(tmp_path: Path) -> None:
     lines = [
         {"problem": "19_ReLU", "completion": CODE, "temperature": 0.7},
@@ -72,10 +83,10 @@ def test_lines_name_samples(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     found = list(read_samples(path))
     assert [key(one) for one in found] == [
-        ("19_ReLU", None, "", 0),
-        ("19_ReLU", None, "", 1),
+        ("19_ReLU", None, "", None),
+        ("19_ReLU", None, "", None),
         ("19", 1, "m", 4),
-        ("x", None, "", 0),
+        ("x", None, "", None),
     ]
     assert isinstance(found[3].answer, AnswerError)
 
@@ -92,6 +103,8 @@ def test_lines_name_samples(tmp_path: Path) -> None:
         ('{"problem": "a", "completion": "b", "sample": "0"}', "'sample'"),
         ('{"problem": "a", "completion": "b", "level": 1.5}', "'level'"),
         ('{"problem": "a", "completion": "b", "model": 3}', "'model'"),
+        ('{"problem": "a", "completion": "b", "model": "/m"}', "'model'"),
+        ('{"problem": "a", "completion": "b", "model": "m/../../n"}', "'model'"),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -132,7 +145,14 @@ def test_a_problem_is_found_by_name_and_by_number(tmp_path: Path, name: str, lev
 
 @pytest.mark.parametrize(
     ("name", "level", "words"),
-    [("1", None, "may be"), ("2", None, "no problem '2'"), ("19_ReLU", 2, "of level 2"), ("19_RelU_", None, "mean")],
+    [
+        ("1", None, "may be"),
+        ("2", None, "no problem '2'"),
+        ("²", None, "no problem"),
+        ("1" * 5000, None, "no problem"),
+        ("19_ReLU", 2, "of level 2"),
+        ("19_RelU_", None, "mean"),
+    ],
 )
 def test_an_answer_without_a_problem_is_told(tmp_path: Path, name: str, level: int | None, words: str) -> None:
     write(tmp_path, "level1/19_ReLU.py", "level1/1_A.py", "level2/1_B.py", text=PROBLEM)
@@ -143,3 +163,8 @@ def test_an_answer_without_a_problem_is_told(tmp_path: Path, name: str, level: i
 def test_a_folder_without_problems_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no problem"):
         ProblemSet(tmp_path)
+
+
+def test_one_problem_is_that_of_all_answers(tmp_path: Path) -> None:
+    write(tmp_path, "19_ReLU.py", text=PROBLEM)
+    assert ProblemSet(tmp_path / "19_ReLU.py").find("anything", 7).name == "19_ReLU"

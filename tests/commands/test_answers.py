@@ -100,6 +100,53 @@ def test_a_second_time_the_store_answers_and_the_scores_are_whole(
         assert total.split()[1:6] == ["2", "1", "3", "1", "0"]
 
 
+def test_two_answers_of_one_number_are_told(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> None:
+    (answers / "level1").mkdir()
+    (answers / "level1" / "19_Tanh_sample_0.txt").write_text(RIGHT)
+    ran = harness("evaluate", "--answers", answers, "--problem", tmp_path / "problems", "--device", "cpu")
+    assert ran.code == 2
+    assert "level_1_problem_19_sample_0_kernel.py and" in ran.err
+    assert "19_Tanh_sample_0.txt" in ran.err
+
+
+def results_with(record: dict[str, Any], path: Path, *changes: dict[str, Any]) -> Path:
+    """Writes a results file with a record once for each set of changes."""
+    path.write_text("".join(json.dumps(record | change) + "\n" for change in changes))
+    return path
+
+
+@pytest.fixture
+def record(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> dict[str, Any]:
+    """The record of the right answer to the first problem."""
+    command = ("evaluate", "--answers", answers, "--problem", tmp_path / "problems", "--device", "cpu", "--json")
+    found: dict[str, Any] = next(row for row in harness(*command).rows if row["status"] == "PASSED")
+    return found
+
+
+def test_the_newest_text_of_a_sample_counts(
+    harness: Callable[..., Any], record: dict[str, Any], tmp_path: Path
+) -> None:
+    older = {"status": "WRONG_OUTPUT", "solution_digest": "0" * 64}
+    failed = {"status": "HARNESS_ERROR"}
+    results = results_with(record, tmp_path / "r.jsonl", older, failed, {})
+    score = json.loads(harness("scores", results, "--json").out)[0]
+    assert (score["samples"], score["correct"]) == (1, 1)
+    results = results_with(record, tmp_path / "r.jsonl", {}, older)
+    assert json.loads(harness("scores", results, "--json").out)[0]["correct"] == 0
+
+
+@pytest.mark.parametrize("model", ["..", "/tmp/elsewhere", "a/../../b"])
+def test_no_model_writes_outside_the_folder(
+    harness: Callable[..., Any], record: dict[str, Any], tmp_path: Path, model: str
+) -> None:
+    hostile = {"solution": f"{model}/level1/19_Tanh/sample_0"}
+    results = results_with(record, tmp_path / "r.jsonl", {}, hostile)
+    ran = harness("scores", results, "--kernelbench", tmp_path / "deep" / "kb")
+    assert ran.code == 2
+    assert "outside" in ran.err
+    assert not (tmp_path / "deep").exists()
+
+
 def test_lines_without_a_verdict_are_no_records(harness: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "problem.py").write_text(PROBLEM.replace("4096, 65536", "4, 8"))
     (tmp_path / "right.py").write_text(RIGHT.split("```python")[1].split("```")[0])
@@ -115,6 +162,9 @@ def test_lines_without_a_verdict_are_no_records(harness: Callable[..., Any], tmp
 def test_wrong_use_is_told(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> None:
     for arguments, words in (
         (("evaluate", "--answers", answers, "group_norm"), "takes no selectors"),
+        (("evaluate", "--answers", ""), "--answers is empty"),
+        (("list", "runs", "--problem", "group_norm"), "list records --problem"),
+        (("scores", "n" * 400), "no results file"),
         (("evaluate", "--answers", tmp_path / "nothing", "--problem", tmp_path / "problems"), "--answers"),
         (("evaluate", "--answers", answers, "--problem", tmp_path / "nothing"), "no problem"),
         (("scores", tmp_path / "nothing"), "no results file"),
