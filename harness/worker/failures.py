@@ -14,6 +14,8 @@ from harness.system.text import words_of
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
 #: Triton's errors for a kernel that its compiler, or the assembler behind it, refuses.
 _REFUSED_BY_TRITON = {"triton.compiler.errors.CompilationError", "triton.runtime.errors.PTXASError"}
+#: The error in which Triton's interpreter wraps any other.
+_INTERPRETER = "triton.runtime.errors.InterpreterError"
 _NO_BACKWARD_WORDS = "must implement either the backward or vjp method"
 
 
@@ -46,19 +48,27 @@ def _names(error: BaseException) -> set[str]:
 
 
 def _is_beyond_this_machine(error: BaseException) -> bool:
-    """Tells whether a package of kernels is missing, or Triton's interpreter cannot run a kernel.
-
-    A fault of the kernel is raised by its own lines, or by the checks of Triton's language.
-    """
+    """Tells whether a package of kernels is missing, or Triton's interpreter cannot run a kernel."""
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] in INSTALL
     cause = error.__cause__
-    if "triton.runtime.errors.InterpreterError" not in _names(error) or cause is None:
-        return False
-    raised_in = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(cause.__traceback__)][-1:]
-    by_interpreter = any(name.endswith("triton/runtime/interpreter.py") or "/numpy/" in name for name in raised_in)
-    is_nested = "triton.runtime.errors.InterpreterError" in _names(cause)
-    return (by_interpreter and not is_nested) or "'InterpreterBuilder' object has no attribute" in words_of(cause)
+    is_interpreted = _INTERPRETER in _names(error) and cause is not None and _INTERPRETER not in _names(cause)
+    return is_interpreted and not _is_of_the_kernel(cause)
+
+
+def _is_of_the_kernel(error: BaseException | None) -> bool:
+    """Tells whether Triton's compiler would refuse a kernel, too.
+
+    It refuses a name that does not exist and what the checks of its language refuse. Other errors
+    may come from values that the interpreter holds as Python's or NumPy's.
+    """
+    if error is None or isinstance(error, NameError):
+        return True
+    if isinstance(error, AttributeError):
+        return "module 'triton" in words_of(error)
+    raised_in = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    is_check = isinstance(error, ValueError) or type(error).__name__ == "IncompatibleTypeErrorImpl"
+    return is_check and any("/triton/language/" in name for name in raised_in)
 
 
 def describe(error: BaseException, solution: str) -> str:

@@ -113,12 +113,26 @@ class Interpreted:
         except ImportError:  # the solution's own import fails too, or has an alternative
             return found
         interpreter.GridExecutor.__call__ = found._launching(interpreter.GridExecutor.__call__)
+        interpreter._implicit_cvt = _with_floats(interpreter)
         memory = dict(vars(interpreter._interpreter))
         memory.update({name: found._accessing(memory[name], *at) for name, at in _ACCESSES.items() if name in memory})
         interpreter._interpreter = SimpleNamespace(**memory)
         autotuner.Autotuner._bench = lambda self, *positional, **named: [0.0, 0.0, 0.0]
         driver.driver.set_active(_EmulatedDriver())
         return found
+
+
+def _with_floats(interpreter: Any) -> Callable[[Any], Any]:
+    """Makes a float argument what it is on a GPU: a value with a type, as the interpreter makes integers."""
+    convert, single = interpreter._implicit_cvt, interpreter.tl.float32
+
+    def converted(argument: Any) -> Any:
+        if not isinstance(argument, float):
+            return convert(argument)
+        number = interpreter.np.array([argument], dtype=interpreter.np.float32)
+        return interpreter.tl.tensor(interpreter.TensorHandle(number, single), single)
+
+    return converted
 
 
 class _Notes:

@@ -287,4 +287,5 @@ def worker_environment(folder: Path) -> dict[str, str]:
         "USER": "candidate",
         "TMPDIR": str(folder),
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
     }
