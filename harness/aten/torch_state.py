@@ -68,6 +68,26 @@ FLAGS = (
     Flag("threads of an operator", torch.get_num_threads, torch.set_num_threads),
 )
 
+#: The kinds of products that may run in TF32, and the flags that allow it.
+MATMUL, CONVOLUTION = "matmul", "convolution"
+_TF32_FLAGS = {MATMUL: FLAGS[0], CONVOLUTION: FLAGS[1]}
+
+
+def tf32_allowed() -> frozenset[str]:
+    """Returns the kinds of products for which torch's flags allow TF32."""
+    return frozenset(kind for kind, flag in _TF32_FLAGS.items() if flag.read())
+
+
+def set_tf32(choice: str) -> None:
+    """Allows or forbids TF32 for all products.
+
+    Args:
+        choice: ``allow`` or ``forbid``; empty to leave torch's flags.
+    """
+    for flag in _TF32_FLAGS.values() if choice else ():
+        flag.write(choice == "allow")
+
+
 #: Owners of the functions and methods that a problem may replace.
 _OWNERS = (torch, torch.nn.functional, torch.nn.init, torch.autograd, torch.Tensor, torch.nn.Module)
 

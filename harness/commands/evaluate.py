@@ -39,7 +39,7 @@ from harness.records import baselines
 from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
 from harness.records.rules import NO_OWN_KERNEL
-from harness.records.run_config import KERNELBENCH, RELAXED, STRICT, RunConfig
+from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
 from harness.records.store import Store
 from harness.report.sample_scores import print_sample_scores
 from harness.report.table import VerdictTable
@@ -156,6 +156,11 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     type=click.Choice([KERNELBENCH]),
     help="Judge outputs only, and record what KernelBench's evaluator says beside the harness's verdict.",
 )
+@click.option(
+    "--tf32",
+    type=click.Choice([ALLOW, FORBID]),
+    help="Allow or forbid TF32 in float32 products, of eager and the candidate. [default: as torch's flags say]",
+)
 @click.option("--compat", is_flag=True, help="Let code for an older torch build: declare again what torch removed.")
 @click.option(
     "--require-confinement", is_flag=True, help="Run a candidate only if every confinement layer holds; see `doctor`."
@@ -198,6 +203,7 @@ def command(
     refusals: tuple[str, ...],
     require_own_kernel: bool,
     preset: str | None,
+    tf32: str | None,
     compat: bool,
     check: bool,
     arch: str | None,
@@ -260,6 +266,7 @@ def command(
         build_timeout_s=build_timeout if is_set("build_timeout") else None,
         forward_only=forward_only or preset == KERNELBENCH,
         preset=preset or "",
+        tf32=tf32 or "",
         timing=not no_timing,
         precision=precision,
         rules=changed_rules,

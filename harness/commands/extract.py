@@ -34,7 +34,7 @@ _LONGEST_NAME = 100
 _JUDGING = (
     *("device", "cases", "settings", "timeout", "build_timeout", "fail_below", "rivals", "fresh", "home"),
     *("forward_only", "no_timing", "precision", "rules", "refusals", "check", "arch", "require_confinement", "seed"),
-    *("require_own_kernel", "preset", "compat"),
+    *("require_own_kernel", "preset", "tf32", "compat"),
 )
 
 

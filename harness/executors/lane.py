@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.aten.torch_state import kept_state
+from harness.aten.torch_state import kept_state, set_tf32
 from harness.device.devices import check_device
 from harness.errors import ProblemError
 from harness.executors.prebuild import PlannedWork
@@ -76,6 +76,7 @@ class Lane:
                     with faults_told(candidate.problem):
                         self._estimate(candidate.problem, case, constants)
                         with kept_state():
+                            set_tf32(policy.tf32)
                             outcome = judge.evaluate(case, constants, trials)
                 except ProblemError as error:
                     outcome = error

@@ -115,7 +115,8 @@ def _is_in_full(record: EvaluationRecord) -> bool:
 def _conditions(record: EvaluationRecord) -> tuple[Any, ...]:
     """Returns the values that a baseline's times depend on; the solution is not among them."""
     software = tuple(record.environment.get(name) for name in _BASELINE_ENVIRONMENT)
-    return record.problem_digest, constants_key(record), software, clock_state(record.device_state)
+    tf32 = record.policy.get("tf32")
+    return record.problem_digest, constants_key(record), software, tf32, clock_state(record.device_state)
 
 
 def _is_timed(record: EvaluationRecord) -> bool:

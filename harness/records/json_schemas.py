@@ -108,6 +108,14 @@ class KernelBench(TypedDict, total=False):
     speedup: int | float
 
 
+class Tf32(TypedDict, total=False):
+    """The value of ``tf32``."""
+
+    products: list[str]
+    allowed: list[str]
+    eager: str | None
+
+
 class Policy(TypedDict, total=False):
     """The value of ``policy`` (see ``run_config``)."""
 
@@ -122,6 +130,7 @@ class Policy(TypedDict, total=False):
     refused: list[str]
     replay: bool
     preset: str
+    tf32: str
     compat: bool
     check: str
     nvcc: str | None

@@ -83,6 +83,7 @@ class TensorReport:
             element remained.
         rounding: Relative L2 norm of the change if operands of products are rounded to the
             problem's class; None in the class fp32.
+        eager_error: Relative L2 error of eager PyTorch, over all its runs; None in the class fp32.
         worst_index: Index of the worst element of a tensor that fails: the one with the largest
             error over its tolerance. None if no element was examined, and then all following
             attributes are empty too.
@@ -110,6 +111,7 @@ class TensorReport:
     note: str = ""
     sensitivity: float | None = None
     rounding: float | None = None
+    eager_error: float | None = None
     worst_index: tuple[int, ...] | None = None
     received: float | None = None
     expected: float | None = None
@@ -184,7 +186,8 @@ class EvaluationRecord:
         outputs: A report for each output tensor, and for each buffer that the reference's forward
             changes.
         gradients: A report for each differentiable input and parameter.
-        precision_class: Precision class of the problem, under which the candidate was judged.
+        precision_class: Precision class under which the candidate was judged: the problem's, or
+            ``10-bit`` where TF32 was allowed.
         trials: Number of judged trials.
         forward_ms: Median latency of a forward; None if it was not measured.
         forward_backward_ms: Median latency of a forward with backward; None if it was not measured.
@@ -248,8 +251,8 @@ class EvaluationRecord:
         policy: The user's choices for the evaluation: ``forward_only``, ``timeout_s``,
             ``build_timeout_s``. If chosen, also ``timing`` (False, on a GPU),
             ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``), ``preset``,
-            ``compat`` and ``rules`` (integrity rules with a mode other than the default: ``off``,
-            ``report``, ``enforce``). ``replay`` (True) marks a repeated evaluation.
+            ``tf32`` (``allow``, ``forbid``), ``compat`` and ``rules`` (integrity rules with a mode
+            other than the default: ``off``, ``report``, ``enforce``). ``replay`` (True) marks a repeated evaluation.
         solution_path: Path of the solution file.
         problem_path: Path of the problem file.
         record: Name of the record in the store, 12 hex digits.
@@ -290,6 +293,9 @@ class EvaluationRecord:
             ``torch.allclose`` under the ``tolerance``, the smallest tolerance that would do
             (``error``), the number of ``trials``, and the means over calls ``runtime_ms``,
             ``eager_ms`` and their ratio ``speedup``. Empty without the preset, or if it is not known.
+        tf32: Kinds of float32 ``products`` in the reference (``matmul``, ``convolution``), those for
+            which TF32 was ``allowed``, and the class in which eager ran, by its error (``eager``;
+            None if it was not measured). Empty if the candidate did not come so far.
         replay: Result of a repeated evaluation: the original record (``of``), the ``outcome``
             (``identical``, ``same verdict``, ``different``), ``why``, ``differences`` (``field``,
             ``then``, ``now``), the changed parts of the ``environment``, and the ``spread`` of
@@ -353,6 +359,7 @@ class EvaluationRecord:
     settings: tuple[str, ...] = ()
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kernelbench: Annotated[dict[str, Any], json_schemas.KernelBench] = field(default_factory=dict)
+    tf32: Annotated[dict[str, Any], json_schemas.Tf32] = field(default_factory=dict)
     replay: Annotated[dict[str, Any], json_schemas.Replay] = field(default_factory=dict)
     own_seed: str = ""
     robustness: dict[str, str] = field(default_factory=dict)

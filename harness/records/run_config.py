@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: others.
 DEFAULT_TIMEOUT_S, DEFAULT_BUILD_TIMEOUT_S = 60.0, 300.0
 STRICT, RELAXED = "strict", "relaxed"
+#: Whether TF32 is within the class fp32; empty for what torch's flags say.
+ALLOW, FORBID = "allow", "forbid"
 #: The preset that adds KernelBench's own verdict to the harness's, on outputs alone.
 KERNELBENCH = "kernelbench"
 #: The keys of a policy that do not affect the verdict on outputs and gradients.
@@ -46,6 +48,7 @@ class RunConfig:
         replay: Whether the run repeats an earlier evaluation. The candidate then also runs several
             times on the same inputs.
         preset: ``kernelbench`` to add KernelBench's own verdict, with ``forward_only``; else empty.
+        tf32: ``allow`` or ``forbid`` TF32 in float32 products; empty for what torch's flags say.
         compat: Whether code for an older torch may build.
         nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
             unknown.
@@ -64,6 +67,7 @@ class RunConfig:
     trials: int | None = None
     replay: bool = False
     preset: str = ""
+    tf32: str = ""
     compat: bool = False
     nvcc: str | None = None
 
@@ -106,6 +110,7 @@ class RunConfig:
             **({"rules": {name: str(mode) for name, mode in self.rules.items()}} if self.rules else {}),
             **({"replay": True} if self.replay else {}),
             **({"preset": self.preset} if self.preset else {}),
+            **({"tf32": self.tf32} if self.tf32 else {}),
             **({"compat": True} if self.compat else {}),
             **({"check": self.check, "nvcc": self.nvcc} if self.check else {}),
             **({"trials": self.trials} if self.trials is not None else {}),
@@ -138,6 +143,7 @@ class RunConfig:
             trials=trials if isinstance(trials, int) else None,
             replay=bool(policy.get("replay")),
             preset=str(policy.get("preset") or ""),
+            tf32=str(policy.get("tf32") or ""),
             compat=bool(policy.get("compat")),
             nvcc=policy.get("nvcc"),
         )

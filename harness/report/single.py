@@ -73,6 +73,8 @@ def repeat_command(record: EvaluationRecord) -> str:
         words += ["--precision", config.precision]
     if config.preset:
         words += ["--preset", config.preset]
+    if config.tf32:
+        words += ["--tf32", config.tf32]
     if config.compat:
         words.append("--compat")
     if config.check:
@@ -108,6 +110,8 @@ def _head(record: EvaluationRecord) -> Iterator[str]:
     pieces = f", reference in {record.reference_pieces} pieces" if record.reference_pieces > 1 else ""
     pieces += f", its rounding errors measured on {record.shared_draws} draws" if record.shared_draws else ""
     relaxed = " (relaxed)" if config.is_relaxed else ""
+    eager = record.tf32.get("eager")
+    relaxed += f" (eager ran in {eager})" if eager else ""
     yield f"judged on {record.trials} trials, {kinds}, class {record.precision_class}{relaxed}{pieces}"
     yield from rule_lines([record])
     yield f"build {record.build_s:.1f} s, candidate's run {record.run_s:.1f} s, total {record.total_s:.1f} s"

@@ -47,7 +47,8 @@ class Construct:
 
     If ``own_args`` is set, the worker calls the solution's own ``get_init_inputs``. Before that it
     sets the case's constants in the solution's module, for those names that the module defines.
-    ``training`` gives the training modes of the modules (see ``wire.state.modes_of``).
+    ``training`` gives the training modes of the modules (see ``wire.state.modes_of``). ``tf32`` is
+    written to torch's flags first: ``allow``, ``forbid``, or empty to leave them.
     """
 
     arena_bytes: int
@@ -55,6 +56,7 @@ class Construct:
     init_args: tuple[Value, ...]
     constants: str
     training: dict[str, bool]
+    tf32: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
+from harness.aten.torch_state import set_tf32
 from harness.project import problems
 from harness.wire import channel
 from harness.wire.arena import Arena, region_bytes
@@ -210,6 +211,7 @@ class Worker:
     def _construct(self, command: Construct, descriptor: int) -> Constructed:
         module = self._module
         assert module is not None
+        set_tf32(command.tf32)
         self._forget_instances()
         if command.init_args != self._init_args or any(value.region for value in command.init_args):
             self._variants = Variants()  # a cached model keeps the arguments it was made with
@@ -414,10 +416,7 @@ class Worker:
         return noted
 
     def _load_reference(self, command: LoadReference) -> Loaded:
-        """Loads the problem's own model as the candidate.
-
-        This worker is the baseline, which the judge trusts.
-        """
+        """Loads the problem's own model as the candidate of this worker, the baseline, which the judge trusts."""
         reference = (Path(command.problem).read_text(encoding="utf-8"), command.constants)
         if reference != self._reference:
             self._forget_instances()

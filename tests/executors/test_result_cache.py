@@ -74,6 +74,7 @@ def test_baselines_that_were_not_timed_come_from_the_newest_record_of_the_same_k
         {"environment": {**TIMED.environment, "torch": "2.13"}},
         {"environment": {**TIMED.environment, "harness_code": "other"}},
         {"device_state": {"before": {"max_sm_mhz": 1500, "power_limit_w": 700.0}}},
+        {"policy": {"tf32": "forbid"}},
         {"baselines": {}},
     ],
     ids=str,

@@ -57,6 +57,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "trials": {"trials": 1},
     "replay": {"replay": True},
     "preset": {"preset": "kernelbench"},
+    "tf32": {"tf32": "forbid"},
     "compat": {"compat": True},
     "nvcc": {"check": "sm_90", "nvcc": "13.0.88"},
 }
@@ -80,7 +81,7 @@ def test_a_configuration_survives_a_record(change: dict[str, Any]) -> None:
 
 
 #: Fields that came later, of which a policy shows nothing by default.
-LATER = {"compat", "preset"}
+LATER = {"compat", "preset", "tf32"}
 #: Configurations with the policies that versions of before wrote for them, whose identities stores are full of.
 WRITTEN: dict[str, tuple[RunConfig, str, list[tuple[str, Any]]]] = {
     "default": (
@@ -178,7 +179,8 @@ def test_rules_of_an_old_record_that_enforced_more_are_not_weakened() -> None:
 def test_the_command_that_repeats_a_record_says_all_that_the_user_chose() -> None:
     words = repeat_command(replace(RECORD, policy=RunConfig(**ALL).to_policy("cuda:0")))
     told = (
-        "--no-timing --require-confinement --precision relaxed --preset kernelbench --compat --check --arch sm_90 "
+        "--no-timing --require-confinement --precision relaxed --preset kernelbench "
+        "--tf32 forbid --compat --check --arch sm_90 "
         "--rules clock=report,flags=off,live-threads=enforce --baseline eager --baseline compile "
         "--timeout 7.5 --build-timeout 90 --fresh"
     )

@@ -463,7 +463,8 @@ class Comparison:
             )
             effects = measured.effects(cotangent)
             if effects:
-                form = replace(form, rounding=max(effect.l2 for effect in effects))
+                rounding = max(effect.l2 for effect in effects)
+                form = replace(form, rounding=rounding, eager_error=measured.yardstick.l2)
             # Integers and truth values must be equal. A flip explains one of their elements, never
             # its neighbours.
             left = unexplained(error, flips, excess) if is_floating(judged.dtype) else error

@@ -119,7 +119,6 @@ class CandidateJudge:
         self._gpu_build: GpuBuild | None = None
         self._build_s = 0.0
         self._own_seed = policy.own_seed or new_secret()
-        self._kernelbench: dict[str, Any] = {}
         self._interpretation = Interpretation(candidate.solution.source, policy.device)
 
     @property
@@ -154,7 +153,7 @@ class CandidateJudge:
         self._stages = Stopwatch()
         self._faults = Faults(bool(self._policy.check))
         self._integrity = Integrity(self._policy.rules)
-        self._kernelbench = {}
+        self._kernelbench: dict[str, Any] = {}
         try:
             record = self._judge(case, constants, trials, clock).written(record)
         except CandidateStopped as stop:
@@ -303,21 +302,20 @@ class CandidateJudge:
         worker, trials = setup.worker, len(setup.seeds)
         if self._policy.preset:  # first, since the judge's own trials end with a failure
             self._stages.enter("kernelbench")
-            own = Clock(*self._policy.granted)
-            self._kernelbench = kernelbench.outputs_verdict(setup.context, worker, own, setup.source, self._progress)
+            self._kernelbench = kernelbench.outputs_verdict(setup.context, worker, self._policy.granted, setup.source)
         self._stages.enter("trials")
         if self._has_next:
             self._workers.start_next()
         results = run_trials(setup.plan(drawn.first), worker, clock, self._progress)
         result = CaseResult.of(summary(results, self._notes))
+        result.add(drawn.precision_fields(results))
         further = Further({}, ())
         if result.has_passed and drawn.problem.draws and trials == TRIALS and not self._faults.kept:
             self._stages.enter("further draws")
-            own_clock = Clock(*self._policy.granted)
             further = further_trials(
                 context=setup.context,
                 worker=worker,
-                clock=own_clock,
+                clock=Clock(*self._policy.granted),
                 source=setup.source,
                 first_trial=trials,
                 progress=self._progress,
@@ -348,7 +346,7 @@ class CandidateJudge:
     ) -> TimingTarget:
         """Makes the timing target; the first draw releases its inputs."""
         told = encoded(self._candidate, constants)
-        plain = drawn.plain_inputs()
+        plain, conditions.precision = drawn.plain_inputs(), drawn.problem.precision
         drawn.forget_inputs()
         return TimingTarget(
             problem=drawn.problem,
@@ -385,11 +383,10 @@ class CandidateJudge:
     def _add_robustness(self, result: CaseResult, setup: TrialSetup) -> None:
         """Runs the robustness checks on a candidate that has passed, and adds their outcome to its result."""
         self._stages.enter("robustness")
-        own_clock = Clock(*self._policy.granted)
         checks = robustness_checks(
             context=setup.context,
             worker=setup.worker,
-            clock=own_clock,
+            clock=Clock(*self._policy.granted),
             source=setup.source,
             seed=setup.seeds[0],
             progress=self._progress,

@@ -118,7 +118,8 @@ class CandidateWorker:
         assert self._loaded is not None
         own = self._loaded.has_init_inputs and differs(self._candidate, "get_init_inputs")
         told = encoded(self._candidate, constants) if own else encode_plain({})
-        return Construct(exchange.total_bytes, own, () if own else exchange.args, told, modes_of(first.model))
+        args = () if own else exchange.args
+        return Construct(exchange.total_bytes, own, args, told, modes_of(first.model), self._policy.tf32)
 
     def construct(
         self, exchange: Exchange, command: Construct, state: list[StateTensor], clock: Clock, faults: Faults

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import contextlib
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from harness.judge.case_context import CaseContext
+from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.inputs.draws import Draw, derive_seed, draw, init_args
 from harness.judge.inputs.memory_fit import spare_memory
@@ -21,6 +24,7 @@ from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
+from harness.judge.reference.tf32 import Products, allowed_on, class_of_eager, judged_class
 from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trials import Plan
 from harness.project import problems
@@ -35,7 +39,7 @@ class DrawnCase:
 
     Attributes:
         name: The case's name.
-        problem: The problem.
+        problem: The problem, in the precision class in which it is judged.
         module: The problem's body, run under the case's constants.
         args: The constructor's arguments.
         first: The first draw.
@@ -43,6 +47,7 @@ class DrawnCase:
         reference: Evaluates the reference.
         shape: The number, shapes and dtypes of the reference's outputs, and its leaves.
         exchange: The arena.
+        tf32: The record's ``tf32``.
     """
 
     name: str
@@ -54,10 +59,16 @@ class DrawnCase:
     reference: Reference
     shape: Shape
     exchange: Exchange
+    tf32: dict[str, Any]
 
     def plain_inputs(self) -> list[Any]:
         """Returns the first draw's inputs, with None in place of tensors."""
         return [None if isinstance(value, torch.Tensor) else value for value in self.first.inputs]
+
+    def precision_fields(self, results: Sequence[TrialResult]) -> dict[str, Any]:
+        """Returns the record's fields about the precision class, with eager's by its error."""
+        eager = class_of_eager(report for result in results for report in result.outputs)
+        return {"precision_class": self.problem.precision, "tf32": {**self.tf32, "eager": eager}}
 
     def forget_inputs(self) -> None:
         """Releases the first draw's inputs, because timing needs their memory."""
@@ -137,7 +148,7 @@ def draw_case(
         known.shape = _shape(reference, first, derive_seed(policy.secret, case, "shape"))
         known.reference = reference
     known.reference.grant(memory)
-    shape = known.shape
+    shape, allowed = known.shape, allowed_on(device, policy.tf32)
     exchange = Exchange(
         args=args,
         inputs=first.inputs,
@@ -150,12 +161,13 @@ def draw_case(
     )
     return DrawnCase(
         name=case,
-        problem=problem,
+        problem=replace(problem, precision=judged_class(problem.precision, shape.products, allowed)),
         module=module,
         args=args,
         first=first,
         known=known,
         reference=known.reference,
+        tf32={"products": sorted(shape.products), "allowed": sorted(allowed), "eager": None},
         shape=shape,
         exchange=exchange,
     )
@@ -231,20 +243,27 @@ def trial_setup(
 def _key(problem: Problem, policy: Policy, case: str, constants: dict[str, Any]) -> Hashable:
     """Returns the cache key: everything that a case's draws and its reference depend on."""
     file = str(problem.path.resolve()), problem.digest
-    return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
+    return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only, policy.tf32
 
 
 def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
     """Runs the reference eagerly to learn the shapes of its outputs and its leaves."""
-    watcher = Watcher()
-    graph = reference.eager(first, seed, Watching(watcher))
+    watcher, products = Watcher(), Products()
+    graph = reference.eager(first, seed, _both(products, Watching(watcher)))
     reference.check_randomness(first, seed, graph)
     leaves: tuple[str, ...] = ()
     if any(output.requires_grad for output in graph.outputs):
         ones = [torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs]
         leaves = tuple(differentiable_leaves(graph.gradients(ones)))
+    is_same = reference.is_same_in_eval(first, seed, graph)
     forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
-    return Shape(forms, leaves, graph.structure, watcher.found, reference.is_same_in_eval(first, seed, graph))
+    return Shape(forms, leaves, graph.structure, watcher.found, is_same, frozenset(products.found))
+
+
+@contextlib.contextmanager
+def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> Iterator[None]:
+    with first, second:
+        yield
 
 
 def _leaf_tensors(first: Draw) -> dict[str, torch.Tensor]:

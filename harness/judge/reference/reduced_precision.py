@@ -66,6 +66,11 @@ _PRODUCTS: dict[str, tuple[int, ...]] = {
 }
 
 
+def is_product(name: str) -> bool:
+    """Return whether an operator of torch's multiplies, by its name in the schema."""
+    return name.rstrip("_") in _PRODUCTS
+
+
 def mantissa_bits(precision: PrecisionClass) -> int | None:
     """Return the explicit mantissa bits that operands keep in a class; None for fp32."""
     return _MANTISSA_BITS.get(precision)

@@ -37,6 +37,7 @@ class Shape:
         structure: The containers around the outputs.
         has_kinks: Whether the forward has an operator with a kink.
         is_same_in_eval: Whether the model returns the same bits in evaluation mode.
+        products: The kinds of products of float32 operands (see ``tf32.Products``).
     """
 
     outputs: list[TensorForm]
@@ -44,6 +45,7 @@ class Shape:
     structure: tuple[OutputPart, ...]
     has_kinks: bool
     is_same_in_eval: bool
+    products: frozenset[str] = frozenset()
 
 
 class _Measured(NamedTuple):

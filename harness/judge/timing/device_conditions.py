@@ -26,6 +26,9 @@ class Conditions:
         ceilings: The device's measured ceilings; None where they have not been measured.
         folder: Folder that caches the problem's minimal work.
         own_pids: Processes of the harness that may be on the GPU.
+
+    Attributes:
+        precision: The precision class that decides which rate counts.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class Conditions:
         folder: Path,
         own_pids: Collection[int],
     ):
-        self._precision = problem.precision
+        self.precision = problem.precision
         self._ceilings = ceilings
         self._work = kept_work(folder, problem, constants) if ceilings is not None else None
         self._watch = None if device.type == "cpu" else DeviceWatch.open(device.index or 0, own_pids)
@@ -67,7 +70,7 @@ class Conditions:
         found: dict[str, Any] = {}
         if self._work is not None and self._ceilings is not None and samples:
             counted = {name: sides[CANDIDATE]["samples_ms"] for name, sides in samples.items() if CANDIDATE in sides}
-            found["floor"] = floor_fields(self._work, self._ceilings, self._precision, counted)
+            found["floor"] = floor_fields(self._work, self._ceilings, self.precision, counted)
         if self._watch is not None:
             found["device_state"] = self._watch.summary()
         return found, [*flags(found.get("floor", {})), *found.get("device_state", {}).get("flags", ())]

@@ -8,7 +8,7 @@ runtime is the mean of a forward's CUDA events behind a flushed L2 cache.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from harness.judge.case_context import CaseContext
 from harness.judge.inputs.draws import derive_seed, draw, draw_inputs
 from harness.judge.process.handle import WorkerHandle
-from harness.judge.process.time_limits import Clock
+from harness.judge.process.time_limits import Clock, Limits
 from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trial import forward_seed, received_outputs
 from harness.records.baselines import EAGER
@@ -40,18 +40,16 @@ _INCORRECT = frozenset(
 def outputs_verdict(
     context: CaseContext,
     worker: WorkerHandle,
-    clock: Clock,
+    limits: Limits,
     source: DrawSource,
-    progress: Callable[[str], None],
 ) -> dict[str, Any]:
     """Compares a candidate's outputs as KernelBench does.
 
     Args:
         context: The case's context.
         worker: The candidate's worker.
-        clock: The seconds that the candidate may use for this.
+        limits: The seconds that the candidate may use for this.
         source: The source of draws.
-        progress: Called with a description of each step.
 
     Returns:
         ``correct``, the ``tolerance``, the smallest tolerance that would do as ``error`` (None if
@@ -61,11 +59,10 @@ def outputs_verdict(
         CandidateStopped: The candidate failed, or its outputs have another form.
         ProblemError: The reference does not run.
     """
-    seed = derive_seed(context.secret, "kernelbench")
+    clock, seed = Clock(*limits), derive_seed(context.secret, "kernelbench")
     first = draw(source.problem, source.module, source.args, seed, source.device, as_constructed=True)
     is_correct, error, tolerance = True, 0.0, 0.0
     for trial in range(TRIALS):
-        progress(f"KernelBench's trial {trial + 1}/{TRIALS}")
         inputs = draw_inputs(source.problem, source.module, derive_seed(str(seed), trial), source.device)
         drawn = replace(first, inputs=inputs)
         received = received_outputs(context, worker, clock, drawn)

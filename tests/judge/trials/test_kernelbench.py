@@ -115,6 +115,6 @@ def test_both_verdicts_stand_in_the_record_and_in_the_table(harness: Callable[..
     table = harness(*command, "--preset", "kernelbench").out
     assert "incorrect (" in table
     assert "1_Tanh/sample_1" in table
-    assert "problems, kernelbench 1 3 6 3 " in " ".join(table.split())
+    assert "problems, kernelbench 1 1 6 3 0 " in " ".join(table.split())
     plain = harness(*command, "--forward-only", "--json")
     assert [row["kernelbench"] for row in plain.rows] == [{}] * len(ANSWERS)
