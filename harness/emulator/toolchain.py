@@ -306,27 +306,28 @@ class _Build:
         """Compiles units side by side, and failed ones again with torch's own headers.
 
         No compiler message tells whether the stand-ins for torch's headers or the author are at
-        fault. So the second build decides, and the author sees its errors.
+        fault. So the second build decides, and the author sees its errors. A failure that decides
+        ends the other units' compilers.
 
         Returns:
             The units' object files.
         """
         real = [needs_real_headers(unit.text, unit.names) or not uses_torch_headers(unit.text) for unit in compiled]
         results = self._run(compiled, real)
-        failed = [at for at, result in enumerate(results) if result.status != 0]
+        failed = [at for at, result in enumerate(results) if result.status != 0 and not result.was_ended]
         for_sure = [at for at in failed if real[at] or self._is_refused(results[at])]
         if failed and not for_sure:
             repeated = self._run([compiled[at] for at in failed], [True] * len(failed))
             for at, result in zip(failed, repeated, strict=True):
                 results[at] = result
-        told = [results[at] for at in for_sure or failed if results[at].status != 0]
+        told = [results[at] for at in for_sure or failed if results[at].status != 0 and not results[at].was_ended]
         if told:
             self._raise(told)
         return [self._scratch / f"{unit.file_name}.o" for unit in compiled]
 
     def _run(self, compiled: Sequence[Unit], real: Sequence[bool]) -> list[FinishedProcess]:
         commands = [self._command(unit, is_real) for unit, is_real in zip(compiled, real, strict=True)]
-        return run_together(commands, self._scratch)
+        return run_together(commands, self._scratch, lambda at, failed: real[at] or self._is_refused(failed))
 
     def _is_refused(self, result: FinishedProcess) -> bool:
         """Tells whether other headers cannot help: a kill, a full disk, a refused construct."""
