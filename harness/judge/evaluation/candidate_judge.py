@@ -18,8 +18,8 @@ from harness.errors import HarnessError, ProblemError
 from harness.judge.case_context import CaseContext
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation.blank_records import TRIALS, blank_record
-from harness.judge.evaluation.builder import Refused
-from harness.judge.evaluation.candidate_worker import CandidateWorker, differs, encoded
+from harness.judge.evaluation.builder import Refused, differs, encoded
+from harness.judge.evaluation.candidate_worker import CandidateWorker
 from harness.judge.evaluation.case_result import CaseResult
 from harness.judge.evaluation.drawn_case import DrawnCase, TrialSetup, draw_case, trial_setup
 from harness.judge.evidence.gpu_build import GpuBuild, compiled_for_gpu
