@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from harness.compilation.cuda import CudaLoader
+from harness.emulator import cuda_module
 from harness.emulator.device import emulated_cuda
 from harness.emulator.gpu_build import compile_for_gpu
 from harness.emulator.inline import InlineLoader
@@ -271,6 +272,8 @@ class CudaPlatform:
             torch.cuda.set_device(self.device)
             torch.zeros(1, device=self.device)
         self._only_builds = builds_for is not None
+        if builds_for is not None:  # candidates choose compiler flags by it
+            cuda_module.CAPABILITY = builds_for
         self._capability = builds_for or torch.cuda.get_device_capability(self.device)
         self._memory: cuda_memory.SharedDeviceMemory | None = None
         self._slots: cuda_memory.SharedDeviceMemory | None = None

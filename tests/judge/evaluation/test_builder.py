@@ -175,7 +175,9 @@ def test_a_builder_for_a_gpu_says_that_it_has_one(ahead: Ahead, tmp_path: Path) 
                 logs.append(worker.said())
 
         text = (tmp_path / "answer.py").read_text().replace("        return x\n", "        print('forward')\n")
-        (tmp_path / "gpu.py").write_text(text + "\nassert torch.zeros(1).cuda().is_cuda\n")
+        (tmp_path / "gpu.py").write_text(
+            text + "\nassert torch.zeros(1).cuda().is_cuda\nassert torch.cuda.get_device_capability() == (9, 0)\n"
+        )
         candidate = Candidate(read_problem(tmp_path / "problem.py"), read_solution(tmp_path / "gpu.py", "gpu"))
         build_ahead(opened, candidate, {}, ahead.cache, Policy("cuda:0", "00", Limits(60, 300)))
     assert "forward" in "".join(logs)
