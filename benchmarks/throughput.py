@@ -182,12 +182,8 @@ def spread(seconds: list[float]) -> tuple[str, ...]:
     return tuple(f"{found:.2f}" for found in (min(seconds), statistics.median(seconds), max(seconds)))
 
 
-def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, busy: list[float]) -> int:
-    """Print what came of it; 1 where a candidate ended otherwise than its kind promises."""
-    ends: dict[str, Counter[str]] = {name: Counter() for name in KINDS}
-    for row in rows:
-        ends[kinds[row["solution_path"]]][row["status"]] += 1
-    wrong = [row for row in rows if row["status"] not in KINDS[kinds[row["solution_path"]]].statuses]
+def rates(rows: list[dict[str, Any]], seconds: float, busy: list[float]) -> None:
+    """Print candidates a minute, a digest of the verdicts, builds ahead, and seconds by stage."""
     built_ahead = sum(row["build_s"] == 0 for row in rows)
     print(f"{len(rows)} candidates in {seconds:.1f} s: {60 * len(rows) / seconds:.1f} a minute")
     told = sorted((row["digest"], row["status"]) for row in rows)
@@ -195,14 +191,23 @@ def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, bu
     print(f"built before their turn: {built_ahead} of {len(rows)}")
     if busy:
         print(f"the GPU was at work {100 * sum(busy) / len(busy):.0f} % of the time (NVML, every 0.2 s)")
-    taken = {name: [row["total_s"] for row in rows if kinds[row["solution_path"]] == name] for name in KINDS}
-    print(table(("kind", "ends", *SECONDS), [(name, dict(ends[name]), *spread(taken[name])) for name in KINDS]))
     stages = Counter[str]()
     for row in rows:
         stages.update(row["stages_s"])
     header = ("stage", "seconds in all", "each", "share")
     shares = [(name, f"{s:.1f}", f"{s / len(rows):.2f}", f"{100 * s / seconds:.0f} %") for name, s in stages.items()]
     print(table(header, shares))
+
+
+def report(rows: list[dict[str, Any]], kinds: dict[str, str], seconds: float, busy: list[float]) -> int:
+    """Print what came of it; 1 where a candidate ended otherwise than its kind promises."""
+    ends: dict[str, Counter[str]] = {name: Counter() for name in KINDS}
+    for row in rows:
+        ends[kinds[row["solution_path"]]][row["status"]] += 1
+    wrong = [row for row in rows if row["status"] not in KINDS[kinds[row["solution_path"]]].statuses]
+    rates(rows, seconds, busy)
+    taken = {name: [row["total_s"] for row in rows if kinds[row["solution_path"]] == name] for name in KINDS}
+    print(table(("kind", "ends", *SECONDS), [(name, dict(ends[name]), *spread(taken[name])) for name in KINDS]))
     for path in kinds.keys() - {row["solution_path"] for row in rows}:
         print(f"{kinds[path]}: {path}: no verdict", file=sys.stderr)
     for row in wrong:

@@ -1,9 +1,10 @@
-"""The build cache: libraries that candidates built. Only the judge writes to it.
+"""The build cache: libraries that candidates built, and refusals of compilers. Only the judge writes to it.
 
 The path of a library is ``builds/<solution digest>/<build key>.so``, so one candidate never gets
 another's build. The key covers sources, flags, compiler, torch, harness version, device and mode. A
 file appears by rename, complete or not at all. So a killed build leaves nothing behind that could
-block or damage the next one, and two processes can build the same library at once.
+block or damage the next one, and two processes can build the same library at once. A refusal that
+depends on the source alone is ``<build key>.json`` beside them: its message and its log.
 
 The cache is bounded. It keeps at most ``MAX_SOLUTION_BYTES`` for each solution. If all solutions
 together exceed ``MAX_TOTAL_BYTES``, the cache removes the least recently used solutions, each as a
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
+import json
 import os
 import re
 import shutil
@@ -95,6 +98,25 @@ class BuildCache:
                     return True
         return False
 
+    def refusals(self, digest: str) -> dict[str, tuple[str, str]]:
+        """Returns the message and the log of each refused build of a solution, by build key."""
+        found = {}
+        for path in (self._folder / digest).glob("*.json"):
+            with contextlib.suppress(OSError, ValueError, TypeError):  # another process removed it, or it is damaged
+                message, log = json.loads(path.read_text(encoding="utf-8"))
+                found[path.stem] = str(message), str(log)
+        return found
+
+    def keep_refusal(self, digest: str, key: str, message: str, log: str) -> bool:
+        """Writes a compiler's refusal, under the limits for libraries; returns whether the cache took it."""
+        told = json.dumps([message, log]).encode()
+        folder = self._folder / digest
+        if not _KEY.fullmatch(key) or not _has_room(folder, key, len(told)):
+            return False
+        _write(io.BytesIO(told), folder / f"{key}.json")
+        self._trim(digest)
+        return True
+
     def _trim(self, kept: str) -> None:
         """Removes the least recently used solutions while all together exceed the limit.
 
@@ -148,7 +170,7 @@ def _removed(folder: Path) -> bool:
 def _has_room(folder: Path, key: str, size: int) -> bool:
     """Tells whether a solution stays within its limits with a library of this size under a key."""
     try:
-        others = [path.stat().st_size for path in folder.glob("*.so") if path.stem != key]
+        others = [path.stat().st_size for path in folder.glob("*.*") if path.stem != key]
     except FileNotFoundError:  # another process has removed the folder meanwhile
         others = []
     return len(others) < MAX_LIBRARIES and sum(others) + size <= MAX_SOLUTION_BYTES

@@ -28,6 +28,7 @@ from torch.utils import cpp_extension
 from harness import package
 from harness.compilation.errors import BuildFailed, failed_build
 from harness.compilation.functions import check_functions, undeclared_functions
+from harness.compilation.includes import check_includes
 from harness.compilation.lean_cuda import lean_arguments
 from harness.compilation.nvcc import cuda_home, missing_nvcc
 from harness.compilation.old_torch import compat_files, compat_flags, removed_names
@@ -38,6 +39,23 @@ from harness.compilation.torch_headers import lean_files
 _NOT_LOADED = ("Error building extension", "undefined symbol")
 #: The arguments of ``load_inline`` that decide which functions torch binds for Python.
 _BINDING = ("functions", "cpp_sources", "cuda_sources")
+
+
+#: Stands in for ninja, which waits for the other compilers after one has failed. The first line of
+#: the pipe is ninja's process, the last one its exit status.
+_NINJA = """\
+#!/bin/sh
+{{ sh -c 'echo $$; exec "$0" "$@" 2>&1' {ninja} "$@"; echo $?; }} | {{
+    IFS= read -r process
+    IFS= read -r line
+    while IFS= read -r next; do
+        printf '%s\\n' "$line"
+        case $line in FAILED:*) kill "$process" 2>/dev/null ;; esac
+        line=$next
+    done
+    exit "$line"
+}}
+"""
 
 
 class CudaLoader:
@@ -56,6 +74,7 @@ class CudaLoader:
 
     Attributes:
         built: The libraries that this loader has built, by build key.
+        refused: The message and log of each refused build, known or new, by build key.
         plain: The reason why a library was built without stand-ins for torch's headers, by build
             key; empty if it was built with them.
         loaded: All libraries that the solution has loaded, new and cached.
@@ -81,7 +100,7 @@ class CudaLoader:
         self._on_build = on_build
         self._capability = capability
         self._compat = compat
-        self._refused = refused
+        self.refused = dict(refused)
         self._torch_load_inline = cpp_extension.load_inline
         self._torch_load = cpp_extension.load
 
@@ -91,6 +110,7 @@ class CudaLoader:
         functions, cpp, cuda = map(arguments.get, _BINDING)
         flags = tuple(map(arguments.get, ("extra_cflags", "extra_cuda_cflags", "extra_include_paths")))
         check_functions(arguments["name"], functions, cpp, cuda, flags=flags, linked=arguments.get("extra_ldflags"))
+        check_includes(arguments["name"], cuda, flags)
         return self._load(self._key(arguments), self._torch_load_inline, arguments)
 
     def load(self, *positional: Any, **options: Any) -> Any:
@@ -108,8 +128,8 @@ class CudaLoader:
         if known is not None and known.is_file():  # the cache may have been emptied meanwhile
             self.loaded.append(known)
             return _open(name, known, is_module)
-        if key in self._refused:
-            raise BuildFailed(*self._refused[key], key)
+        if key in self.refused:
+            raise BuildFailed(*self.refused[key], key)
         folder = self._out_dir / key[:16]
         folder.mkdir(parents=True, exist_ok=True)
         self._prepare_environment(name)
@@ -119,19 +139,23 @@ class CudaLoader:
         why = undeclared_functions(*map(arguments.get, _BINDING))
         self._on_build("begin", name)
         try:
-            result, self.plain[key] = self._built_lean(build, arguments, lean)
-            if self.plain[key]:
-                result = self._built(build, arguments)
-        except (RuntimeError, OSError, ValueError, TypeError) as error:
-            raise self._failed(name, error, folder, why, key) from error
+            try:
+                result, self.plain[key] = self._built_lean(build, arguments, lean)
+                if self.plain[key]:
+                    result = self._built(build, arguments)
+            except (RuntimeError, OSError, ValueError, TypeError) as error:
+                failure = self._failed(name, error, folder, why, key)
+                if failure.key:
+                    self.refused[key] = failure.message, failure.log
+                raise failure from error
+            library = next((folder if self.plain[key] else lean).glob("*.so"), None)
+            if library is not None:
+                kept = self._out_dir / f"{key}.so"
+                shutil.copyfile(library, kept)
+                self.built[key] = kept
+                self.loaded.append(kept)
         finally:
             self._on_build("end", name)
-        library = next((folder if self.plain[key] else lean).glob("*.so"), None)
-        if library is not None:
-            kept = self._out_dir / f"{key}.so"
-            shutil.copyfile(library, kept)
-            self.built[key] = kept
-            self.loaded.append(kept)
         return result
 
     def _built_lean(self, build: Callable[..., Any], arguments: dict[str, Any], folder: Path) -> tuple[Any, str]:
@@ -190,7 +214,14 @@ class CudaLoader:
         major, minor = self._capability
         os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
         # The folder of the interpreter holds ninja.
-        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        own = self._out_dir / "bin"
+        ninja = shutil.which("ninja", path=path)
+        if ninja is not None and Path(ninja).parent != own:
+            own.mkdir(exist_ok=True)
+            (own / "ninja").write_text(_NINJA.format(ninja=shlex.quote(ninja)), encoding="utf-8")
+            (own / "ninja").chmod(0o755)
+        os.environ["PATH"] = os.pathsep.join([str(own), path])
         self._link_runtime(home)
 
     def _link_runtime(self, home: Path) -> None:
@@ -227,6 +258,8 @@ class CudaLoader:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def _failed(self, name: str, error: Exception, folder: Path, why: str, key: str) -> BuildFailed:
+        if not isinstance(getattr(error.__cause__, "stdout", None), bytes):
+            key = ""  # no compiler refused: a library that needs a GPU at once, a full disk
         log = _compiler_log(error)
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()

@@ -18,6 +18,31 @@ _KILLED = re.compile(
 )
 
 
+#: Words of a failure that the machine's load can cause. It says nothing about the source.
+_LOAD = re.compile(
+    r"[Nn]o space left|[Oo]ut of memory|[Cc]annot allocate memory|virtual memory exhausted|temporarily unavailable"
+)
+#: Words of a failure that another machine, or this one with other files, may not show.
+_MACHINE = re.compile(
+    r"[Nn]o such file|cannot (?:find|open)|[Pp]ermission denied|[Ii]nput/output error"
+    r"|internal (?:compiler )?error|[Ss]egmentation fault|[Bb]us error|died due to signal|terminated with signal"
+)
+#: What a message names if it speaks of the candidate's own text, and if it speaks of a file that the
+#: text includes.
+_OWN_TEXT = re.compile(r"<(?:cuda_sources|cpp_sources|functions)|\bload(?:_inline)?\(|\.(?:py|cu|cuh|cpp|cc|h|hpp):\d")
+_INCLUDED = " (in "
+
+
+def names_own_text(message: str) -> bool:
+    """Tells whether a failed build's message speaks of the candidate's own text, and of no other file."""
+    return _OWN_TEXT.search(message) is not None and _INCLUDED not in message
+
+
+def is_lasting(message: str, log: str) -> bool:
+    """Tells whether a later run may rely on a refusal: it depends on the candidate's text alone."""
+    return names_own_text(message) and _MACHINE.search(f"{message}\n{log}") is None
+
+
 class BuildError(Exception):
     """The base error for a candidate's source that did not become a library."""
 
@@ -46,11 +71,14 @@ class BuildKilled(BuildFailed):
 
 
 def failed_build(message: str, log: str, key: str = "") -> BuildFailed:
-    """Returns the error to raise for a failed build: ``BuildKilled`` if the log shows a SIGKILL."""
+    """Returns the error to raise for a failed build: ``BuildKilled`` if the log shows a SIGKILL.
+
+    It has no key if the machine's load may be the cause, so that nothing remembers it.
+    """
     killed = _KILLED.search(log)
     if killed is None:
         told = hint(log)
-        return BuildFailed(message if told in message else f"{message}\n{told}", log, key)
+        return BuildFailed(message if told in message else f"{message}\n{told}", log, "" if _LOAD.search(log) else key)
     program = next(filter(None, killed.groups()), "the compiler")
     return BuildKilled(f"{program} was killed (SIGKILL) during a build, probably because memory ran out", log)
 

@@ -68,9 +68,9 @@ def check_functions(
         BuildFailed: A check failed; the message says what to write instead.
     """
     _check_signatures(name, functions, cpp_sources, cuda_sources)
-    if functions is None or not all(map(_PLAIN_FLAG.match, _words(flags))):
+    if functions is None or not are_plain(flags):
         return
-    cpp, cuda = _code(cpp_sources), _code(cuda_sources)
+    cpp, cuda = code_of(cpp_sources), code_of(cuda_sources)
     if _has_module(name, cpp) or _has_module(name, cuda):
         raise BuildFailed(
             f"load_inline({name!r}): functions and PYBIND11_MODULE both define the Python module, so it is defined "
@@ -88,7 +88,7 @@ def check_functions(
 
 
 def _check_signatures(name: str, functions: object, cpp_sources: object, cuda_sources: object) -> None:
-    cpp, cuda = _code(cpp_sources), _code(cuda_sources)
+    cpp, cuda = code_of(cpp_sources), code_of(cuda_sources)
     for function in _names(functions):
         signature = _SIGNATURE.search(function)
         bare = signature[1] if signature is not None else function.strip()
@@ -118,7 +118,7 @@ def undeclared_functions(functions: object, cpp_sources: object, cuda_sources: o
     Returns:
         The explanation; empty if that is not the reason.
     """
-    cpp, cuda = _code(cpp_sources), _code(cuda_sources)
+    cpp, cuda = code_of(cpp_sources), code_of(cuda_sources)
     if _has_own_include(cpp_sources):
         return ""  # a header of the author's may declare anything
     lines = []
@@ -144,7 +144,13 @@ def _names(functions: object) -> list[str]:
     return [one for one in functions if isinstance(one, str)]
 
 
-def _texts(sources: object) -> list[str]:
+def are_plain(flags: object) -> bool:
+    """Tells whether compiler flags and include folders neither define a name nor add a file."""
+    return all(map(_PLAIN_FLAG.match, _words(flags)))
+
+
+def texts_of(sources: object) -> list[str]:
+    """Returns the texts of sources in any of the forms that torch takes."""
     texts = [sources] if isinstance(sources, str) else sources if isinstance(sources, Sequence) else []
     return [text for text in texts if isinstance(text, str)]
 
@@ -163,9 +169,9 @@ def _words(flags: object) -> Iterator[str]:
         yield repr(flags)
 
 
-def _code(sources: object) -> str:
+def code_of(sources: object) -> str:
     """Returns sources without comments, strings and characters, and with continued lines joined."""
-    return _NO_CODE.sub(" ", _SPLICE.sub("", "\n".join(_texts(sources))))
+    return _NO_CODE.sub(" ", _SPLICE.sub("", "\n".join(texts_of(sources))))
 
 
 def _is_in_libraries(function: str) -> bool:
@@ -177,7 +183,7 @@ def _is_in_libraries(function: str) -> bool:
 
 
 def _has_own_include(*sources: object) -> bool:
-    return any(_OWN_INCLUDE.search(_SPLICE.sub("", text)) for given in sources for text in _texts(given))
+    return any(_OWN_INCLUDE.search(_SPLICE.sub("", text)) for given in sources for text in texts_of(given))
 
 
 def _has_module(name: str, code: str) -> bool:

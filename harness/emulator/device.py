@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -81,9 +81,37 @@ _METHODS = (
 _Patch = tuple[object, str, object]
 
 
+#: Factories that take no tensor, and make one where ``device`` says.
+_MAKERS = frozenset(name for name in _FACTORIES if not name.endswith("_like")) - {"load", "normal", "frombuffer"}
+
+
+@dataclass
+class _Place:
+    """The type of device that emulated tensors really lie on: ``cpu``, or ``meta`` for a rehearsal."""
+
+    type: str = "cpu"
+
+
+_place = _Place()
+
+
 def emulated_device() -> torch.device:
     """Returns the device that every tensor reports: ``cuda:0``."""
     return torch.device("cuda", 0)
+
+
+@contextmanager
+def rehearsed_cuda() -> Iterator[None]:
+    """Makes "cuda" a device whose tensors have shapes and no values, as ``emulated_cuda`` does.
+
+    New tensors are meta tensors: they take no memory, and no operator on them takes time.
+    """
+    _place.type = "meta"
+    try:
+        with emulated_cuda():
+            yield
+    finally:
+        _place.type = "cpu"
 
 
 @contextmanager
@@ -137,7 +165,7 @@ def _patches() -> list[_Patch]:
     patches: list[_Patch] = []
     for name in _FACTORIES:
         if hasattr(torch, name):
-            patches.append((torch, name, _on_cpu(getattr(torch, name))))
+            patches.append((torch, name, _on_cpu(getattr(torch, name), makes=name in _MAKERS)))
     for owner, name in ((torch.fft, "fftfreq"), (torch.fft, "rfftfreq"), (torch.nested, "nested_tensor")):
         patches.append((owner, name, _on_cpu(getattr(owner, name))))
     for name in _METHODS:
@@ -187,11 +215,14 @@ def _translated(device: Any) -> Any:
         raise RuntimeError(
             f"CUDA error: invalid device ordinal (device {str(device)!r}; the emulator has one device, cuda:0)"
         )
-    return torch.device("cpu")
+    return torch.device(_place.type)
 
 
-def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that arguments that name the CUDA device name the CPU."""
+def _on_cpu(function: Callable[..., Any], makes: bool = False) -> Callable[..., Any]:
+    """Wraps a function so that arguments that name the CUDA device name the real one.
+
+    In a rehearsal a function that ``makes`` tensors makes them there by default.
+    """
 
     @functools.wraps(function)
     def translating(*args: Any, **kwargs: Any) -> Any:
@@ -200,6 +231,8 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in ("device", "map_location"):
             if _is_cuda(kwargs.get(name)):
                 kwargs[name] = _translated(kwargs[name])
+        if makes and _place.type != "cpu" and kwargs.get("device") is None:
+            kwargs["device"] = _place.type
         return function(*args, **kwargs)
 
     return translating
@@ -213,10 +246,15 @@ def _tensor_patches() -> list[_Patch]:
 
     def device(self: torch.Tensor) -> torch.device:
         actual: torch.device = base_device.__get__(self)
+        if actual.type == "meta" and _place.type == "meta":
+            # torch's own Python code computes shapes, and needs to know that there are no values.
+            asking = sys._getframe(1).f_globals.get("__name__", "")
+            return actual if asking.partition(".")[0] == "torch" else emulated_device()
         return emulated_device() if actual.type == "cpu" else actual
 
     def is_cuda(self: torch.Tensor) -> bool:
-        return bool(base_is_cpu.__get__(self) or base_is_cuda.__get__(self))
+        is_rehearsed = _place.type == "meta" and self.is_meta
+        return bool(base_is_cpu.__get__(self) or base_is_cuda.__get__(self) or is_rehearsed)
 
     def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **_: Any) -> torch.Tensor:
         _translated(torch.device("cuda", device) if isinstance(device, int) else device)
@@ -300,7 +338,7 @@ def _emulated_generator() -> Any:
         """Makes calls and instance checks of this class those of the original."""
 
         def __call__(cls, device: Any = "cpu") -> Any:
-            return original(device=_translated(device))
+            return original(device="cpu" if _is_cuda(device) else device)
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)

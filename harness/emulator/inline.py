@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.compilation.errors import BuildFailed, failed_build
 from harness.compilation.functions import check_functions, undeclared_functions
+from harness.compilation.includes import check_includes
 from harness.emulator.compiler import Mode
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.sources import InlineSources, SourceFile
@@ -38,6 +39,7 @@ class InlineLoader:
 
     Attributes:
         built: The libraries that this loader has built, by build key.
+        refused: The message and log of each refused build, known or new, by build key.
         given: The arguments of every build so far, new or cached, by build key.
         locator: The locator of the solution's lines.
     """
@@ -62,7 +64,7 @@ class InlineLoader:
         self._on_build = on_build
         self._mode = mode
         self._compat = compat
-        self._refused = refused
+        self.refused = dict(refused)
 
     def load_inline(
         self,
@@ -101,6 +103,7 @@ class InlineLoader:
             raise BuildFailed(f"load_inline({name!r}): SYCL sources are not CUDA; give cuda_sources instead.")
         flags = (extra_cflags, extra_cuda_cflags, extra_include_paths)
         check_functions(name, functions, cpp_sources, cuda_sources, flags=flags, linked=extra_ldflags)
+        check_includes(name, cuda_sources, flags)
         sources = InlineSources(
             name=_checked_name(name, is_python_module),
             cpp_sources=_texts(name, "cpp_sources", cpp_sources),
@@ -166,18 +169,21 @@ class InlineLoader:
         self.given[key] = sources
         library = self._cached.get(key) or self.built.get(key)
         if library is None or not library.is_file():
-            if key in self._refused:
-                raise BuildFailed(*self._refused[key], key)
+            if key in self.refused:
+                raise BuildFailed(*self.refused[key], key)
             self._on_build("begin", sources.name)
             try:
                 library = build_library(sources, self._out_dir, self.locator, key, self._mode, compat=self._compat)
+                self.built[key] = library
             except BuildFailed as failure:
                 why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)
                 told = f"{why}\n{failure.message}" if why else failure.message
-                raise failed_build(told, failure.log, key) from None
+                refusal = failed_build(told, failure.log, key)
+                if refusal.key:
+                    self.refused[key] = refusal.message, refusal.log
+                raise refusal from None
             finally:
                 self._on_build("end", sources.name)
-            self.built[key] = library
         if sources.is_python_module:
             return _import(sources.name, library)
         return _load_operators(library)

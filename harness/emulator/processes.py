@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,23 +32,31 @@ class FinishedProcess:
     Attributes:
         status: The exit status; negative for a signal.
         output: The output of both streams.
+        was_ended: True if this program ended it, since another one had failed.
     """
 
     status: int
     output: str
+    was_ended: bool = False
 
     @property
     def was_killed(self) -> bool:
-        """True if SIGKILL ended the process itself, not only one of its children."""
-        return self.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        """True if somebody else's SIGKILL ended the process itself, not only one of its children."""
+        return not self.was_ended and self.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
-def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[FinishedProcess]:
+def run_together(
+    commands: Sequence[Sequence[str]],
+    scratch: Path,
+    is_over: Callable[[int, FinishedProcess], bool] = lambda index, failed: False,
+) -> list[FinishedProcess]:
     """Runs commands side by side and waits for all of them.
 
     Args:
         commands: The programs with their arguments.
         scratch: A private folder for their output and temporary files.
+        is_over: Called with the index and the result of each one that fails; returns whether to end
+            the others.
 
     Returns:
         The result of each command, in the same order.
@@ -57,6 +67,7 @@ def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[Finis
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(scratch)}
     running: list[subprocess.Popen[bytes]] = []
     logs = [scratch / f"output-{index}.txt" for index in range(len(commands))]
+    found: dict[int, FinishedProcess] = {}
     try:
         for command, log in zip(commands, logs, strict=True):
             with log.open("wb") as output:
@@ -70,14 +81,22 @@ def run_together(commands: Sequence[Sequence[str]], scratch: Path) -> list[Finis
                         process_group=0,
                     )
                 )
-        statuses = [process.wait() for process in running]
+        with ThreadPoolExecutor(len(running) or 1) as pool, contextlib.ExitStack() as at_end:
+            for process in running:
+                at_end.callback(_end, process)  # before the pool waits for its threads
+            waiting = {pool.submit(process.wait): index for index, process in enumerate(running)}
+            ended = False
+            for waited in as_completed(waiting):
+                index = waiting[waited]
+                said = logs[index].read_text(encoding="utf-8", errors="replace")
+                found[index] = FinishedProcess(waited.result(), said, was_ended=ended)
+                if waited.result() != 0 and not ended and is_over(index, found[index]):
+                    ended = True
+                    at_end.close()
     finally:
         for process in running:
             _end(process)
-    return [
-        FinishedProcess(status, log.read_text(encoding="utf-8", errors="replace"))
-        for status, log in zip(statuses, logs, strict=True)
-    ]
+    return [found[index] for index in range(len(commands))]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

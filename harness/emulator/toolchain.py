@@ -330,25 +330,27 @@ class _Build:
         """Compiles units side by side, and failed ones again with torch's own headers.
 
         No compiler message tells whether the stand-ins for torch's headers or the author are at
-        fault. So the second build decides, and the author sees its errors.
+        fault. So the second build decides, and the author sees its errors. A failure that decides
+        ends the other units' compilers.
 
         Returns:
             The failed units, and the results whose errors the author sees.
         """
         real = [needs_real_headers(unit.text, unit.names) or not uses_torch_headers(unit.text) for unit in compiled]
         results = self._run(compiled, real, further)
-        failed = [at for at, result in enumerate(results) if result.status != 0]
+        failed = [at for at, result in enumerate(results) if result.status != 0 and not result.was_ended]
         for_sure = [at for at in failed if real[at] or self._is_refused(results[at])]
         if failed and not for_sure:
             repeated = self._run([compiled[at] for at in failed], [True] * len(failed), further)
             for at, result in zip(failed, repeated, strict=True):
                 results[at] = result
-        left = [at for at in failed if results[at].status != 0]
-        return [compiled[at] for at in left], [results[at] for at in for_sure or left]
+        left = [unit for unit, result in zip(compiled, results, strict=True) if result.status != 0]
+        decisive = [results[at] for at in for_sure or failed]
+        return left, [result for result in decisive if result.status != 0 and not result.was_ended]
 
     def _run(self, compiled: Sequence[Unit], real: Sequence[bool], further: Sequence[str]) -> list[FinishedProcess]:
         commands = [self._command(unit, is_real, further) for unit, is_real in zip(compiled, real, strict=True)]
-        return run_together(commands, self._scratch)
+        return run_together(commands, self._scratch, lambda at, failed: real[at] or self._is_refused(failed))
 
     def _is_refused(self, result: FinishedProcess) -> bool:
         """Tells whether other headers cannot help: a kill, a full disk, a refused or removed construct."""

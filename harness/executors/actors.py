@@ -92,8 +92,13 @@ class BuildingActor:
         """Builds a candidate; returns compiler refusals and new libraries by build key."""
         with unpacked(parcel, self._cache) as work:
             solution = work.job.candidate.solution
-            with contextlib.closing(self._workers.take()) as worker:
-                refused = build_ahead(worker, solution, self._cache, work.policy)
+            refused = build_ahead(
+                lambda: contextlib.closing(self._workers.take()),
+                work.job.candidate,
+                work.job.first_constants,
+                self._cache,
+                work.policy,
+            )
             built = {key: path.read_bytes() for key, path in self._cache.libraries(solution.digest).items()}
         return refused, {key: data for key, data in built.items() if key not in parcel.libraries}
 

@@ -55,6 +55,11 @@ class Job:
     limits: Limits | None = None
     is_main: bool = False
 
+    @property
+    def first_constants(self) -> dict[str, Any]:
+        """Returns the constants of the first case; none while the cases are unknown."""
+        return self.cases[0][1] if self.cases else {}
+
 
 class Planned(NamedTuple):
     """The cases of a problem that fit the device.

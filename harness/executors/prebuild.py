@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.compilation.cache import BuildCache
 from harness.errors import HarnessError
@@ -21,6 +22,8 @@ from harness.system.memory import available_memory
 
 #: Peak memory of a GPU compiler in bytes.
 BUILD_BYTES = 3 << 30
+#: torch's module of ``load_inline`` and ``load``, which a text names if it builds anything.
+LOADERS = "cpp_extension"
 
 
 def most_builders() -> int:
@@ -55,6 +58,10 @@ class PlannedWork:
     build: Future[Refused] | None = None
     deaths: int = 0
     has_next: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields for a lane's process; the driver keeps the build."""
+        return {**vars(self), "build": None}
 
     @property
     def is_planned(self) -> bool:
@@ -100,8 +107,10 @@ class Builders(abc.ABC):
         os.close(self._telling)
 
     def begin(self, work: PlannedWork) -> None:
-        """Starts a candidate's build unless the cache already holds a library of it."""
-        if not self._cache.libraries(work.job.candidate.solution.digest):
+        """Starts a candidate's build, unless its text builds nothing or the cache already knows a build of it."""
+        solution = work.job.candidate.solution
+        is_known = self._cache.libraries(solution.digest) or self._cache.refusals(solution.digest)
+        if LOADERS in solution.source and not is_known:
             work.build = self._pool.submit(self._build, work.job, work.policy)
             work.build.add_done_callback(lambda _: self._tell())
 
@@ -176,21 +185,21 @@ class LocalBuilders(Builders):
 
     def _build(self, job: Job, policy: Policy) -> Refused:
         try:
-            with contextlib.closing(self._workers.take()) as worker, self._working(worker):
-                return build_ahead(worker, job.candidate.solution, self._cache, policy)
+            return build_ahead(self._opened, job.candidate, job.first_constants, self._cache, policy)
         except HarnessError:  # the lane meets the same error and reports it
             return {}
 
     @contextlib.contextmanager
-    def _working(self, worker: WorkerHandle) -> Iterator[None]:
-        with self._lock:
-            self._at_work.add(worker)
-            if self._is_closed:
-                worker.kill()
-            elif self._is_quiet:
-                worker.pause()
-        try:
-            yield
-        finally:
+    def _opened(self) -> Iterator[WorkerHandle]:
+        with contextlib.closing(self._workers.take()) as worker:
             with self._lock:
-                self._at_work.discard(worker)
+                self._at_work.add(worker)
+                if self._is_closed:
+                    worker.kill()
+                elif self._is_quiet:
+                    worker.pause()
+            try:
+                yield worker
+            finally:
+                with self._lock:
+                    self._at_work.discard(worker)

@@ -163,24 +163,33 @@ class Scheduler:
                 yield from self._add(asked, idle)
 
     def take(self) -> PlannedWork | None:
-        """Takes the first built candidate, else the first without a running build.
+        """Takes the first built candidate, else one whose cases are unknown, else one without a running build.
 
         Returns:
             The candidate; None if none can be judged now.
         """
-        for has_come_up in (PlannedWork.is_settled, PlannedWork.withdraw):
+        for has_come_up in (self._is_built, self._lacks_cases, self._can_build_in_lane):
             for number, work in enumerate(self._waiting):
-                key = plan_key(work.job.candidate.problem)
-                if not work.is_planned and key in self._in_planning:
-                    continue  # a lane is already sizing this problem's cases
                 if has_come_up(work):
                     self._at_work += 1
                     self._waiting.pop(number)
                     work.has_next = bool(self._waiting) or not self._is_read
                     if not work.is_planned:
-                        self._in_planning.add(key)
+                        self._in_planning.add(plan_key(work.job.candidate.problem))
                     return work
         return None
+
+    @staticmethod
+    def _is_built(work: PlannedWork) -> bool:
+        return work.is_planned and work.is_settled()
+
+    def _lacks_cases(self, work: PlannedWork) -> bool:
+        """Tells whether a lane must size the cases of a candidate's problem, and none does so already."""
+        return not work.is_planned and plan_key(work.job.candidate.problem) not in self._in_planning
+
+    @staticmethod
+    def _can_build_in_lane(work: PlannedWork) -> bool:
+        return work.is_planned and work.withdraw()
 
     def known_by_now(self, work: PlannedWork) -> Iterator[KeptRecord]:
         """Yields records that the store has gained for a candidate since the scheduler read it.
@@ -210,7 +219,7 @@ class Scheduler:
             if one.is_planned or plan_key(one.job.candidate.problem) != key:
                 self._waiting.append(one)
             else:
-                yield from self._add(one.job, idle)
+                yield from self._add(one.job, idle, one)
 
     def finish(self, work: PlannedWork) -> None:
         """Marks a taken candidate as finished."""
@@ -223,23 +232,38 @@ class Scheduler:
         self._in_planning.discard(plan_key(work.job.candidate.problem))
         self._waiting.insert(0, work)
 
-    def _add(self, job: Job, idle: int) -> Iterator[KeptRecord | Fault]:
-        """Queues a candidate unless the store answers all of its cases; yields those answers."""
+    def _add(self, job: Job, idle: int, earlier: PlannedWork | None = None) -> Iterator[KeptRecord | Fault]:
+        """Queues a candidate unless the store answers all of its cases; yields those answers.
+
+        Args:
+            job: The candidate's job.
+            idle: The number of free lanes.
+            earlier: The candidate's work before its cases were known; its build goes on.
+        """
         found = self._plans.get(plan_key(job.candidate.problem))
         if job.cases is None and found is not None:
             if found.error is not None:
+                if earlier is not None:
+                    earlier.withdraw()
                 yield Fault.of(job, found.error)
                 self._done(job)
                 return
             job = replace(job, cases=found.cases)
         if job.cases is None:
-            self._waiting.append(PlannedWork(job, self._policy, (), ()))
+            work = PlannedWork(job, self._policy, (), ())
+            if self._builders is not None:  # it builds while a lane sizes the cases
+                self._builders.begin(work)
+            self._waiting.append(work)
             return
         work = yield from self._unknown(job, job.cases)
         if not work.cases:
+            if earlier is not None:
+                earlier.withdraw()
             self._done(job)
             return
-        if self._builders is not None and len(self._waiting) >= idle:
+        if earlier is not None:
+            work.build, work.refused = earlier.build, earlier.refused
+        elif self._builders is not None and len(self._waiting) >= idle:
             self._builders.begin(work)
         self._waiting.append(work)
 

@@ -65,7 +65,7 @@ def _newest(records: Sequence[EvaluationRecord]) -> tuple[EvaluationRecord, ...]
     last = records[-1]
     cases: dict[str, EvaluationRecord] = {}
     for record in records:
-        if record.solution_digest == last.solution_digest and record.policy == last.policy:
+        if record.digest == last.digest and record.policy == last.policy:
             cases[f"{record.case} {sorted(record.constants.items())}"] = record
     return tuple(cases.values())
 

@@ -60,6 +60,31 @@ class Construct:
 
 
 @dataclass(frozen=True)
+class Describe:
+    """Asks what a problem passes to a model: the arguments of its constructor and of its forward.
+
+    Only a worker that loads no candidate receives this message. Its process then ends.
+    """
+
+    problem: str
+    constants: str
+
+
+@dataclass(frozen=True)
+class Rehearse:
+    """Asks a builder to make the candidate's instance on tensors without values, so that it builds.
+
+    If the candidate has built nothing so far, the worker also calls the instance once. ``own_args``
+    and ``constants`` are as in ``Construct``. The region of a tensor gives its shape and dtype only.
+    """
+
+    own_args: bool
+    init_args: tuple[Value, ...]
+    constants: str
+    inputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
 class Forward:
     """Asks the worker to copy the state in, call the instance and copy its outputs out.
 
@@ -274,6 +299,8 @@ Command = (
     Load
     | LoadReference
     | Construct
+    | Describe
+    | Rehearse
     | Vary
     | Forward
     | Backward

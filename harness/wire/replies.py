@@ -6,11 +6,12 @@ untrusted code, so a reply is only the worker's claim and proves nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from dataclasses import dataclass
 
 from harness.records.kernels import CompiledKernel
-from harness.wire.tensors import StateTensor
+from harness.wire.tensors import StateTensor, Value
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,35 @@ class Ready:
 
 @dataclass(frozen=True)
 class Building:
-    """Reports that a compiler starts (``begin``) or has ended (``end``)."""
+    """Reports that a compiler starts (``begin``) or has ended (``end``).
+
+    Attributes:
+        event: ``begin`` or ``end``.
+        name: The extension's name.
+        built: The new libraries, as in ``Loaded``.
+        refused: The message and the log of each build that a compiler refused, by build key.
+    """
 
     event: str
     name: str
+    built: dict[str, str] = dataclasses.field(default_factory=dict)
+    refused: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Described:
+    """The arguments that a problem passes to a model's constructor and to its forward.
+
+    The region of a tensor gives its shape and dtype only.
+    """
+
+    init_args: tuple[Value, ...]
+    inputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """Reports that a builder made the instance, and called it if it had built nothing before."""
 
 
 @dataclass(frozen=True)
@@ -314,6 +340,8 @@ Reply = (
     | Building
     | Loaded
     | Constructed
+    | Described
+    | Rehearsed
     | Outputs
     | Gradients
     | Varied

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,6 +14,8 @@ from harness.compilation.errors import BuildError, BuildFailed, BuildKilled, Uns
 from harness.device.kernel_packages import INSTALL
 from harness.system.text import words_of
 
+#: The number of failed builds that the worker reports, and the length of each line.
+MAX_REFUSED, MAX_REFUSED_CHARACTERS = 20, 10_000
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
 #: Triton's errors for a kernel that its compiler, or the assembler behind it, refuses.
 _REFUSED_BY_TRITON = {"triton.compiler.errors.CompilationError", "triton.runtime.errors.PTXASError"}
@@ -112,3 +117,28 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
+
+
+def noted(load: Callable[..., Any], solution: str, lines: list[str]) -> Callable[..., Any]:
+    """Wraps an extension loader so that the first telling line of each failure is kept.
+
+    A solution may swallow the exception.
+
+    Args:
+        load: The loader.
+        solution: The solution file.
+        lines: The lines so far, to which the wrapper adds.
+    """
+
+    @functools.wraps(load)
+    def noting(*positional: Any, **options: Any) -> Any:
+        try:
+            return load(*positional, **options)
+        except Exception as error:
+            words = describe(error, solution).replace(f"{Path(solution).parent}/", "").splitlines()
+            told = next((line for line in words if "error" in line), words[0] if words else "")
+            if told not in lines and len(lines) < MAX_REFUSED:
+                lines.append(told.strip()[:MAX_REFUSED_CHARACTERS])
+            raise
+
+    return noting

@@ -7,7 +7,6 @@ says decides a verdict.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import json
 import socket
@@ -29,6 +28,7 @@ from harness.wire.commands import (
     Backward,
     Compile,
     Construct,
+    Describe,
     DropSlots,
     Forward,
     Go,
@@ -37,6 +37,7 @@ from harness.wire.commands import (
     LoadReference,
     Loop,
     MapSlots,
+    Rehearse,
     Release,
     TimeCalls,
     Trace,
@@ -58,6 +59,7 @@ from harness.wire.replies import (
     Outputs,
     OutputTensor,
     Ready,
+    Rehearsed,
     Released,
     Reply,
     Report,
@@ -70,7 +72,7 @@ from harness.wire.state import describe_state, set_modes
 from harness.wire.structure import taken_apart
 from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
-from harness.worker import failures, limits, profiling
+from harness.worker import failures, limits, profiling, rehearsal
 from harness.worker.candidate import Instance, describe_output, import_solution, own_init_args, parameter_map, store
 from harness.worker.inspection import Inspection
 from harness.worker.platforms import Loader, platform_for
@@ -79,8 +81,6 @@ from harness.worker.variants import Variants, forget
 
 MAX_MESSAGE_CHARACTERS = 10_000
 MAX_LOG_CHARACTERS = 500_000
-#: The number of failed builds that the worker reports.
-MAX_REFUSED = 20
 #: Memory that the worker reserves, so that it can still describe a candidate that ran out of
 #: memory.
 RESERVE_BYTES = 32 << 20
@@ -88,6 +88,8 @@ _STAGES = {
     Load: "import",
     LoadReference: "import",
     Construct: "ModelNew",
+    Describe: "import",
+    Rehearse: "ModelNew",
     Vary: "baseline",
     Forward: "forward",
     Backward: "backward",
@@ -181,6 +183,10 @@ class Worker:
                 return Inspected(self._inspection.replaced, self._inspection.flags, self._inspection.threads)
             if isinstance(command, LoadReference):
                 return self._load_reference(command)
+            if isinstance(command, Describe):
+                return rehearsal.described(command)
+            if isinstance(command, Rehearse):
+                return self._rehearse(command)
             return self._release()
         except BaseException as error:  # the candidate's boundary: any exception becomes a reply
             self._reserve = None
@@ -195,18 +201,26 @@ class Worker:
             Path(command.solution),
             {key: Path(path) for key, path in command.cached.items()},
             self._build_folder,
-            lambda event, name: self._send(Building(event, name)),
+            lambda event, name: self._send(Building(event, name, self._built(), self._newly_refused())),
             check=command.check,
             compat=command.compat,
             refused=command.refused,
         )
         # A solution that imports torch's loader gets the harness's loader instead.
-        cpp_extension.load_inline = self._noted(self._loader.load_inline)
-        cpp_extension.load = self._noted(self._loader.load)
+        for name in ("load_inline", "load"):
+            load = getattr(self._loader, name)
+            setattr(cpp_extension, name, failures.noted(load, command.solution, self._refused))
         with self._running():
             self._module = import_solution(command.solution)
         self._inspection.keep_flags()
         return Loaded(self._built(), hasattr(self._module, "get_init_inputs"), parameter_map(self._module))
+
+    def _rehearse(self, command: Rehearse) -> Rehearsed:
+        loader = self._loader
+        assert self._module is not None
+        assert loader is not None
+        rehearsal.rehearse(self._module, command, lambda: bool(loader.built or loader.refused))
+        return Rehearsed()
 
     def _construct(self, command: Construct, descriptor: int) -> Constructed:
         module = self._module
@@ -395,26 +409,6 @@ class Worker:
         """Returns the context in which the candidate runs once, in a judged call."""
         return self.platform.watched(self._tally, direction)
 
-    def _noted(self, load: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps an extension loader so that the first telling line of each failure is kept.
-
-        A solution may swallow the exception.
-        """
-
-        @functools.wraps(load)
-        def noted(*positional: Any, **options: Any) -> Any:
-            try:
-                return load(*positional, **options)
-            except Exception as error:
-                folder = f"{Path(self._solution).parent}/"
-                words = failures.describe(error, self._solution).replace(folder, "").splitlines()
-                told = next((line for line in words if "error" in line), words[0] if words else "")
-                if told not in self._refused and len(self._refused) < MAX_REFUSED:
-                    self._refused.append(told.strip()[:MAX_MESSAGE_CHARACTERS])
-                raise
-
-        return noted
-
     def _load_reference(self, command: LoadReference) -> Loaded:
         """Loads the problem's own model as the candidate of this worker, the baseline, which the judge trusts."""
         reference = (Path(command.problem).read_text(encoding="utf-8"), command.constants)
@@ -471,6 +465,14 @@ class Worker:
         fresh = {key: path.name for key, path in self._loader.built.items() if key not in self._announced}
         self._announced.update(fresh)
         return fresh
+
+    def _newly_refused(self) -> dict[str, tuple[str, str]]:
+        """Returns the builds that a compiler has refused since the last call."""
+        assert self._loader is not None
+        fresh = {key: told for key, told in self._loader.refused.items() if key not in self._announced}
+        self._announced.update(fresh)
+        cut = MAX_MESSAGE_CHARACTERS, MAX_LOG_CHARACTERS
+        return {key: (message[: cut[0]], log[: cut[1]]) for key, (message, log) in fresh.items()}
 
     def _send(self, reply: Reply) -> None:
         channel.send(self._channel, encode(reply))

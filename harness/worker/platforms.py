@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from harness.compilation.cuda import CudaLoader
+from harness.emulator import cuda_module
 from harness.emulator.compiler import Mode
 from harness.emulator.device import emulated_cuda
 from harness.emulator.gpu_build import compile_for_gpu
@@ -33,10 +34,12 @@ from harness.worker.triton_kernels import Interpreted, note_builds
 class Loader(Protocol):
     """The replacement for torch's ``load_inline`` and ``load``.
 
-    ``built`` maps build keys to libraries.
+    ``built`` maps build keys to libraries, and ``refused`` maps them to the message and the log of a
+    compiler that refused the build.
     """
 
     built: dict[str, Path]
+    refused: dict[str, tuple[str, str]]
 
     @property
     def load_inline(self) -> Callable[..., Any]:
@@ -282,6 +285,9 @@ class CudaPlatform:
         if builds_for is None:
             torch.cuda.set_device(self.device)
             torch.zeros(1, device=self.device)
+        self._only_builds = builds_for is not None
+        if builds_for is not None:  # candidates choose compiler flags by it
+            cuda_module.CAPABILITY = builds_for
         self._capability = builds_for or torch.cuda.get_device_capability(self.device)
         self._memory: cuda_memory.SharedDeviceMemory | None = None
         self._slots: cuda_memory.SharedDeviceMemory | None = None
@@ -309,8 +315,12 @@ class CudaPlatform:
         return self._loader
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """Returns an empty context: this is a GPU."""
-        return contextlib.nullcontext()
+        """Returns an empty context: this is a GPU.
+
+        In a process that only builds, ``cuda`` means the emulated device, so that a candidate that
+        asks for a GPU or moves tensors there gets to its builds.
+        """
+        return emulated_cuda() if self._only_builds else contextlib.nullcontext()
 
     def set_thread_order(self, order: str, seed: int) -> None:
         """Does nothing: the hardware decides."""

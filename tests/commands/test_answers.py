@@ -126,7 +126,7 @@ def record(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> dict[s
 def test_the_newest_text_of_a_sample_counts(
     harness: Callable[..., Any], record: dict[str, Any], tmp_path: Path
 ) -> None:
-    older = {"status": "WRONG_OUTPUT", "solution_digest": "0" * 64}
+    older = {"status": "WRONG_OUTPUT", "digest": "0" * 64}
     failed = {"status": "HARNESS_ERROR"}
     results = results_with(record, tmp_path / "r.jsonl", older, failed, {})
     score = json.loads(harness("scores", results, "--json").out)[0]

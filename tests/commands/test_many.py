@@ -32,20 +32,22 @@ def test_what_is_built_ahead_ends_as_it_would_have(harness: Harness, folder: Pat
     arguments = ("evaluate", "answers", "--problem", "problem.py", "--case", "small", "--device", "cpu", "--json")
     environment = {"HARNESS_HOME": str(folder / "home")}
     at_once = harness(*arguments, "--ahead", "0", cwd=folder, **environment)
-    for path in (folder / "home" / "builds").glob("*/*.so"):
+    for path in (folder / "home" / "builds").glob("*/*"):
         path.unlink()
     ahead = harness(*arguments, "--fresh", "--ahead", "2", cwd=folder, **environment)
+    again = harness(*arguments, "--fresh", "--ahead", "0", cwd=folder, **environment)
     refused = []
-    for ran in (at_once, ahead):
+    for ran in (at_once, ahead, again):
         built, broken = sorted(ran.rows, key=lambda row: str(row["solution"]))
         assert (built["status"], broken["status"]) == ("PASSED", "BUILD_ERROR"), ran.err
         refused.append(broken)
     told = [row["message"].partition("\nfull log:")[0] for row in refused]
     messages = [re.sub(r"/\S+/solution/", "", message) for message in told]  # a worker's own folder
-    assert messages[0] == messages[1]
+    assert messages[0] == messages[1] == messages[2]
     assert "nothing" in messages[0]
     assert refused[0]["build_s"] > 0
     assert refused[1]["build_s"] == 0
+    assert refused[2]["build_s"] == 0  # a later run knows what the text alone decides
 
 
 def test_a_killed_compiler_says_nothing_of_the_source(harness: Harness, folder: Path) -> None:

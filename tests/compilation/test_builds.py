@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils import cpp_extension
+
+from harness.compilation.cuda import CudaLoader
+from harness.compilation.errors import BuildFailed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HONEST = REPOSITORY / "tests" / "faults" / "group_norm.py"
@@ -75,3 +79,41 @@ def test_two_processes_may_build_the_same_thing_at_once(device: str, tmp_path: P
     assert [running.returncode for running in both] == [0, 0], outputs
     assert len(list(own_home.glob("builds/*/*.so"))) == 1
     assert not list(own_home.glob("builds/*/*.partial"))
+
+
+def test_ninja_ends_the_other_compilers_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two steps that run side by side, the second never ends by itself."""
+    for name in ("PATH", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "LIBRARY_PATH"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    home = tmp_path / "cuda"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "nvcc").touch()
+    (home / "lib").mkdir()
+    (home / "lib" / "libcudart.so").touch()
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    (tmp_path / "build.ninja").write_text(
+        "rule fails\n  command = until test -e begun; do :; done; echo 'a.cu(1): error: \\n' $$0; exit 1\n"
+        "rule hangs\n  command = touch begun; while :; do sleep 1; done\n"
+        "build a: fails\nbuild b: hangs\n"
+    )
+
+    def load_inline(name: str, cpp_sources: str, cuda_sources: str = "", **_: Any) -> None:
+        ran = subprocess.run(["ninja", "-v", "-j", "2"], cwd=tmp_path, capture_output=True, check=False)
+        try:
+            raise subprocess.CalledProcessError(ran.returncode, "ninja", ran.stdout)
+        except subprocess.CalledProcessError as error:
+            raise RuntimeError("Error building extension") from error
+
+    monkeypatch.setattr(cpp_extension, "load_inline", load_inline)
+    solution = tmp_path / "solution.py"
+    solution.write_text("")
+    loader = CudaLoader(solution, {}, tmp_path / "out", lambda *_: None, capability=(9, 0))
+    with pytest.raises(BuildFailed, match=r"a.cu\(1\): error: ") as caught:
+        loader.load_inline(name="m", cpp_sources="", no_implicit_headers=True)
+    assert "FAILED: " in caught.value.log
+    assert r"a.cu(1): error: \n" in caught.value.log
+    assert list(loader.refused) == [caught.value.key]
+    (tmp_path / "build.ninja").unlink()
+    with pytest.raises(BuildFailed, match=r"a\.cu"):  # ninja does not run again
+        loader.load_inline(name="m", cpp_sources="", no_implicit_headers=True)

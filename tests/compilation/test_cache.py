@@ -96,3 +96,29 @@ for number in range(20):
     assert BuildCache(home / "builds", 5000).keep("last", KEY, built)
     assert "last" in held(home)
     assert len(held(home)) <= 5
+
+
+def test_a_refusal_is_kept_beside_the_libraries(home: Path, built: Path) -> None:
+    cache = BuildCache(home / "builds")
+    assert cache.refusals("one") == {}
+    assert cache.keep("one", KEY, built)
+    assert cache.keep_refusal("one", "f" * 16, "message", "log")
+    assert cache.refusals("one") == {"f" * 16: ("message", "log")}
+    assert set(cache.libraries("one")) == {KEY}
+    assert not cache.keep_refusal("one", "../f", "message", "log")
+    assert not (home / "f.json").exists()
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{}", b"3", b'["only one"]', b'[1, "log", 2]', b"\xff\xfe"])
+def test_a_damaged_refusal_is_none(home: Path, damaged: bytes) -> None:
+    cache = BuildCache(home / "builds")
+    assert cache.keep_refusal("one", KEY, "message", "log")
+    (home / "builds" / "one" / f"{KEY}.json").write_bytes(damaged)
+    assert cache.refusals("one") == {}
+
+
+def test_refusals_are_bounded_as_libraries_are(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "MAX_LIBRARIES", 2)
+    cache = BuildCache(home / "builds")
+    assert [cache.keep_refusal("one", str(number) * 16, "m", "l") for number in range(3)] == [True, True, False]
+    assert cache.keep_refusal("one", "0" * 16, "m", "l")

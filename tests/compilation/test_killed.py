@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.compilation.errors import BuildKilled, failed_build
+from harness.compilation.errors import BuildKilled, failed_build, is_lasting
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,30 @@ def test_a_refusal(log: str) -> None:
     failure = failed_build("does not build", log, "key")
     assert not isinstance(failure, BuildKilled)
     assert (failure.message, failure.log, failure.key) == ("does not build", log, "key")
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "virtual memory exhausted: Cannot allocate memory\n",
+        "main.cpp:3:1: fatal error: error writing to /tmp/x.s: No space left on device\n",
+        "fork: Resource temporarily unavailable\n",
+    ],
+)
+def test_a_busy_machine_says_nothing_about_the_source(log: str) -> None:
+    failure = failed_build("s.py:1: error: it does not build", log, "key")
+    assert (failure.log, failure.key) == (log, "")
+
+
+@pytest.mark.parametrize(
+    ("message", "log", "lasts"),
+    [
+        ("s.py:3: error: 'y' was not declared", "s.py:3: error: 'y' was not declared\n", True),
+        ("s.py:3: fatal error: cutlass.h: No such file or directory", "", False),
+        ("s.py:3: error: expected ';'", "g++: internal compiler error: Segmentation fault\n", False),
+        ("torch/extension.h(3): error: incomplete", "torch/extension.h(3): error: incomplete\n", False),
+        ("s.py:3: error: no member (in cutlass.h)", "", False),
+    ],
+)
+def test_a_later_run_relies_on_what_the_text_alone_decides(message: str, log: str, lasts: bool) -> None:
+    assert is_lasting(message, log) is lasts

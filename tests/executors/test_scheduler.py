@@ -6,6 +6,7 @@ that waits though nothing can happen any more hangs, and fails the test.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -279,3 +280,34 @@ def test_whatever_happens_each_request_is_answered_once(
     assert world.finished == Counter(jobs)
     assert not lanes.busy
     assert all(not lane.is_closed for lane in lanes.free)
+
+
+def test_a_candidate_builds_while_a_lane_sizes_its_cases() -> None:
+    builders, solution = Builders(), Solution("late", Path("late.py"), "", "digest")
+    feed = Scheduler(
+        [Job(Candidate(problem("one"), solution), None)],
+        POLICY,
+        {},
+        Ledger(),  # type: ignore[arg-type]
+        builders,  # type: ignore[arg-type]
+        ahead=1,
+        confirms=False,
+        is_ready=lambda: True,
+        done=lambda job: None,
+        plans={},
+    )
+    assert list(feed.fill(1)) == []
+    sized = feed.take()
+    assert sized is not None
+    assert not sized.is_planned
+    assert pickle.loads(pickle.dumps(sized)).build is None  # a lane's process has no part in the build
+    (build,) = builders.builds
+    assert build.set_running_or_notify_cancel()
+    assert list(feed.planned(sized, Planned(tuple(CASES.items())), 1)) == []
+    assert feed.take() is None  # it is being built
+    build.set_result({"key": ("refused", "log")})
+    built = feed.take()
+    assert built is not None
+    assert built.is_planned
+    assert built.refused == {"key": ("refused", "log")}
+    assert len(builders.builds) == 1

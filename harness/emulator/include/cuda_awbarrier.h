@@ -1,1 +1,2 @@
 #error cuemu-unsupported: asynchronous barriers: use __syncthreads
+#include "cuemu-stop"

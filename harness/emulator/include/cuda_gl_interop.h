@@ -1,1 +1,2 @@
 #error cuemu-unsupported: graphics interoperation: use cudaMalloc
+#include "cuemu-stop"

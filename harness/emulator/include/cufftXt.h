@@ -1,1 +1,2 @@
 #error cuemu-unsupported: the library of cufftXt.h: write the operation as a kernel, or call torch's own from Python
+#include "cuemu-stop"

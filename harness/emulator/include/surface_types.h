@@ -1,1 +1,2 @@
 #error cuemu-unsupported: surfaces: read and write global memory
+#include "cuemu-stop"

@@ -1,1 +1,2 @@
 #error cuemu-unsupported: textures: read global memory
+#include "cuemu-stop"

@@ -18,8 +18,8 @@ from harness.errors import HarnessError, ProblemError
 from harness.judge.case_context import CaseContext
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation.blank_records import TRIALS, blank_record
-from harness.judge.evaluation.builder import Refused
-from harness.judge.evaluation.candidate_worker import CandidateWorker, differs, encoded, with_own_constants
+from harness.judge.evaluation.builder import Refused, differs, encoded
+from harness.judge.evaluation.candidate_worker import CandidateWorker, with_own_constants
 from harness.judge.evaluation.case_result import CaseResult
 from harness.judge.evaluation.drawn_case import DrawnCase, TrialSetup, draw_case, trial_setup
 from harness.judge.evaluation.interpretation import Interpretation

@@ -6,8 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from harness.errors import HarnessError, ProblemError
-from harness.judge.evaluation.builder import IMPORTING, Refused, keep_builds, load_command
+from harness.errors import HarnessError
+from harness.judge.evaluation.builder import (
+    IMPORTING,
+    Refused,
+    encoded,
+    has_own_arguments,
+    keep_builds,
+    load_command,
+)
 from harness.judge.evaluation.machine_check import check_machine
 from harness.judge.exchange.exchange import Exchange
 from harness.judge.inputs.draws import Draw
@@ -18,7 +25,6 @@ from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
 from harness.judge.process.workers import Workers
-from harness.project import problems
 from harness.project.excerpt import own_constants
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord, Status
@@ -26,7 +32,7 @@ from harness.wire.commands import Construct
 from harness.wire.replies import Constructed, Loaded
 from harness.wire.state import modes_of
 from harness.wire.tensors import StateTensor
-from harness.wire.values import UnsupportedValue, encode_plain
+from harness.wire.values import encode_plain
 
 
 class CandidateWorker:
@@ -59,7 +65,7 @@ class CandidateWorker:
         self._policy = policy
         self._cache = surroundings.cache
         self._workers = workers
-        self._refused = refused
+        self._refused = dict(refused)
         self._progress = progress
         self._loaded: Loaded | None = None
         self._never_loads: CandidateStopped | HarnessError | None = None
@@ -67,6 +73,7 @@ class CandidateWorker:
     def close(self) -> None:
         """Ends the process."""
         if self.handle is not None:
+            self._refused.update(self.handle.refused)
             self.handle.close()
             self.handle = None
             self._loaded = None
@@ -95,7 +102,6 @@ class CandidateWorker:
             try:
                 worker.start()
             except HarnessError:  # it started while another candidate ran, which may have left it no memory
-                worker.close()
                 worker = self._start()
                 worker.start()
             if self._policy.require_confinement:
@@ -116,7 +122,7 @@ class CandidateWorker:
     def construct_command(self, exchange: Exchange, constants: dict[str, Any], first: Draw) -> Construct:
         """Returns the command that makes the candidate's instance."""
         assert self._loaded is not None
-        own = self._loaded.has_init_inputs and differs(self._candidate, "get_init_inputs")
+        own = has_own_arguments(self._candidate, self._loaded)
         told = encoded(self._candidate, constants) if own else encode_plain({})
         args = () if own else exchange.args
         return Construct(exchange.total_bytes, own, args, told, modes_of(first.model), self._policy.tf32)
@@ -162,15 +168,10 @@ class CandidateWorker:
             keep_builds(self.handle, self._candidate.solution, self._cache)
 
     def _start(self) -> WorkerHandle:
+        self.close()
         self.handle = self._workers.take()
         self._loaded = None
         return self.handle
-
-
-def differs(candidate: Candidate, function: str) -> bool:
-    """Returns whether a solution redefines a function of its problem differently."""
-    own = problems.function_source(candidate.solution.source, function)
-    return own is not None and own != problems.function_source(candidate.problem.source, function)
 
 
 def with_own_constants(record: EvaluationRecord, source: str) -> EvaluationRecord:
@@ -189,15 +190,3 @@ def with_own_constants(record: EvaluationRecord, source: str) -> EvaluationRecor
     case = ", ".join(f"{name} = {record.constants[name]}" for name in own)
     words = f"note: ModelNew reads {said} from its own text, but this case has {case}: read sizes off the inputs"
     return replace(record, message="\n".join(filter(None, (record.message, words))))
-
-
-def encoded(candidate: Candidate, constants: dict[str, Any]) -> str:
-    """Encodes a case's constants for a worker.
-
-    Raises:
-        ProblemError: One of them cannot be sent to a worker.
-    """
-    try:
-        return encode_plain(constants)
-    except UnsupportedValue as error:
-        raise ProblemError(f"{candidate.problem.path}: the case's constants: {error}") from None

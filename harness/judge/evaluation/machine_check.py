@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
 
+from harness.compilation.errors import names_own_text
 from harness.errors import HarnessError
 from harness.judge.evaluation.builder import IMPORTING
 from harness.judge.process.candidate_stopped import CandidateStopped
@@ -35,10 +35,6 @@ extern "C" void run() { nothing<<<1, 1>>>(); }
 class ModelNew(torch.nn.Module):
     pass
 '''
-#: What a message names if it speaks of the candidate's own text, and if it speaks of a file that the
-#: text includes.
-_OWN_TEXT = re.compile(r"<(?:cuda_sources|cpp_sources|functions)|\bload(?:_inline)?\(|\.(?:py|cu|cuh|cpp|cc|h|hpp):\d")
-_INCLUDED = " (in "
 
 
 def check_machine(stop: CandidateStopped, workers: Workers, limits: Limits) -> None:
@@ -55,8 +51,7 @@ def check_machine(stop: CandidateStopped, workers: Workers, limits: Limits) -> N
         HarnessError: The trivial solution does not build, either. The message has the compiler's
             words.
     """
-    is_own = _OWN_TEXT.search(stop.message) is not None and _INCLUDED not in stop.message
-    if stop.status is not Status.BUILD_ERROR or workers.can_build or is_own:
+    if stop.status is not Status.BUILD_ERROR or workers.can_build or names_own_text(stop.message):
         return
     words = ""
     with scratch_folder("harness-trivial-") as folder, contextlib.closing(workers.take()) as worker:

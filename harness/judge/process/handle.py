@@ -44,7 +44,7 @@ from harness.system.interrupts import shielded
 from harness.system.processes import adopts_orphans, hide_memory, mapped_code
 from harness.system.scratch import ScratchFolder
 from harness.wire import channel
-from harness.wire.commands import Command, Go, Load, LoadReference, TimeCalls
+from harness.wire.commands import Command, Describe, Go, Load, LoadReference, TimeCalls
 from harness.wire.encoding import SchemaError, decode, encode
 from harness.wire.replies import REPLIES, Building, Ready, Reply
 
@@ -55,6 +55,8 @@ SEND_LIMIT_S = 10
 STOP_LIMIT_S = 0.05
 #: Seconds to wait for a killed process. One that a driver holds may take for ever.
 END_LIMIT_S = 30
+#: An honest worker's refusals fit in this; longer ones are not remembered.
+MAX_REFUSED_CHARACTERS = 2 << 20
 
 
 def end_adopted() -> None:
@@ -77,6 +79,8 @@ class WorkerHandle:
             it builds.
 
     Attributes:
+        built: The builds since ``built`` was last emptied: build key to file name in the build folder.
+        refused: The message and the log of each build that a compiler refused, by build key.
         confinement: Each layer of its confinement, and why it is missing (empty where it holds).
             Known after ``start``.
         living: As in ``Zygote``.
@@ -111,6 +115,7 @@ class WorkerHandle:
         self._emulator = {Path(path).resolve() for path in own_libraries.values()}
         self.log = CutLog()
         self.built: dict[str, str] = {}
+        self.refused: dict[str, tuple[str, str]] = {}
         self._used_s = 0.0
         self._stood_s, self._stands_since = 0.0, 0.0
         self._children: list[int] = []
@@ -223,6 +228,8 @@ class WorkerHandle:
         """
         if isinstance(command, Load):
             command = self._brought_in(command)
+        elif isinstance(command, Describe):
+            command = replace(command, problem=str(self._brought(Path(command.problem))))
         elif isinstance(command, LoadReference):
             command = replace(command, problem=self._speakable(command.problem))
         # A resource check takes a moment, and the judge's clock times these two commands.
@@ -319,18 +326,29 @@ class WorkerHandle:
         Raises:
             HarnessError: The files cannot be copied.
         """
-        solution = Path(command.solution)
-        own = self.folder / "solution" / (solution.name if solution.name.isprintable() else "solution.py")
+        own = self._brought(Path(command.solution))
         libraries = {key: self.folder / "cached" / f"{key}.so" for key in command.cached}
         try:
-            copy_readable(solution, own)
             for key, path in libraries.items():
                 # Somebody cleared the cache, so the worker builds again.
                 with contextlib.suppress(FileNotFoundError):
                     copy_readable(Path(command.cached[key]), path)
         except OSError as error:
-            raise HarnessError(f"cannot copy {solution} for the worker: {error.strerror}") from None
+            raise HarnessError(f"cannot copy a library of {own} for the worker: {error.strerror}") from None
         return replace(command, solution=str(own), cached={key: str(path) for key, path in libraries.items()})
+
+    def _brought(self, path: Path) -> Path:
+        """Return the copy of a solution or problem in the worker's folder.
+
+        Raises:
+            HarnessError: The file cannot be copied.
+        """
+        own = self.folder / "solution" / (path.name if path.name.isprintable() else "solution.py")
+        try:
+            copy_readable(path, own)
+        except OSError as error:
+            raise HarnessError(f"cannot copy {path} for the worker: {error.strerror}") from None
+        return own
 
     def _speakable(self, path: str) -> str:
         """Return a path that a message can hold: a link if the name is not UTF-8."""
@@ -355,11 +373,20 @@ class WorkerHandle:
             clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
             if isinstance(message, Building):
                 building = message.event == "begin"
+                self._note(message)
                 # A worker that sends messages without a pause would otherwise escape the checks.
                 self._check_resources()
             elif message is not None:
                 self.built.update(getattr(message, "built", {}))
                 return message
+
+    def _note(self, message: Building) -> None:
+        """Keep what a compiler has built or refused, even if the worker dies before its reply."""
+        self.built.update(message.built)
+        own = f"{self.folder}/solution/"
+        refused = self.refused | {key: (told.replace(own, ""), log) for key, (told, log) in message.refused.items()}
+        if message.refused and len(json.dumps(refused)) <= MAX_REFUSED_CHARACTERS:
+            self.refused = refused
 
     def _wait(self, seconds: float) -> Reply | None:
         """Return the next message; None if the time is up or only output has arrived."""
@@ -409,6 +436,7 @@ class WorkerHandle:
                 if not isinstance(message, Building):
                     words = f"the worker sent {type(message).__name__} without a command"
                     raise CandidateStopped(Status.CHEATED, words, rule=PROTOCOL)
+                self._note(message)
         except (channel.FrameError, SchemaError) as error:
             raise self._unknown(error) from None
 

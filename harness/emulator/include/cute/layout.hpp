@@ -1,1 +1,2 @@
 #error cuemu-unsupported: CuTe: write the tile loop in plain CUDA
+#include "cuemu-stop"

@@ -1,1 +1,2 @@
 #error cuemu-unsupported: Thrust: write the loop as a kernel
+#include "cuemu-stop"

@@ -1,1 +1,2 @@
 #error cuemu-unsupported: CUTLASS: write the tile loop in plain CUDA
+#include "cuemu-stop"
