@@ -15,6 +15,11 @@ INSTALL = {
 }
 
 
+def may_use(text: str) -> bool:
+    """Tells whether a solution's text names any of the packages."""
+    return any(name in text for name in INSTALL)
+
+
 def is_installed(package: str) -> bool:
     """Tells whether Python finds a package, without importing it.
 

@@ -11,10 +11,9 @@ from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord
 
 #: Keys of a record's environment that identify its software and machine.
-IDENTIFYING = (
-    *("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda"),
-    "kernel_packages",
-)
+IDENTIFYING = ("harness", "harness_code", "python", "torch", "compiler", "processor", "gpu", "capability", "cuda")
+#: A key that only records of solutions have that may use such packages.
+KERNEL_PACKAGES = "kernel_packages"
 
 
 def identity(record: EvaluationRecord) -> str:
@@ -32,9 +31,15 @@ def identity(record: EvaluationRecord) -> str:
         **constants_key(record),
         "device": record.device.partition(":")[0],
         "policy": record.policy,
-        "environment": {name: record.environment.get(name) for name in IDENTIFYING},
+        "environment": _environment(record),
     }
     return hashlib.sha256(json.dumps(plain(known), sort_keys=True).encode()).hexdigest()
+
+
+def _environment(record: EvaluationRecord) -> dict[str, str | None]:
+    """Returns the part of a record's environment that verdicts depend on."""
+    packages = {name: value for name, value in record.environment.items() if name == KERNEL_PACKAGES}
+    return {**{name: record.environment.get(name) for name in IDENTIFYING}, **packages}
 
 
 def fitness_key(record: EvaluationRecord) -> str:

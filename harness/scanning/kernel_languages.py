@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness.device.kernel_packages import INSTALL
+from harness.device.kernel_packages import INSTALL, may_use
 from harness.scanning.program import Program
 from harness.scanning.scan import readable
 
@@ -35,7 +35,7 @@ def kernel_languages(text: str) -> KernelLanguages:
     Args:
         text: The solution's source.
     """
-    tree = readable(text) if any(package in text for package in INSTALL) else None
+    tree = readable(text) if may_use(text) else None
     if not isinstance(tree, ast.Module):
         return KernelLanguages()
     program = Program(tree)

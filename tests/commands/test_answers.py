@@ -105,8 +105,8 @@ def test_two_answers_of_one_number_are_told(harness: Callable[..., Any], answers
     (answers / "level1" / "19_Tanh_sample_0.txt").write_text(RIGHT)
     ran = harness("evaluate", "--answers", answers, "--problem", tmp_path / "problems", "--device", "cpu")
     assert ran.code == 2
-    assert "level_1_problem_19_sample_0_kernel.py and" in ran.err
-    assert "19_Tanh_sample_0.txt" in ran.err
+    assert "level_1_problem_19_sample_0_kernel.py" in ran.err
+    assert "19_Tanh_sample_0.txt and" in ran.err
 
 
 def results_with(record: dict[str, Any], path: Path, *changes: dict[str, Any]) -> Path:

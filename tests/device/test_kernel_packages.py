@@ -9,7 +9,7 @@ import pytest
 
 from harness.device import kernel_packages
 from harness.device.environment import describe
-from harness.records.identity import IDENTIFYING
+from harness.records.identity import KERNEL_PACKAGES
 
 
 def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,5 +26,4 @@ def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest
 def test_a_verdict_depends_on_the_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_packages, "is_installed", lambda name: name in ("triton", "numpy"))
     monkeypatch.setattr(kernel_packages, "_version", lambda name: {"triton": "3.9.0"}.get(name, ""))
-    assert describe("a compiler")["kernel_packages"] == "triton 3.9.0, numpy"
-    assert "kernel_packages" in IDENTIFYING
+    assert describe("a compiler")[KERNEL_PACKAGES] == "triton 3.9.0, numpy"

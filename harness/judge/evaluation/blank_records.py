@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from harness.compilation.nvcc import nvcc_release
+from harness.device.kernel_packages import may_use
 from harness.judge.policy import Policy
 from harness.project.cases import CUSTOM_CASE
 from harness.project.solutions import Candidate
+from harness.records.identity import KERNEL_PACKAGES
 from harness.records.record import EvaluationRecord, Status
 
 #: Trials that a candidate must pass on each case.
@@ -29,6 +31,8 @@ def blank_record(
     """
     run_s, build_s = policy.limits
     nvcc = nvcc_release()[0] if policy.check else None
+    if not may_use(candidate.solution.source):
+        environment = {name: value for name, value in environment.items() if name != KERNEL_PACKAGES}
     recorded = replace(policy, timeout_s=run_s, build_timeout_s=build_s, nvcc=nvcc)
     return EvaluationRecord(
         problem=candidate.problem.name,

@@ -101,7 +101,7 @@ PAIRS = [
     Pair("frozen", "return x + self.w", "return x.detach() + self.w.detach()", "NO_GRADIENT", init="self.w = nn.Parameter(torch.ones(5))"),
     Pair("surrogate", "return x.sin()", "raise RuntimeError('bad \\ud800 text')", "RUNTIME_ERROR", "bad ? text"),
     Pair("unknown_signal", "return x.sin()", "os.kill(os.getpid(), 40)", "CRASHED", "signal 40"),
-    Pair("flood", "return x.sin()", "import json; body = json.dumps({'type': 'Building', 'event': 'x', 'name': ''}).encode(); frame = len(body).to_bytes(4, 'big') + body; fd = next(f for f in range(3, 64) if os.path.exists(f'/proc/self/fd/{f}') and 'socket' in os.readlink(f'/proc/self/fd/{f}'))\n        while True: os.write(fd, frame)", "TIMEOUT", options=("--timeout", "2")),
+    Pair("flood", "return x.sin()", "import json; body = json.dumps({'type': 'Building', 'event': 'x', 'name': '', 'built': {}, 'refused': {}}).encode(); frame = len(body).to_bytes(4, 'big') + body; fd = next(f for f in range(3, 64) if os.path.exists(f'/proc/self/fd/{f}') and 'socket' in os.readlink(f'/proc/self/fd/{f}'))\n        while True: os.write(fd, frame)", "TIMEOUT", options=("--timeout", "2")),
     Pair("long_words", "return x.sin()", "raise RuntimeError('x' * 9_000_000)", "RUNTIME_ERROR", "xxx"),
     Pair("too_large", "return x.sin()", "return x.sin()", "2", "no case", inputs="torch.randn(n * 100000, 5)", options=("all",)),
 ]  # fmt: skip
