@@ -313,7 +313,7 @@ def _registration_patches() -> list[_Patch]:
     library: Any = torch.library.Library
     set_up_library, implement = library.__init__, library.impl
     register = CustomOpDef.register_kernel
-    served: set[tuple[str, str]] = set()
+    served: set[tuple[str, str, str]] = set()
 
     def library_init(self: Any, ns: str, kind: str, dispatch_key: str = "") -> None:
         own = _called_by_torch_itself()
@@ -322,14 +322,14 @@ def _registration_patches() -> list[_Patch]:
 
     def library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **kwargs: Any) -> Any:
         asked = dispatch_key or getattr(self, "_cuemu_key", "")
-        operator = (str(self.ns), str(op_name))
-        if asked in _CPU_KEYS and not _called_by_torch_itself():
-            served.add(operator)
+        kernel = (str(self.ns), str(op_name), _cpu_key(asked))
+        if asked.endswith("CUDA") and not _called_by_torch_itself():
+            served.add(kernel)
             with warnings.catch_warnings():
                 # torch warns if the kernel replaces one that was registered for the CPU before.
                 warnings.simplefilter("ignore")
                 return implement(self, op_name, fn, _cpu_key(asked), **kwargs)
-        if asked in _CPU_KEYS.values() and operator in served:
+        if kernel in served:
             # The operator has its kernel for the CUDA device, where tensors seem to be.
             return None
         return implement(self, op_name, fn, dispatch_key, **kwargs)
@@ -344,11 +344,9 @@ def _registration_patches() -> list[_Patch]:
     ]
 
 
-_CPU_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
-
-
 def _cpu_key(dispatch_key: str) -> str:
-    return _CPU_KEYS.get(dispatch_key, dispatch_key)
+    """Returns the dispatch key of CPU tensors, such as AutogradCPU, for one of CUDA tensors."""
+    return f"{dispatch_key.removesuffix('CUDA')}CPU" if dispatch_key.endswith("CUDA") else dispatch_key
 
 
 def _called_by_torch_itself() -> bool:

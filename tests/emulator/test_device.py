@@ -156,6 +156,21 @@ def test_operators_registered_for_the_device_serve_its_tensors() -> None:
     torch.testing.assert_close(torch.ops.emulator_test.thrice(torch.ones(2)), torch.full((2,), 3.0))
 
 
+def test_every_kind_of_registration_for_the_device_serves_its_tensors() -> None:
+    library = torch.library.Library("emulator_keys", "FRAGMENT")
+    KEPT.append(library)
+    library.define("scaled(Tensor x) -> Tensor")
+    library.impl("scaled", lambda x: x * 2, "CPU")
+    library.impl("scaled", lambda x: x * 3, "AutogradCUDA")
+    library.impl("scaled", lambda x: x * 5, "AutocastCUDA")
+    x = torch.ones(2, device="cuda", requires_grad=True)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.ops.emulator_keys.scaled(torch.ones(2)), torch.full((2,), 3.0))
+    torch.testing.assert_close(torch.ops.emulator_keys.scaled(x), torch.full((2,), 3.0))
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        torch.testing.assert_close(torch.ops.emulator_keys.scaled(x), torch.full((2,), 5.0))
+
+
 def test_the_cuda_module() -> None:
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 1
