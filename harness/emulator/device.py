@@ -21,6 +21,7 @@ import torch.utils._device
 from torch._library.custom_ops import CustomOpDef
 from torch._subclasses.meta_utils import MetaTensorDescriber
 from torch.jit import _builtins
+from torch.nn.utils import rnn
 
 from harness.emulator import cuda_module
 
@@ -191,7 +192,7 @@ def _translated(device: Any) -> Any:
 
 
 def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that arguments that name the CUDA device name the CPU."""
+    """Wraps a function so that arguments that name the CUDA device, or pin memory for it, name the CPU."""
 
     @functools.wraps(function)
     def translating(*args: Any, **kwargs: Any) -> Any:
@@ -200,6 +201,8 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in ("device", "map_location"):
             if _is_cuda(kwargs.get(name)):
                 kwargs[name] = _translated(kwargs[name])
+        if "pin_memory" in kwargs:
+            kwargs["pin_memory"] = False
         return function(*args, **kwargs)
 
     return translating
@@ -211,9 +214,13 @@ def _tensor_patches() -> list[_Patch]:
     base_is_cuda: Any = torch._C.TensorBase.is_cuda
     base_is_cpu: Any = torch._C.TensorBase.is_cpu
 
+    packs_sequence = rnn._packed_sequence_init_args.__code__
+
     def device(self: torch.Tensor) -> torch.device:
         actual: torch.device = base_device.__get__(self)
-        return emulated_device() if actual.type == "cpu" else actual
+        # To pack a sequence, torch demands batch sizes on the CPU. That is where they lie.
+        is_own = actual.type != "cpu" or sys._getframe(1).f_code is packs_sequence
+        return actual if is_own else emulated_device()
 
     def is_cuda(self: torch.Tensor) -> bool:
         return bool(base_is_cpu.__get__(self) or base_is_cuda.__get__(self))
@@ -281,6 +288,7 @@ def _device_patches() -> list[_Patch]:
         (torch, "compile", functools.wraps(compile_function)(compile_eagerly)),
         (context, "__init__", context_init),
         (MetaTensorDescriber, "describe_tensor", describe_tensor),
+        (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
         (torch, "set_default_device", set_default_device),
         (torch.amp.autocast_mode.autocast, "__init__", autocast_init),
         (torch, "Generator", _emulated_generator()),
