@@ -70,6 +70,7 @@ def accumulated(
     leaves: dict[str, torch.Tensor],
     cotangents: Sequence[torch.Tensor],
     others: Iterable[torch.Tensor],
+    retain_graph: bool = False,
 ) -> dict[str, torch.Tensor | None]:
     """Runs backward into the leaves' ``.grad``, as ``loss.backward()`` does, and returns these.
 
@@ -78,12 +79,15 @@ def accumulated(
         leaves: The leaves in question, by name.
         cotangents: One for each output.
         others: All tensors that may get a ``.grad``. The function clears it before and afterwards.
+        retain_graph: Whether another backward of the same forward follows.
     """
     pairs, others = _differentiable(outputs, cotangents), list(others)
     for one in others:
         one.grad = None
     if pairs:
-        torch.autograd.backward([output for output, _ in pairs], [cotangent for _, cotangent in pairs])
+        torch.autograd.backward(
+            [output for output, _ in pairs], [cotangent for _, cotangent in pairs], retain_graph=retain_graph
+        )
     found = {name: leaf.grad for name, leaf in leaves.items()}
     for one in others:
         one.grad = None
