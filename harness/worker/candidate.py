@@ -22,7 +22,7 @@ from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
-from harness.worker.calling import accumulated, called_as, differentiate, kept, reversed_input
+from harness.worker.calling import accumulated, called, differentiate, kept, reversed_input
 
 MODULE_NAME = "solution"
 #: Calls before the worker captures a CUDA graph.
@@ -177,8 +177,7 @@ class Instance:
         for generator in self._generators:
             generator.manual_seed(self._command.order_seed)
         is_copy = self._called is not self.model
-        with called_as(self._command, self._called, self._arguments, is_copy=is_copy) as arguments:
-            result = self._called(*arguments)
+        result = called(self._command, self._called, self._arguments, is_copy=is_copy)
         self._outputs = tensors_of(result)
         return result
 
