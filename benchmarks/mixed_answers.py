@@ -1,7 +1,7 @@
 """How many of a model's own answers a minute, and how many were built before their turn.
 
-    python -m benchmarks.mixed_answers runs/my_model --problem KernelBench/KernelBench --device cuda:0
-    python -m benchmarks.mixed_answers runs/my_model --problem KernelBench/KernelBench --device cpu -- --forward-only
+    python -m benchmarks.mixed_answers --problem KernelBench/KernelBench --device cuda:0 runs/my_model
+    python -m benchmarks.mixed_answers --problem KernelBench/KernelBench --device cpu runs/my_model -- --forward-only
 
 The folder and the problems are as of ``evaluate --answers``. Nothing is built beforehand unless ``--home`` says where.
 Prints each verdict as it comes, then candidates a minute, processor seconds, statuses and seconds by stage. A candidate

@@ -21,6 +21,7 @@ import torch.utils._device
 from torch._library.custom_ops import CustomOpDef
 from torch._subclasses.meta_utils import MetaTensorDescriber
 from torch.jit import _builtins
+from torch.nn.utils import rnn
 
 from harness.emulator import cuda_module
 
@@ -219,7 +220,7 @@ def _translated(device: Any) -> Any:
 
 
 def _on_cpu(function: Callable[..., Any], makes: bool = False) -> Callable[..., Any]:
-    """Wraps a function so that arguments that name the CUDA device name the real one.
+    """Wraps a function so that arguments that name the CUDA device, or pin memory for it, name the real one.
 
     In a rehearsal a function that ``makes`` tensors makes them there by default.
     """
@@ -233,6 +234,8 @@ def _on_cpu(function: Callable[..., Any], makes: bool = False) -> Callable[..., 
                 kwargs[name] = _translated(kwargs[name])
         if makes and _place.type != "cpu" and kwargs.get("device") is None:
             kwargs["device"] = _place.type
+        if "pin_memory" in kwargs:
+            kwargs["pin_memory"] = False
         return function(*args, **kwargs)
 
     return translating
@@ -244,13 +247,17 @@ def _tensor_patches() -> list[_Patch]:
     base_is_cuda: Any = torch._C.TensorBase.is_cuda
     base_is_cpu: Any = torch._C.TensorBase.is_cpu
 
+    packs_sequence = rnn._packed_sequence_init_args.__code__
+
     def device(self: torch.Tensor) -> torch.device:
         actual: torch.device = base_device.__get__(self)
         if actual.type == "meta" and _place.type == "meta":
             # torch's own Python code computes shapes, and needs to know that there are no values.
             asking = sys._getframe(1).f_globals.get("__name__", "")
             return actual if asking.partition(".")[0] == "torch" else emulated_device()
-        return emulated_device() if actual.type == "cpu" else actual
+        # To pack a sequence, torch demands batch sizes on the CPU. That is where they lie.
+        is_own = actual.type != "cpu" or sys._getframe(1).f_code is packs_sequence
+        return actual if is_own else emulated_device()
 
     def is_cuda(self: torch.Tensor) -> bool:
         is_rehearsed = _place.type == "meta" and self.is_meta
@@ -319,6 +326,7 @@ def _device_patches() -> list[_Patch]:
         (torch, "compile", functools.wraps(compile_function)(compile_eagerly)),
         (context, "__init__", context_init),
         (MetaTensorDescriber, "describe_tensor", describe_tensor),
+        (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
         (torch, "set_default_device", set_default_device),
         (torch.amp.autocast_mode.autocast, "__init__", autocast_init),
         (torch, "Generator", _emulated_generator()),
@@ -351,7 +359,7 @@ def _registration_patches() -> list[_Patch]:
     library: Any = torch.library.Library
     set_up_library, implement = library.__init__, library.impl
     register = CustomOpDef.register_kernel
-    served: set[tuple[str, str]] = set()
+    served: set[tuple[str, str, str]] = set()
 
     def library_init(self: Any, ns: str, kind: str, dispatch_key: str = "") -> None:
         own = _called_by_torch_itself()
@@ -360,14 +368,14 @@ def _registration_patches() -> list[_Patch]:
 
     def library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **kwargs: Any) -> Any:
         asked = dispatch_key or getattr(self, "_cuemu_key", "")
-        operator = (str(self.ns), str(op_name))
-        if asked in _CPU_KEYS and not _called_by_torch_itself():
-            served.add(operator)
+        kernel = (str(self.ns), str(op_name), _cpu_key(asked))
+        if asked.endswith("CUDA") and not _called_by_torch_itself():
+            served.add(kernel)
             with warnings.catch_warnings():
                 # torch warns if the kernel replaces one that was registered for the CPU before.
                 warnings.simplefilter("ignore")
                 return implement(self, op_name, fn, _cpu_key(asked), **kwargs)
-        if asked in _CPU_KEYS.values() and operator in served:
+        if kernel in served:
             # The operator has its kernel for the CUDA device, where tensors seem to be.
             return None
         return implement(self, op_name, fn, dispatch_key, **kwargs)
@@ -382,11 +390,9 @@ def _registration_patches() -> list[_Patch]:
     ]
 
 
-_CPU_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
-
-
 def _cpu_key(dispatch_key: str) -> str:
-    return _CPU_KEYS.get(dispatch_key, dispatch_key)
+    """Returns the dispatch key of CPU tensors, such as AutogradCPU, for one of CUDA tensors."""
+    return f"{dispatch_key.removesuffix('CUDA')}CPU" if dispatch_key.endswith("CUDA") else dispatch_key
 
 
 def _called_by_torch_itself() -> bool:

@@ -19,7 +19,8 @@ PTX_REMEDY = "guard it with #ifdef __CUDA_ARCH__ and give a plain C++ fallback i
 
 _ASM = frozenset({"asm", "__asm__", "__asm"})
 _ASM_QUALIFIERS = frozenset({"volatile", "__volatile__", "__volatile", "goto", "inline"})
-_LIBRARY_MACROS = frozenset({"TORCH_LIBRARY_IMPL", "STABLE_TORCH_LIBRARY_IMPL"})
+#: A part of the names of macros that register for a dispatch key; libraries wrap torch's in their own.
+_LIBRARY_MACRO = "TORCH_LIBRARY_IMPL"
 _DEFINE = re.compile(r"#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)(?P<parameters>\([^)]*\))?")
 _SHARED_QUALIFIERS = frozenset({"__shared__", "static", "extern", "volatile", "__align__", "alignas", "(", ")"})
 
@@ -169,23 +170,22 @@ def _rewrite_device(code: Code) -> None:
             code.token(position).written = "cpu"
         elif text == "aoti_torch_device_type_cuda":
             code.token(position).written = "aoti_torch_device_type_cpu"
-        elif text == "CUDA" and _names_device(code, position):
-            code.token(position).written = "CPU"
+        elif text.endswith("CUDA") and _names_device(code, position):
+            code.token(position).written = f"{text.removesuffix('CUDA')}CPU"
         elif text == "Device" and code.text(position + 1) in ("(", "{"):
             _rewrite_device_string(code, position + 2)
 
 
 def _names_device(code: Code, position: int) -> bool:
-    """Tells whether ``CUDA`` is a device enumerator or a registration's dispatch key."""
+    """Tells whether ``CUDA`` or ``AutogradCUDA`` is a device enumerator or a registration's dispatch key."""
     if code.text(position - 1) == "::" and code.text(position - 2) in (
         "DeviceType",
         "DispatchKey",
         "Backend",
     ):
         return True
-    return (
-        code.text(position - 1) == "," and code.text(position - 3) == "(" and code.text(position - 4) in _LIBRARY_MACROS
-    )
+    is_second = code.text(position - 1) == "," and code.text(position - 3) == "("
+    return is_second and _LIBRARY_MACRO in code.text(position - 4)
 
 
 def _rewrite_device_string(code: Code, position: int) -> None:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from harness.aten.operators import heavy_operator
 from harness.scanning.hot_path import HotPath
 from harness.scanning.program import Program, arguments, children, inside
 from harness.scanning.python import Detector, Seen, is_setting
@@ -137,20 +138,21 @@ def _fallback(program: Program, node: ast.Try) -> Seen:
                     return
 
 
-_HEAVY_NAMES = """
-    matmul mm addmm bmm baddbmm addbmm addmv mv einsum tensordot linear bilinear chain_matmul multi_dot
-    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution convolution_backward
-    convolution_overrideable cudnn_convolution conv1d_input conv1d_weight conv2d_input conv2d_weight conv3d_input
-    conv3d_weight group_norm layer_norm batch_norm instance_norm rms_norm native_group_norm native_layer_norm
-    native_batch_norm native_group_norm_backward native_layer_norm_backward native_batch_norm_backward
-    softmax log_softmax scaled_dot_product_attention multi_head_attention_forward sort argsort msort topk cdist
-    lstm gru _softmax _log_softmax _softmax_backward_data
+#: Functions that dispatch to heavy operators of other names.
+_FUNCTION_NAMES = """
+    matmul inner einsum tensordot linear bilinear chain_matmul multi_dot
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv1d_input conv1d_weight conv2d_input
+    conv2d_weight conv3d_input conv3d_weight group_norm layer_norm batch_norm instance_norm rms_norm
+    softmax log_softmax scaled_dot_product_attention multi_head_attention_forward argsort msort unique cdist pdist
+    logcumsumexp cummax cummin lstm gru embedding_bag max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
+    adaptive_avg_pool3d adaptive_max_pool1d
 """
-_HEAVY = frozenset(_HEAVY_NAMES.split())
-_HEAVY_METHODS = (
-    "matmul", "mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "softmax", "log_softmax", "sort", "argsort",
-    "topk",
-)  # fmt: skip
+_HEAVY_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+_METHOD_NAMES = """
+    matmul mm addmm bmm baddbmm addbmm addmv mv dot vdot inner addr softmax log_softmax sort argsort msort topk
+    kthvalue median nanmedian unique cumsum cumprod logcumsumexp cummax cummin
+"""
+_HEAVY_METHODS = frozenset(_METHOD_NAMES.split())
 _HEAVY_MODULES = (
     "Conv", "LazyConv", "Linear", "Bilinear", "GroupNorm", "LayerNorm", "BatchNorm", "InstanceNorm", "RMSNorm",
     "Softmax", "LogSoftmax", "MultiheadAttention", "LSTM", "GRU", "RNN", "Transformer",
@@ -170,15 +172,21 @@ def _heavy_operators(hot: HotPath) -> Callable[[Program, Any], Seen]:
             return
         elif name:
             parts = name.split(".")
-            own = parts[:2] == ["torch", "ops"] and parts[2:3] != ["aten"]
-            if parts[0] == "torch" and not own and not _HEAVY.isdisjoint(parts[1:]):
+            own = parts[:2] == ["torch", "ops"] and parts[2:3] not in (["aten"], ["mkl"], ["mkldnn"])
+            if parts[0] == "torch" and not own and any(map(_is_heavy, parts[1:])):
                 yield node, f"{name}(...)"
         elif module := _module_call(program, node):
             yield node, f"{module}(...)"
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in _HEAVY_METHODS and _is_tensor(program, node):
-            yield node, f".{node.func.attr}(...)"
+        elif isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            if method.removesuffix("_") in _HEAVY_METHODS and _is_tensor(program, node):
+                yield node, f".{method}(...)"
 
     return look
+
+
+def _is_heavy(name: str) -> bool:
+    return name in _HEAVY_FUNCTIONS or bool(heavy_operator(name))
 
 
 def _module_call(program: Program, node: ast.Call) -> str:
@@ -211,8 +219,8 @@ def _module_call(program: Program, node: ast.Call) -> str:
 def _is_tensor(program: Program, node: ast.Call) -> bool:
     """Tells whether a method may be a tensor's.
 
-    It is not if the receiver is a library that the file built, or if it is the in-place sort of a
-    list.
+    It is not if the receiver is a library that the file built, or if the statement drops the result
+    of a method that is not in place: then it is the sort of a list.
     """
     receiver = node.func
     attributes: list[str] = []
@@ -226,7 +234,8 @@ def _is_tensor(program: Program, node: ast.Call) -> bool:
         return False
     if receiver.id == "self":
         return any(one in ("weight", "bias", "T", "mT", "t", "transpose", "view", "reshape") for one in attributes[1:])
-    if isinstance(program.parents.get(node), ast.Expr):
+    is_in_place = isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_")
+    if isinstance(program.parents.get(node), ast.Expr) and not is_in_place:
         return False
     return not any(_is_global(program, value) for value in program.bindings.get(receiver.id, ())[:20])
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, NON_LEAF, Forward
 
+_SCRIPTED_IN_INFERENCE = ("TorchScript", "Inference tensors cannot be saved for backward")
 
-@contextlib.contextmanager
-def called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is_copy: bool) -> Iterator[list[Any]]:
-    """Sets up the modes of a call and yields its arguments.
+
+def called(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is_copy: bool) -> Any:
+    """Calls a model and returns its result.
 
     Args:
         command: The command, which names the ways of the call.
@@ -22,6 +24,21 @@ def called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], *,
         is_copy: Whether no later call uses the model. Only then may the call run in inference mode,
             since tensors that it makes and the model keeps are of no use in later calls.
     """
+    try:
+        with _called_as(command, model, arguments, is_copy) as given:
+            return model(*given)
+    except RuntimeError as error:
+        # TorchScript records what parameters go through in inference mode, too, and then refuses the
+        # tensors that it made there. Such code works under no_grad.
+        if INFERENCE not in command.ways or not all(words in str(error) for words in _SCRIPTED_IN_INFERENCE):
+            raise
+    ways = tuple(way for way in command.ways if way != INFERENCE)
+    return called(replace(command, ways=ways), model, arguments, is_copy=is_copy)
+
+
+@contextlib.contextmanager
+def _called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], is_copy: bool) -> Iterator[list[Any]]:
+    """Sets up the modes of a call and yields its arguments."""
     ways = command.ways
     modes = {module: module.training for module in model.modules()}
     with torch.inference_mode() if INFERENCE in ways and is_copy else torch.set_grad_enabled(command.differentiate):
@@ -70,6 +87,7 @@ def accumulated(
     leaves: dict[str, torch.Tensor],
     cotangents: Sequence[torch.Tensor],
     others: Iterable[torch.Tensor],
+    retain_graph: bool = False,
 ) -> dict[str, torch.Tensor | None]:
     """Runs backward into the leaves' ``.grad``, as ``loss.backward()`` does, and returns these.
 
@@ -78,12 +96,15 @@ def accumulated(
         leaves: The leaves in question, by name.
         cotangents: One for each output.
         others: All tensors that may get a ``.grad``. The function clears it before and afterwards.
+        retain_graph: Whether another backward of the same forward follows.
     """
     pairs, others = _differentiable(outputs, cotangents), list(others)
     for one in others:
         one.grad = None
     if pairs:
-        torch.autograd.backward([output for output, _ in pairs], [cotangent for _, cotangent in pairs])
+        torch.autograd.backward(
+            [output for output, _ in pairs], [cotangent for _, cotangent in pairs], retain_graph=retain_graph
+        )
     found = {name: leaf.grad for name, leaf in leaves.items()}
     for one in others:
         one.grad = None

@@ -22,7 +22,7 @@ from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
-from harness.worker.calling import accumulated, called_as, differentiate, kept, reversed_input
+from harness.worker.calling import accumulated, called, differentiate, kept, reversed_input
 
 MODULE_NAME = "solution"
 #: Calls before the worker captures a CUDA graph.
@@ -135,6 +135,7 @@ class Instance:
         self._arguments: list[Any] = []
         self._outputs: list[torch.Tensor] | None = None
         self._command: Forward | None = None
+        self._accumulates = False  # whether the candidate's backward works into ``.grad`` alone
         self._loop: _Loop | None = None
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # keyed by whether the graph includes backward
         self._generators = [torch.default_generator]
@@ -176,8 +177,7 @@ class Instance:
         for generator in self._generators:
             generator.manual_seed(self._command.order_seed)
         is_copy = self._called is not self.model
-        with called_as(self._command, self._called, self._arguments, is_copy=is_copy) as arguments:
-            result = self._called(*arguments)
+        result = called(self._command, self._called, self._arguments, is_copy=is_copy)
         self._outputs = tensors_of(result)
         return result
 
@@ -225,8 +225,9 @@ class Instance:
     def differentiate_ahead(self, command: Backward) -> None:
         """Runs the candidate's backward of the last forward, whose graph serves another one."""
         assert self._outputs is not None
+        leaves, cotangents = self._backward_arguments(command)
         try:
-            differentiate(self._outputs, *self._backward_arguments(command), retain_graph=True)
+            self._differentiated(lambda: self._outputs or [], leaves, cotangents, retain_graph=True)
         except RuntimeError as error:
             # torch compiles a backward for one use or for several, by what its first call asked for.
             if "donated buffers" not in str(error):
@@ -242,12 +243,48 @@ class Instance:
             The gradients by ``input_key`` or parameter name; None for a missing gradient.
         """
         assert self._outputs is not None
-        outputs, self._outputs = self._outputs, None
         leaves, cotangents = self._backward_arguments(command)
         if command.twice:
-            others = [*self.model.parameters(), *(tensor for _, tensor in self._inputs.values())]
-            return accumulated(outputs, leaves, cotangents, others)
-        return differentiate(outputs, leaves, cotangents)
+            return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating(leaves))
+        return self._differentiated(self._taken_outputs, leaves, cotangents)
+
+    def _taken_outputs(self) -> list[torch.Tensor]:
+        """Returns the last forward's outputs for one backward; calls the candidate if that has run."""
+        if self._outputs is None:
+            self.call_anew()
+        outputs, self._outputs = self._outputs, None
+        return outputs or []
+
+    def _accumulating(self, leaves: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Returns all tensors into whose ``.grad`` a backward may write."""
+        return [*self.model.parameters(), *(tensor for _, tensor in self._inputs.values()), *leaves.values()]
+
+    def _differentiated(
+        self,
+        forward: Callable[[], Sequence[torch.Tensor]],
+        leaves: dict[str, torch.Tensor],
+        cotangents: Sequence[torch.Tensor],
+        retain_graph: bool = False,
+    ) -> dict[str, torch.Tensor | None]:
+        """Runs backward and returns the gradients of leaves.
+
+        A reentrant checkpoint of torch works with ``backward()`` alone, and says so when it runs.
+        From then on the gradients go into ``.grad``.
+
+        Args:
+            forward: Gives the outputs; another backward asks it again.
+            leaves: The leaves by name.
+            cotangents: One for each output.
+            retain_graph: Whether another backward of the same forward follows.
+        """
+        if not self._accumulates:
+            try:
+                return differentiate(forward(), leaves, cotangents, retain_graph)
+            except RuntimeError as error:
+                if "incompatible with .grad()" not in str(error):
+                    raise
+            self._accumulates = True
+        return accumulated(forward(), leaves, cotangents, self._accumulating(leaves), retain_graph)
 
     @property
     def has_outputs(self) -> bool:
@@ -281,7 +318,7 @@ class Instance:
         leaves, cotangents = self._backward_arguments(backward)
 
         def both() -> Any:
-            return differentiate(tensors_of(self.model(*self._arguments)), leaves, cotangents)
+            return self._differentiated(lambda: tensors_of(self.model(*self._arguments)), leaves, cotangents)
 
         return both
 
@@ -357,13 +394,15 @@ class Instance:
 
     def _call(self, call: _Call, loop: _Loop) -> Sequence[torch.Tensor | None]:
         """Runs one call of a loop and returns its outputs, or the gradients of its leaves."""
-        with torch.set_grad_enabled(loop.differentiate):
-            result = self.model(*call.arguments)
-        outputs = tensors_of(result)
+
+        def forward() -> list[torch.Tensor]:
+            with torch.set_grad_enabled(loop.differentiate):
+                return tensors_of(self.model(*call.arguments))
+
         if not loop.differentiate:
-            return outputs
+            return forward()
         wanted = {name: leaf for name, leaf in call.leaves.items() if leaf.requires_grad}
-        found = differentiate(outputs, wanted, call.cotangents)
+        found = self._differentiated(forward, wanted, call.cotangents)
         return [found.get(name) for name in call.leaves]
 
     def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harness.aten.operators import HEAVY
+from harness.aten.operators import heavy_operator
 from harness.wire.replies import EmulatedWork
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -44,7 +44,7 @@ class Tally:
         for name, (calls, elements) in operators.items():
             self.elements += elements
             short = name.rpartition("::")[2]
-            if short in HEAVY:
+            if heavy_operator(short):
                 most[short] = max(most.get(short, 0), calls)
 
     @property

@@ -79,6 +79,41 @@ def test_default_devices() -> None:
         torch.set_default_device(None)
 
 
+def packed_elements(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    return nn.utils.rnn.pack_padded_sequence(x, lengths).data
+
+
+@pytest.mark.parametrize("lengths", [[5, 3, 1], [1, 5, 3]])
+def test_padded_sequences_are_packed(lengths: list[int]) -> None:
+    x = torch.randn(5, 3, 4, device="cuda", requires_grad=True)
+    sizes = torch.tensor(lengths, device="cuda").cpu()
+    packed = nn.utils.rnn.pack_padded_sequence(x, sizes, enforce_sorted=False)
+    assert packed.is_cuda
+    outputs, last = nn.GRU(4, 4, device="cuda")(packed.to("cuda"))
+    padded, found = nn.utils.rnn.pad_packed_sequence(outputs)
+    assert found.tolist() == lengths
+    torch.testing.assert_close(padded[found - 1, torch.arange(3)], last[0])
+    padded.sum().backward()
+    assert x.grad is not None
+    sequences = [torch.ones(2, device="cuda"), torch.ones(1, device="cuda")]
+    assert nn.utils.rnn.pack_sequence(sequences).batch_sizes.tolist() == [2, 1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_code_packs_sequences() -> None:
+    x, lengths = torch.randn(2, 3, device="cuda"), torch.tensor([2, 2, 1])
+    scripted = torch.jit.script(packed_elements)
+    torch.testing.assert_close(scripted(x, lengths), packed_elements(x, lengths))
+
+
+def test_memory_is_pinned() -> None:
+    torch.testing.assert_close(torch.zeros(2, pin_memory=True), torch.zeros(2))
+    x = torch.randn(3, device="cuda", requires_grad=True)
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        (x * x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
 def test_a_second_device_does_not_exist() -> None:
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         torch.zeros(1, device="cuda:1")
@@ -154,6 +189,21 @@ def test_operators_registered_for_the_device_serve_its_tensors() -> None:
     library.impl("thrice", lambda x: x * 3, "CUDA")
     torch.testing.assert_close(twice(torch.ones(2, device="cuda")), torch.full((2,), 2.0))
     torch.testing.assert_close(torch.ops.emulator_test.thrice(torch.ones(2)), torch.full((2,), 3.0))
+
+
+def test_every_kind_of_registration_for_the_device_serves_its_tensors() -> None:
+    library = torch.library.Library("emulator_keys", "FRAGMENT")
+    KEPT.append(library)
+    library.define("scaled(Tensor x) -> Tensor")
+    library.impl("scaled", lambda x: x * 2, "CPU")
+    library.impl("scaled", lambda x: x * 3, "AutogradCUDA")
+    library.impl("scaled", lambda x: x * 5, "AutocastCUDA")
+    x = torch.ones(2, device="cuda", requires_grad=True)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.ops.emulator_keys.scaled(torch.ones(2)), torch.full((2,), 3.0))
+    torch.testing.assert_close(torch.ops.emulator_keys.scaled(x), torch.full((2,), 3.0))
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        torch.testing.assert_close(torch.ops.emulator_keys.scaled(x), torch.full((2,), 5.0))
 
 
 def test_the_cuda_module() -> None:

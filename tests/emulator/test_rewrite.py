@@ -306,9 +306,16 @@ def test_a_variable_that_stands_for_a_kernel_gets_the_kernels_name() -> None:
         ("x.device().type() == c10::DeviceType::CUDA", "x.device().type() == c10::DeviceType::CPU"),
         ("TORCH_LIBRARY_IMPL(mine, CUDA, m) { }", "TORCH_LIBRARY_IMPL(mine, CPU, m) { }"),
         ("STABLE_TORCH_LIBRARY_IMPL(mine, CUDA, m) { }", "STABLE_TORCH_LIBRARY_IMPL(mine, CPU, m) { }"),
+        ("TORCH_LIBRARY_IMPL(mine, AutogradCUDA, m) { }", "TORCH_LIBRARY_IMPL(mine, AutogradCPU, m) { }"),
+        ("TORCH_LIBRARY_IMPL(mine, AutocastCUDA, m) { }", "TORCH_LIBRARY_IMPL(mine, AutocastCPU, m) { }"),
+        ("MY_TORCH_LIBRARY_IMPL_EXPAND(mine, CUDA, m) { }", "MY_TORCH_LIBRARY_IMPL_EXPAND(mine, CPU, m) { }"),
+        ("TORCH_LIBRARY_IMPL(mine, Autograd, m) { }", "TORCH_LIBRARY_IMPL(mine, Autograd, m) { }"),
+        ("c10::DispatchKey::AutogradCUDA", "c10::DispatchKey::AutogradCPU"),
+        ("c10::DispatchKey::SparseCUDA", "c10::DispatchKey::SparseCPU"),
         ("#define CHECK(x) ASSERT(x.is_cuda(), #x)", "#define CHECK(x) ASSERT(x.is_cpu(), #x)"),
         ('CHECK(ok, "kCUDA is_cuda()");', 'CHECK(ok, "kCUDA is_cuda()");'),
         ("int CUDA = 3;", "int CUDA = 3;"),
+        ("int AutogradCUDA = 3;", "int AutogradCUDA = 3;"),
     ],
 )
 def test_names_of_the_device_become_the_cpus(source: str, expected: str) -> None:

@@ -254,6 +254,11 @@ class ModelNew(nn.Module):
         x = self.layers(x)  # !! heavy-operator
         x = torch.ops.aten.mm(x, x)  # !! heavy-operator
         values = x.sort().values  # !! heavy-operator
+        torch.zeros_like(x).addmm_(x, x)  # !! heavy-operator
+        x.cumsum_(0)  # !! heavy-operator
+        x = torch._addmm_activation(x, x, x).cumprod(0)  # !! heavy-operator
+        x = torch.cumsum(x, 0)  # !! heavy-operator
+        x = torch.ops.mkldnn._linear_pointwise(x, x, None, "none", [], "")  # !! heavy-operator
         return product(x, x)
 """,
         """

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.aten.operators import HEAVY, IDLE
+from harness.aten.operators import IDLE, heavy_operator
 from harness.compilation.elf import undefined_symbols
 
 #: Namespaces of the functions behind operators, past the dispatcher.
@@ -91,10 +91,9 @@ def links(libraries: Iterable[Path]) -> Links:
                 hidden.add(name)
                 is_counted = is_counted and path not in _SWITCHES
             elif path[:2] == ("at", "_ops") and len(path) == 4:
-                operator = next((one for one in (path[2], path[2].partition("_out")[0]) if one in HEAVY), None)
                 if path[3] == "redispatch" and path[2] not in IDLE:
                     direct.add(name)
-                elif operator is not None:
+                elif operator := heavy_operator(path[2]):
                     heavy.add(operator)
             elif any(path[: len(one)] == one for one in _DIRECT) and path[-1] not in IDLE:
                 direct.add(name)

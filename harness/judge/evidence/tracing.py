@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from harness.aten.operators import heavy_operator
 from harness.judge.case_context import CaseContext, backward_command
 from harness.judge.evidence.links import Links, links
 from harness.judge.evidence.ownership import LOW_SHARE, disagreement, own_share
@@ -178,7 +179,7 @@ def _largest(context: CaseContext) -> int:
 
 def _unseen(named: Links, operators: dict[str, dict[str, int]]) -> list[Finding]:
     """Report functions of torch that the libraries name but that nothing counted."""
-    ran = {name for counts in operators.values() for name in counts}
+    ran = {heavy_operator(name) for counts in operators.values() for name in counts}
     idle = [name for name in named.heavy if name not in ran]
     told = (
         ("call torch's functions without its dispatcher, so that nothing counts them", named.direct),

@@ -13,6 +13,8 @@ from harness.judge.evidence.links import Links, links
 SOURCE = """
 namespace at { struct Tensor; void enableRecordFunction(bool); }
 namespace at::native { void native_group_norm(const Tensor&); void empty_like(const Tensor&); }
+namespace at::_ops { struct addmm_ { static void call(const Tensor&); }; }
+namespace at::_ops { struct cumsum_out { static void call(const Tensor&); }; }
 namespace at::_ops { struct mm { static void call(const Tensor&); static void redispatch(const Tensor&); }; }
 extern "C" void* dlsym(void*, const char*);
 void all(const at::Tensor& x) {
@@ -33,6 +35,8 @@ def library(folder: Path, used: str) -> Path:
         ("at::native::native_group_norm(x);", Links(direct=("at::native::native_group_norm",))),
         ("at::native::empty_like(x);", Links()),
         ("at::_ops::mm::call(x);", Links(heavy=("mm",))),
+        ("at::_ops::addmm_::call(x);", Links(heavy=("addmm",))),
+        ("at::_ops::cumsum_out::call(x);", Links(heavy=("cumsum",))),
         ("at::_ops::mm::redispatch(x);", Links(direct=("at::_ops::mm::redispatch",))),
         ('dlsym(nullptr, "x");', Links(hidden=("dlsym",))),
         ("at::enableRecordFunction(false);", Links(hidden=("at::enableRecordFunction",), is_counted=False)),

@@ -212,6 +212,41 @@ def test_a_second_backward_into_grad_gives_the_same(judged: Judged, forward: str
     assert "retain_graph=True" in record.message
 
 
+SCRIPTED = """def act(x, scale):
+    return torch.tanh(x) * scale
+if 'act' not in SHARED: SHARED['act'] = torch.jit.script(act)
+return SHARED['act'](x, self.scale) + self.shift"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "status"),
+    [
+        pytest.param(SCRIPTED, Status.PASSED, id="right"),
+        pytest.param(
+            SCRIPTED.replace("return S", "if not self.training: x = x * 0\nreturn S"), Status.WRONG_OUTPUT, id="wrong"
+        ),
+        pytest.param(f"assert not torch.is_inference_mode_enabled()\n{RIGHT}", Status.RUNTIME_ERROR, id="refuses"),
+    ],
+)
+def test_scripted_code_that_inference_mode_refuses_is_called_under_no_grad(
+    judged: Judged, forward: str, status: Status
+) -> None:
+    record = judged(forward)
+    assert record.status is status, record.message
+
+
+CHECKPOINTED = """from torch.utils.checkpoint import checkpoint
+return checkpoint(lambda v, s: torch.tanh(v) * s FACTOR, x, self.scale, use_reentrant=True) + self.shift"""
+
+
+@pytest.mark.parametrize(
+    ("factor", "status"), [("", Status.PASSED), ("+ v - v.detach()", Status.WRONG_GRADIENT)], ids=["right", "wrong"]
+)
+def test_a_backward_that_only_works_into_grad_is_judged(judged: Judged, factor: str, status: Status) -> None:
+    record = judged(CHECKPOINTED.replace("FACTOR", factor))
+    assert record.status is status, record.message
+
+
 def test_a_transposed_cotangent_counts(judged: Judged) -> None:
     pointer = "grad = grad.as_strided(grad.shape, (33, 1)) if all(grad.stride()) else grad"
     record = judged(backward=pointer)
