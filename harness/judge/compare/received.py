@@ -22,11 +22,13 @@ class ReceivedGradients:
         cotangent: One tensor per output.
         gradients: The candidate's gradients (private copies) by leaf. A string in place of a tensor
             says what is wrong with that gradient.
+        alone: The only output whose cotangent is not zero by design; None for all of them.
     """
 
     name: str
     cotangent: Sequence[torch.Tensor]
     gradients: Mapping[str, torch.Tensor | str]
+    alone: int | None = None
 
     @property
     def bytes(self) -> int:

@@ -27,6 +27,7 @@ from harness.project import problems
 from harness.project.problems import Problem, ProblemModule
 from harness.records.record import Status
 from harness.wire.commands import Construct
+from harness.wire.structure import paths_of
 
 
 @dataclass
@@ -201,6 +202,7 @@ def trial_setup(
         reference=drawn.reference,
         names=names,
         leaves=drawn.shape.leaves,
+        differentiable=drawn.shape.differentiable,
         structure=drawn.shape.structure,
         precision=precision,
         secret=f"{secret}:{drawn.name}",
@@ -244,7 +246,15 @@ def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
         ones = [torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs]
         leaves = tuple(differentiable_leaves(graph.gradients(ones)))
     forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
-    return Shape(forms, leaves, graph.structure, watcher.found, reference.is_same_in_eval(first, seed, graph))
+    paths = zip(paths_of(graph.structure), graph.outputs, strict=True)
+    return Shape(
+        outputs=forms,
+        leaves=leaves,
+        differentiable=tuple(path for path, output in paths if output.requires_grad),
+        structure=graph.structure,
+        has_kinks=watcher.found,
+        is_same_in_eval=reference.is_same_in_eval(first, seed, graph),
+    )
 
 
 def _leaf_tensors(first: Draw) -> dict[str, torch.Tensor]:

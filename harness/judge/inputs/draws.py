@@ -185,7 +185,9 @@ def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torc
 NEAR_ONE, MOST_EXPONENT = 3, 120
 
 
-def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
+def cotangents(
+    outputs: Sequence[torch.Tensor], seed: int, alone: int | None = None
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """Yield the cotangents of a trial: standard normal, ones, and the outputs if they are finite.
 
     An output that is far from 1 in size is multiplied by a power of two, which rounds nothing. A gradient's error is
@@ -195,18 +197,26 @@ def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str
     Args:
         outputs: The outputs at which backward begins.
         seed: Seed of the normal ones.
+        alone: The only output whose cotangents are not zero; None for all of them.
 
     Yields:
         Name, and one tensor per output with its shape, dtype and device.
     """
     generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in outputs}}
-    yield (
-        "normal",
-        [torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs],
-    )
-    yield "ones", [one.new_ones(()).expand_as(one) for one in outputs]
+    normal = [
+        torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs
+    ]
+    yield "normal", only(alone, normal)
+    yield "ones", only(alone, [one.new_ones(()).expand_as(one) for one in outputs])
     if all(map(_is_finite, outputs)):
-        yield "output", [_near_one(one.detach()) for one in outputs]
+        yield "output", only(alone, [_near_one(one.detach()) for one in outputs])
+
+
+def only(alone: int | None, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors, with zeros in place of all but one; None keeps all."""
+    if alone is None:
+        return tensors
+    return [one if place == alone else one.new_zeros(()).expand_as(one) for place, one in enumerate(tensors)]
 
 
 def _near_one(tensor: torch.Tensor) -> torch.Tensor:

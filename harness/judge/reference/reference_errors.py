@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from harness.judge.inputs.buffers import PREFIX
+from harness.judge.inputs.draws import only
 from harness.judge.reference.equivalence import Slices, deviation, joined, magnitude
 from harness.judge.reference.kinks import MOST_EXCUSED
 from harness.judge.reference.reference import Graph, unpermuted
@@ -150,6 +151,7 @@ class Deviations:
             which are sums over the pieces.
         cotangent: One tensor per output; None to measure the outputs themselves.
         own_output: The outputs' dtypes if the cotangent is the exact output itself; else None.
+        alone: The only output that is its own cotangent, the others' being zero; None for all of them.
         known: The gauge under this very cotangent, if measured before. Its magnitudes serve again.
         influence: Where the influence of flips goes.
 
@@ -163,6 +165,7 @@ class Deviations:
         by_rows: frozenset[str],
         cotangent: Sequence[torch.Tensor] | None = None,
         own_output: Sequence[torch.dtype] | None = None,
+        alone: int | None = None,
         known: Gauge | None = None,
         influence: Influence | None = None,
     ):
@@ -174,6 +177,7 @@ class Deviations:
         self._by_rows = by_rows
         self._cotangent = cotangent
         self._own_output = own_output
+        self._alone = alone
         self._part: list[torch.Tensor] | None = None
         self._totals: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         self._scale: dict[str, Parts] = {}
@@ -182,7 +186,7 @@ class Deviations:
     def begin(self, graph: Graph, piece: slice | None) -> None:
         """Add the exact evaluation of a piece."""
         if self._own_output is not None:
-            self._part = cotangent_like(graph.outputs, self._own_output)
+            self._part = only(self._alone, cotangent_like(graph.outputs, self._own_output))
         elif self._cotangent is not None:
             self._part = [rows_of(one, piece) for one in self._cotangent]
         self._piece = piece
