@@ -247,8 +247,7 @@ class Worker:
         with self._running():
             self._instance.copy_model()
             for call in range(command.calls):
-                self._instance.set_state(with_parameters=call == 0)  # no call may change them
-                with self._watched(FORWARD):
+                with self._instance.given_state(call), self._watched(FORWARD):
                     result = self._instance.call()
             if command.aside:
                 self._inspection.restore_flags()
