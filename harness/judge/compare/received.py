@@ -107,9 +107,10 @@ class TensorTally:
                 self.received.setdefault(name, []).append(inequality(mine, expected))
                 continue
             exact, excused = expected.to(torch.float64), self._excused(name, piece)
-            self.received.setdefault(name, []).append(deviation(real(mine), exact))
+            giants = self.reference.giants.get(name)
+            self.received.setdefault(name, []).append(deviation(real(mine), exact, giants=giants))
             if excused is not None:
-                self.left.setdefault(name, []).append(deviation(real(mine), exact, excused))
+                self.left.setdefault(name, []).append(deviation(real(mine), exact, excused, giants))
 
     def compared(self, name: str, piece: slice | None, hides_flips: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the candidate's tensor in a piece, as floating numbers, and the exact one in float64.
