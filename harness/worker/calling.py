@@ -128,7 +128,7 @@ def partly_changed(tensors: Iterable[Any], seed: int) -> Iterator[None]:
         rows = _rows(tensor.data)
         count = min(max(2, len(rows) // 8), MOST_EXCHANGED * len(rows) // rows.numel())
         drawn = torch.randint(len(rows), (count,), generator=generator)
-        places = torch.unique(drawn).to(rows.device)  # type: ignore[no-untyped-call]
+        places = torch.unique(drawn).to(rows.device)
         before.append((rows, places, rows[places]))
         rows[places] = rows[places.flip(0)]
     try:

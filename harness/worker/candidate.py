@@ -23,6 +23,7 @@ from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
 from harness.worker.calling import accumulated, called_as, differentiate, kept, partly_changed, reversed_input
+from harness.worker.construction import generators
 
 MODULE_NAME = "solution"
 #: Calls before the worker captures a CUDA graph.
@@ -137,9 +138,7 @@ class Instance:
         self._command: Forward | None = None
         self._loop: _Loop | None = None
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # keyed by whether the graph includes backward
-        self._generators = [torch.default_generator]
-        if arena.device.type == "cuda":
-            self._generators.append(torch.cuda.default_generators[arena.device.index])
+        self._generators = generators(arena.device)
 
     def set_state(self, with_parameters: bool = True) -> None:
         """Copies the trial's buffers, and the parameters if asked, into the called model in place."""

@@ -71,6 +71,7 @@ from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits, profiling
 from harness.worker.candidate import Instance, describe_output, import_solution, own_init_args, parameter_map, store
+from harness.worker.construction import constructed
 from harness.worker.inspection import Inspection
 from harness.worker.platforms import Loader, platform_for
 from harness.worker.tally import BACKWARD, FORWARD, Tally
@@ -226,7 +227,7 @@ class Worker:
                 ]
 
             def make() -> torch.nn.Module:
-                model: torch.nn.Module = module.ModelNew(*args).to(self.platform.device)
+                model = constructed(module, args, self.platform.device)
                 set_modes(model, command.training)
                 return model
 

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.inputs.copying import attribute_of
+from harness.judge.inputs.copying import attribute_of, tensors_aside
 from harness.project.problems import Problem, ProblemModule, failure
-from harness.wire.state import describe_state
+from harness.wire.state import CONSTRUCTION_SEED, describe_state
 from harness.wire.tensors import StateTensor
 
 AFFINE_SPREAD = 0.5
@@ -141,10 +141,7 @@ def draw(
         ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
     """
     with seeded(seed):
-        try:
-            model = module.model(*copy.deepcopy(args))
-        except Exception as error:
-            raise failure(problem, "Model(*get_init_inputs())", error) from error
+        model = _constructed(problem, module, args)
         if not isinstance(model, torch.nn.Module):
             raise ProblemError(f"{problem.path}: Model is not a torch.nn.Module")
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
@@ -157,10 +154,24 @@ def draw(
                 "draw from torch's default generator, which the judge seeds, and declare RANDOMNESS = 'same-generator'"
             )
         state = describe_state(model)
+        if tensors_aside(model):
+            drawn = dict((*model.named_parameters(), *model.named_buffers()))
+            with seeded(CONSTRUCTION_SEED), torch.no_grad():
+                model = _constructed(problem, module, args)
+                for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                    if name in {one.name for one in state}:
+                        tensor.copy_(drawn[name])
         model = model.to(device)
         if not as_constructed:
             redraw_constant_parameters(model)
     return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
+
+
+def _constructed(problem: Problem, module: ProblemModule, args: list[Any]) -> Any:
+    try:
+        return module.model(*copy.deepcopy(args))
+    except Exception as error:
+        raise failure(problem, "Model(*get_init_inputs())", error) from error
 
 
 def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torch.device = CPU) -> list[Any]:
