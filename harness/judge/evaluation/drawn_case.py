@@ -21,6 +21,7 @@ from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
+from harness.judge.reference.second_call import check_second_call
 from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trials import Plan
 from harness.project import problems
@@ -135,7 +136,7 @@ def draw_case(
     if known.reference is None or known.shape is None:
         reference = Reference(problem, not policy.forward_only, memory, device)
         reference.same_generator = module.same_generator
-        known.shape = _shape(reference, first, derive_seed(policy.secret, case, "shape"))
+        known.shape = _shape(problem, reference, first, derive_seed(policy.secret, case, "shape"))
         known.reference = reference
     known.reference.grant(memory)
     shape = known.shape
@@ -236,7 +237,7 @@ def _key(problem: Problem, policy: Policy, case: str, constants: dict[str, Any])
     return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only
 
 
-def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
+def _shape(problem: Problem, reference: Reference, first: Draw, seed: int) -> Shape:
     """Runs the reference eagerly to learn the shapes of its outputs and its leaves."""
     watcher = Watcher()
     graph = reference.eager(first, seed, Watching(watcher))
@@ -247,7 +248,7 @@ def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
         leaves = tuple(differentiable_leaves(graph.gradients(ones)))
     forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
     paths = zip(paths_of(graph.structure), graph.outputs, strict=True)
-    return Shape(
+    shape = Shape(
         outputs=forms,
         leaves=leaves,
         differentiable=tuple(path for path, output in paths if output.requires_grad),
@@ -255,6 +256,8 @@ def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
         has_kinks=watcher.found,
         is_same_in_eval=reference.is_same_in_eval(first, seed, graph),
     )
+    check_second_call(problem, reference, first, seed, graph)
+    return shape
 
 
 def _leaf_tensors(first: Draw) -> dict[str, torch.Tensor]:
