@@ -148,6 +148,11 @@ def draw(
             raise ProblemError(
                 f"{problem.path}: Model has lazy parameters, whose shapes are unknown before the first forward"
             )
+        if name := next((name for name, one in model.named_parameters() if one.is_complex()), None):
+            raise ProblemError(
+                f"{problem.path}: the parameter {name} is complex, but the harness judges real parameters alone: keep "
+                "its real and imaginary parts in a real one, and call torch.view_as_complex in forward"
+            )
         if name := attribute_of(model, (torch.Generator, random.Random)):
             raise ProblemError(
                 f"{problem.path}: Model keeps a random generator in self.{name}, whose state no candidate can follow; "

@@ -88,7 +88,14 @@ class Graph:
             retain_graph=True,
             allow_unused=True,
         )
-        return dict(zip(self.leaves, results, strict=True))
+        gradients = dict(zip(self.leaves, results, strict=True))
+        for name, gradient in gradients.items():
+            if gradient is not None and gradient.layout is not torch.strided:
+                raise ProblemError(
+                    f"the gradient of {name} has layout {gradient.layout}, but the harness judges dense gradients "
+                    "alone: use sparse=False in torch.nn.Embedding"
+                )
+        return gradients
 
 
 class Exact:
