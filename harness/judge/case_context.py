@@ -30,6 +30,7 @@ class CaseContext:
         reference: Evaluates the reference.
         names: The reference's parameter and buffer names to the candidate's.
         leaves: The leaves that the reference differentiates; empty if there are none.
+        differentiable: Paths of the outputs that the reference differentiates.
         structure: The containers around the reference's outputs.
         precision: The precision class whose budgets apply.
         secret: The secret from which seeds derive.
@@ -47,6 +48,7 @@ class CaseContext:
     reference: Reference
     names: Mapping[str, str]
     leaves: tuple[str, ...]
+    differentiable: tuple[str, ...]
     structure: tuple[OutputPart, ...]
     precision: PrecisionClass
     secret: str

@@ -9,6 +9,10 @@ import torch
 from harness.wire.arena import dtype_name
 from harness.wire.tensors import StateTensor
 
+#: Seed under which both sides construct a model. What a constructor draws outside parameters and
+#: buffers never crosses, so that both must draw the same, as in KernelBench.
+CONSTRUCTION_SEED = 42
+
 
 def describe_state(model: torch.nn.Module) -> list[StateTensor]:
     """Describes a model's parameters and persistent buffers in the form that both sides use."""

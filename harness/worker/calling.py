@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 
+from harness.wire.arena import order_of
 from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, NON_LEAF, Forward
 
 _SCRIPTED_IN_INFERENCE = ("TorchScript", "Inference tensors cannot be saved for backward")
+#: The most elements of a tensor that ``partly_changed`` moves.
+MOST_EXCHANGED = 1 << 16
 
 
 def called(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is_copy: bool) -> Any:
@@ -125,6 +128,48 @@ def reversed_input(value: Any) -> Any:
     if value.is_complex() or (value.dim() == 1 and bool((value[1:] >= value[:-1]).all())):
         return value
     return value.flip(0)
+
+
+@contextlib.contextmanager
+def partly_changed(tensors: Iterable[Any], seed: int) -> Iterator[None]:
+    """Exchanges some elements of each tensor among themselves for the length of a block.
+
+    About an eighth of a tensor's elements change places, ``MOST_EXCHANGED`` at most. So those that a
+    candidate compares with its last call's may well be the same, although others differ. Integers
+    and truth values exchange samples, as in ``reversed_input``.
+
+    Args:
+        tensors: The tensors to change in place, without a new version.
+        seed: Seed of the choice.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    for tensor in filter(_can_exchange, tensors):
+        rows = _rows(tensor.data)
+        count = min(max(2, len(rows) // 8), MOST_EXCHANGED * len(rows) // rows.numel())
+        drawn = torch.randint(len(rows), (count,), generator=generator)
+        places = torch.unique(drawn).to(rows.device)
+        before.append((rows, places, rows[places]))
+        rows[places] = rows[places.flip(0)]
+    try:
+        yield
+    finally:
+        for rows, places, values in before:
+            rows[places] = values
+
+
+def _can_exchange(value: Any) -> bool:
+    """Returns whether the order of a tensor's elements or samples may change (see ``reversed_input``)."""
+    if not isinstance(value, torch.Tensor) or value.numel() < 2 or value.is_complex() or order_of(value) is None:
+        return False
+    return value.is_floating_point() or value.dim() > 1 or not bool((value[1:] >= value[:-1]).all())
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a dense tensor's elements as they lie in memory, or its samples if it is not floating."""
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def _differentiable(

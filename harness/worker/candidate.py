@@ -7,7 +7,7 @@ import copy
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
-from harness.worker.calling import accumulated, called, differentiate, kept, reversed_input
+from harness.worker.calling import accumulated, called, differentiate, kept, partly_changed, reversed_input
+from harness.worker.construction import generators
 
 MODULE_NAME = "solution"
 #: Calls before the worker captures a CUDA graph.
@@ -138,14 +139,30 @@ class Instance:
         self._accumulates = False  # whether the candidate's backward works into ``.grad`` alone
         self._loop: _Loop | None = None
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # keyed by whether the graph includes backward
-        self._generators = [torch.default_generator]
-        if arena.device.type == "cuda":
-            self._generators.append(torch.cuda.default_generators[arena.device.index])
+        self._generators = generators(arena.device)
 
     def set_state(self, with_parameters: bool = True) -> None:
         """Copies the trial's buffers, and the parameters if asked, into the called model in place."""
         parameters = dict(self._called.named_parameters()) if with_parameters else {}
         self._set({**dict(self._called.named_buffers()), **parameters})
+
+    @contextlib.contextmanager
+    def given_state(self, call: int) -> Iterator[None]:
+        """Gives the called model its state for one of several calls in a row.
+
+        In the first two of more than two calls some elements of the inputs differ, in the first
+        also some of the parameters. What the candidate raises then is no fault: the reference
+        might, too. No later call gets the parameters again, since none may change them.
+        """
+        assert self._command is not None
+        changes_inputs = self._command.calls > 2 and call < 2
+        self.set_state(with_parameters=call == 0 or changes_inputs)
+        if not changes_inputs:
+            yield
+            return
+        changed = [*self._arguments, *(self._called.parameters() if call == 0 else ())]
+        with contextlib.suppress(Exception), partly_changed(changed, self._command.order_seed + call):
+            yield
 
     def _set(self, named: Mapping[str, torch.Tensor]) -> None:
         assert self._command is not None

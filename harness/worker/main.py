@@ -74,6 +74,7 @@ from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import failures, limits, profiling, rehearsal
 from harness.worker.candidate import Instance, describe_output, import_solution, own_init_args, parameter_map, store
+from harness.worker.construction import constructed
 from harness.worker.inspection import Inspection
 from harness.worker.platforms import Loader, platform_for
 from harness.worker.tally import BACKWARD, FORWARD, Tally
@@ -242,7 +243,7 @@ class Worker:
                 ]
 
             def make() -> torch.nn.Module:
-                model: torch.nn.Module = module.ModelNew(*args).to(self.platform.device)
+                model = constructed(module, args, self.platform.device)
                 set_modes(model, command.training)
                 return model
 
@@ -263,8 +264,7 @@ class Worker:
         with self._running():
             self._instance.copy_model()
             for call in range(command.calls):
-                self._instance.set_state(with_parameters=call == 0)  # no call may change them
-                with self._watched(FORWARD):
+                with self._instance.given_state(call), self._watched(FORWARD):
                     result = self._instance.call()
             if command.aside:
                 self._inspection.restore_flags()

@@ -250,8 +250,8 @@ class Comparison:
         gauged: Deviations | None = None
         if known is None and with_gauges:
             dtypes = [one.dtype for one in cotangent]
-            own = Deviations(self._leaves, inputs, own_output=dtypes, influence=influence) if is_own else None
-            gauged = own or reference
+            own = Deviations(self._leaves, inputs, own_output=dtypes, alone=answer.alone, influence=influence)
+            gauged = own if is_own else reference
         return TensorTally(answer.name, tensors, self._gradients, reference, gauged, influence)
 
     def result(self, answers: Sequence[ReceivedGradients] | None = None) -> TrialResult:

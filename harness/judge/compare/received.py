@@ -22,11 +22,13 @@ class ReceivedGradients:
         cotangent: One tensor per output.
         gradients: The candidate's gradients (private copies) by leaf. A string in place of a tensor
             says what is wrong with that gradient.
+        alone: The only output whose cotangent is not zero by design; None for all of them.
     """
 
     name: str
     cotangent: Sequence[torch.Tensor]
     gradients: Mapping[str, torch.Tensor | str]
+    alone: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -105,9 +107,10 @@ class TensorTally:
                 self.received.setdefault(name, []).append(inequality(mine, expected))
                 continue
             exact, excused = expected.to(torch.float64), self._excused(name, piece)
-            self.received.setdefault(name, []).append(deviation(real(mine), exact))
+            giants = self.reference.giants.get(name)
+            self.received.setdefault(name, []).append(deviation(real(mine), exact, giants=giants))
             if excused is not None:
-                self.left.setdefault(name, []).append(deviation(real(mine), exact, excused))
+                self.left.setdefault(name, []).append(deviation(real(mine), exact, excused, giants))
 
     def compared(self, name: str, piece: slice | None, hides_flips: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the candidate's tensor in a piece, as floating numbers, and the exact one in float64.

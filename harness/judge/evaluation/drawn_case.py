@@ -24,6 +24,7 @@ from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
 from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
+from harness.judge.reference.second_call import check_second_call
 from harness.judge.reference.tf32 import Products, allowed_on, class_of_eager, judged_class
 from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trials import Plan
@@ -31,6 +32,7 @@ from harness.project import problems
 from harness.project.problems import Problem, ProblemModule
 from harness.records.record import Status
 from harness.wire.commands import Construct
+from harness.wire.structure import paths_of
 
 
 @dataclass
@@ -145,7 +147,7 @@ def draw_case(
     if known.reference is None or known.shape is None:
         reference = Reference(problem, not policy.forward_only, memory, device)
         reference.same_generator = module.same_generator
-        known.shape = _shape(reference, first, derive_seed(policy.secret, case, "shape"))
+        known.shape = _shape(problem, reference, first, derive_seed(policy.secret, case, "shape"))
         known.reference = reference
     known.reference.grant(memory)
     shape, allowed = known.shape, allowed_on(device, policy.tf32)
@@ -213,6 +215,7 @@ def trial_setup(
         reference=drawn.reference,
         names=names,
         leaves=drawn.shape.leaves,
+        differentiable=drawn.shape.differentiable,
         structure=drawn.shape.structure,
         precision=precision,
         secret=f"{secret}:{drawn.name}",
@@ -246,7 +249,7 @@ def _key(problem: Problem, policy: Policy, case: str, constants: dict[str, Any])
     return *file, case, repr(sorted(constants.items())), policy.device, policy.secret, policy.forward_only, policy.tf32
 
 
-def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
+def _shape(problem: Problem, reference: Reference, first: Draw, seed: int) -> Shape:
     """Runs the reference eagerly to learn the shapes of its outputs and its leaves."""
     watcher, products = Watcher(), Products()
     graph = reference.eager(first, seed, _both(products, Watching(watcher)))
@@ -257,7 +260,18 @@ def _shape(reference: Reference, first: Draw, seed: int) -> Shape:
         leaves = tuple(differentiable_leaves(graph.gradients(ones)))
     is_same = reference.is_same_in_eval(first, seed, graph)
     forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
-    return Shape(forms, leaves, graph.structure, watcher.found, is_same, frozenset(products.found))
+    paths = zip(paths_of(graph.structure), graph.outputs, strict=True)
+    shape = Shape(
+        outputs=forms,
+        leaves=leaves,
+        differentiable=tuple(path for path, output in paths if output.requires_grad),
+        structure=graph.structure,
+        has_kinks=watcher.found,
+        is_same_in_eval=is_same,
+        products=frozenset(products.found),
+    )
+    check_second_call(problem, reference, first, seed, graph)
+    return shape
 
 
 @contextlib.contextmanager

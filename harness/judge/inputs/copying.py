@@ -16,6 +16,9 @@ from typing import Any
 
 import torch
 
+from harness.errors import ProblemError
+from harness.system.text import one_line
+
 
 def copied(model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn.Module:
     """Copy a model with everything that it owns, functions included.
@@ -27,9 +30,21 @@ def copied(model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn
         model: The model; it does not change.
         dtype: The dtype of the copy's floating tensors, complex ones in proportion. None for the
             model's own.
+
+    Raises:
+        ProblemError: The model cannot be copied.
     """
     copies = _Copies()
-    result = copies.of(model)
+    try:
+        result = copies.of(model)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Foreign modules may raise anything.
+        raise ProblemError(
+            f"copy.deepcopy cannot copy Model ({one_line(str(error))}), and the harness evaluates copies of it: keep "
+            "no lock, open file or generator in it, and no tensor that is computed from parameters, as "
+            "torch.nn.utils.weight_norm does (torch.nn.utils.parametrizations.weight_norm can be copied)"
+        ) from error
     if not isinstance(result, torch.nn.Module):
         raise TypeError(f"a copy of the model is a {type(result).__name__}")
     copies.rebind_functions()
@@ -57,6 +72,20 @@ def attribute_of(model: torch.nn.Module, kinds: tuple[type, ...]) -> str | None:
             if any(isinstance(item, kinds) for item in items):
                 return name
     return None
+
+
+def tensors_aside(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the tensors that modules keep outside parameters and persistent buffers, by name."""
+    kept = model.state_dict(keep_vars=True)
+    found = {name: buffer for name, buffer in model.named_buffers() if name not in kept}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            items = value if isinstance(value, list | tuple) else (value,)
+            for number, item in enumerate(items):
+                if isinstance(item, torch.Tensor):
+                    place = f"{path}.{name}".strip(".")
+                    found[place if item is value else f"{place}[{number}]"] = item
+    return found
 
 
 class _Copies:

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.inputs.copying import attribute_of
+from harness.judge.inputs.copying import attribute_of, tensors_aside
 from harness.project.problems import Problem, ProblemModule, failure
-from harness.wire.state import describe_state
+from harness.wire.state import CONSTRUCTION_SEED, describe_state
 from harness.wire.tensors import StateTensor
 
 AFFINE_SPREAD = 0.5
@@ -141,15 +141,17 @@ def draw(
         ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
     """
     with seeded(seed):
-        try:
-            model = module.model(*copy.deepcopy(args))
-        except Exception as error:
-            raise failure(problem, "Model(*get_init_inputs())", error) from error
+        model = _constructed(problem, module, args)
         if not isinstance(model, torch.nn.Module):
             raise ProblemError(f"{problem.path}: Model is not a torch.nn.Module")
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
             raise ProblemError(
                 f"{problem.path}: Model has lazy parameters, whose shapes are unknown before the first forward"
+            )
+        if name := next((name for name, one in model.named_parameters() if one.is_complex()), None):
+            raise ProblemError(
+                f"{problem.path}: the parameter {name} is complex, but the harness judges real parameters alone: keep "
+                "its real and imaginary parts in a real one, and call torch.view_as_complex in forward"
             )
         if name := attribute_of(model, (torch.Generator, random.Random)):
             raise ProblemError(
@@ -157,10 +159,24 @@ def draw(
                 "draw from torch's default generator, which the judge seeds, and declare RANDOMNESS = 'same-generator'"
             )
         state = describe_state(model)
+        if tensors_aside(model):
+            drawn = dict((*model.named_parameters(), *model.named_buffers()))
+            with seeded(CONSTRUCTION_SEED), torch.no_grad():
+                model = _constructed(problem, module, args)
+                for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                    if name in {one.name for one in state}:
+                        tensor.copy_(drawn[name])
         model = model.to(device)
         if not as_constructed:
             redraw_constant_parameters(model)
     return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
+
+
+def _constructed(problem: Problem, module: ProblemModule, args: list[Any]) -> Any:
+    try:
+        return module.model(*copy.deepcopy(args))
+    except Exception as error:
+        raise failure(problem, "Model(*get_init_inputs())", error) from error
 
 
 def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torch.device = CPU) -> list[Any]:
@@ -185,7 +201,9 @@ def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torc
 NEAR_ONE, MOST_EXPONENT = 3, 120
 
 
-def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str, list[torch.Tensor]]]:
+def cotangents(
+    outputs: Sequence[torch.Tensor], seed: int, alone: int | None = None
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """Yield the cotangents of a trial: standard normal, ones, and the outputs if they are finite.
 
     An output that is far from 1 in size is multiplied by a power of two, which rounds nothing. A gradient's error is
@@ -195,18 +213,26 @@ def cotangents(outputs: Sequence[torch.Tensor], seed: int) -> Iterator[tuple[str
     Args:
         outputs: The outputs at which backward begins.
         seed: Seed of the normal ones.
+        alone: The only output whose cotangents are not zero; None for all of them.
 
     Yields:
         Name, and one tensor per output with its shape, dtype and device.
     """
     generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in outputs}}
-    yield (
-        "normal",
-        [torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs],
-    )
-    yield "ones", [one.new_ones(()).expand_as(one) for one in outputs]
+    normal = [
+        torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs
+    ]
+    yield "normal", only(alone, normal)
+    yield "ones", only(alone, [one.new_ones(()).expand_as(one) for one in outputs])
     if all(map(_is_finite, outputs)):
-        yield "output", [_near_one(one.detach()) for one in outputs]
+        yield "output", only(alone, [_near_one(one.detach()) for one in outputs])
+
+
+def only(alone: int | None, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors, with zeros in place of all but one; None keeps all."""
+    if alone is None:
+        return tensors
+    return [one if place == alone else one.new_zeros(()).expand_as(one) for place, one in enumerate(tensors)]
 
 
 def _near_one(tensor: torch.Tensor) -> torch.Tensor:

@@ -70,6 +70,7 @@ class Usage:
         without_gradients: Whether the calls run under ``torch.no_grad()``.
         ways: Further ways in which training loops and servers call a module. ``WAYS`` has those of
             the backward under the first cotangent, ``harness.wire.commands`` those of a forward.
+        alone: Path of the only output whose cotangents are not zero; empty for all outputs.
     """
 
     frozen: tuple[str, ...] = ()
@@ -79,6 +80,7 @@ class Usage:
     calls: int = 1
     without_gradients: bool = False
     ways: tuple[str, ...] = ()
+    alone: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -110,6 +112,8 @@ class Usage:
     def notes_on(self, cotangents: Collection[str]) -> tuple[str, ...]:
         """Return ``notes``, and sentences on the cotangents under which gradients are wrong."""
         told = self.notes
+        if cotangents and self.alone:
+            told += (f"in this trial only {self.alone} had a cotangent, as if the loss used no other output",)
         if FIRST in cotangents:
             told += tuple(f"in this trial {WAYS[way]}" for way in self.ways if way in OF_BACKWARD)
         if CONSTANT not in cotangents:

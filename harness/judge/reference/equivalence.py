@@ -24,6 +24,12 @@ MAX_FACTOR = 16.0
 NUDGED_FACTOR = 4.0
 
 
+#: An output's largest elements are judged apart if this factor separates them from all others.
+GIANT = 1e4
+#: Number of elements that mostly show that there is no such gap.
+GLANCE = 1 << 8
+
+
 class LeastBudget(NamedTuple):
     """The least budget of a precision class in both norms, relative errors without a unit."""
 
@@ -134,11 +140,53 @@ def joined(parts: Sequence[Slices]) -> Slices:
     )
 
 
-def magnitude(exact: torch.Tensor) -> Slices:
+class Giants(NamedTuple):
+    """The elements of a tensor that are far larger than all others, such as a mask's -1e9.
+
+    They would set the scale of the others, and hide their errors. So they count, with their errors,
+    times a factor that makes the largest as large as the largest other element.
+
+    Attributes:
+        least: Magnitude from which on an element is one of them.
+        factor: The factor.
+    """
+
+    least: float
+    factor: float
+
+    def shrunk(self, tensor: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the factor at the places that are giants in ``exact``."""
+        is_giant = (exact.abs() >= self.least) & exact.isfinite()
+        return torch.where(is_giant, tensor * self.factor, tensor)
+
+
+def giants_of(exact: torch.Tensor) -> Giants | None:
+    """Return the giants of a float64 tensor; None if no gap of ``GIANT`` separates magnitudes."""
+    exact = exact.detach()
+    if not exact.numel():
+        return None
+    most = float(torch.linalg.vector_norm(exact, ord=math.inf))
+    some = exact.reshape(-1)[:: exact.numel() // GLANCE + 1].abs()
+    if bool(((some > most / GIANT) & (some < most / 2)).any()):  # as nearly everywhere
+        return None
+    size = exact.abs()
+    size = torch.where(size.isfinite(), size, 0.0)
+    most = float(size.max())
+    others = float(torch.where(size < most / 2, size, 0.0).max()) if most else 0.0
+    return Giants(most / 2, others / most) if 0 < others <= most / GIANT else None
+
+
+def magnitude(exact: torch.Tensor, giants: Giants | None = None) -> Slices:
     """Return the sums over a float64 reference, to which errors are relative.
 
     Elements that are not finite count as zero.
+
+    Args:
+        exact: The reference.
+        giants: Its giants, if they are judged apart.
     """
+    if giants is not None:
+        exact = giants.shrunk(exact, exact)
     rows, by_slice = _rows(exact)
     squares = _squares(rows)
     if not bool(torch.isfinite(squares).all()):
@@ -146,18 +194,26 @@ def magnitude(exact: torch.Tensor) -> Slices:
     return Slices(squares, torch.full_like(squares, math.nan), rows.shape[1], by_slice)
 
 
-def deviation(received: torch.Tensor, exact: torch.Tensor, excused: torch.Tensor | None = None) -> Slices:
+def deviation(
+    received: torch.Tensor,
+    exact: torch.Tensor,
+    excused: torch.Tensor | None = None,
+    giants: Giants | None = None,
+) -> Slices:
     """Return the sums over ``received - exact``.
 
     Args:
         received: The tensor to judge, of the reference's shape, any floating dtype.
         exact: The float64 reference.
         excused: A finite part of each element's error that does not count; None for none.
+        giants: The reference's giants, if they are judged apart.
 
     Returns:
         The sums, infinite in a slice where an element that is not finite differs from the
         reference's.
     """
+    if giants is not None:
+        received, exact = giants.shrunk(received.to(torch.float64), exact), giants.shrunk(exact, exact)
     # The subtraction runs in float64. For a float32 tensor, float32 stores the difference well
     # enough in half the memory.
     difference = torch.empty_like(exact, dtype=torch.promote_types(received.dtype, torch.float32))

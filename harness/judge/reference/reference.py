@@ -36,6 +36,8 @@ from harness.judge.inputs.randomness import (
     drawn_since,
     states,
 )
+from harness.judge.inputs.ranges import within
+from harness.judge.reference.torch_settings import default_dtype, other_thread_count
 from harness.project.problems import Problem, failure
 from harness.wire.replies import OutputPart
 from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
@@ -62,6 +64,7 @@ class Graph:
         structure: The containers and plain values around the outputs.
         buffers: The model's persistent buffers after the forward.
         drawn_from: The generators from which the forward drew: ``torch``, ``random``.
+        model: The instance that ran.
     """
 
     outputs: list[torch.Tensor]
@@ -69,6 +72,7 @@ class Graph:
     structure: tuple[OutputPart, ...]
     buffers: dict[str, torch.Tensor]
     drawn_from: frozenset[str]
+    model: torch.nn.Module
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
         """Return gradients by leaf under these cotangents; None for a leaf without influence."""
@@ -84,7 +88,14 @@ class Graph:
             retain_graph=True,
             allow_unused=True,
         )
-        return dict(zip(self.leaves, results, strict=True))
+        gradients = dict(zip(self.leaves, results, strict=True))
+        for name, gradient in gradients.items():
+            if gradient is not None and gradient.layout is not torch.strided:
+                raise ProblemError(
+                    f"the gradient of {name} has layout {gradient.layout}, but the harness judges dense gradients "
+                    "alone: use sparse=False in torch.nn.Embedding"
+                )
+        return gradients
 
 
 class Exact:
@@ -137,6 +148,7 @@ class Reference:
         self._memory_bytes = memory_bytes
         self._independent: bool | None = None
         self._structure: tuple[OutputPart, ...] = ()
+        self._dtypes: list[torch.dtype] = []
         self.changes: frozenset[str] = frozenset()
         self.same_generator = False
         self._is_random = False
@@ -275,7 +287,7 @@ class Reference:
         first = 0 if piece is None else piece.start
         for number, (order, threads) in enumerate(zip(orders, (orders[0] is None, True), strict=True)):
             nudge = derive_seed(str(seed), "nudge", number)
-            with _other_thread_count() if threads else contextlib.nullcontext():
+            with other_thread_count() if threads else contextlib.nullcontext():
                 yield self.run(draw, seed, None, piece if order is None else first + order, nudge=nudge), order
 
     def samples_are_independent(self, draw: Draw, seed: int) -> bool:
@@ -322,6 +334,7 @@ class Reference:
         watch: contextlib.AbstractContextManager[Any] | None = None,
         differentiate: bool = True,
         nudge: int | None = None,
+        model: torch.nn.Module | None = None,
     ) -> Graph:
         """Evaluate the reference once.
 
@@ -335,12 +348,13 @@ class Reference:
             differentiate: Whether to keep a graph. A reference made without ``differentiate`` never
                 keeps one.
             nudge: Seed for nudging inputs and parameters by one rounding; None for none.
+            model: The instance to call; None for a copy of the draw's.
 
         Raises:
             ProblemError: The reference does not run.
         """
         differentiate = differentiate and self._differentiate
-        model = copied(draw.model, dtype)
+        model = copied(draw.model, dtype) if model is None else model
         if nudge is not None:
             with torch.no_grad():
                 for parameter in model.parameters():
@@ -368,7 +382,7 @@ class Reference:
         given: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if dtype is not None and self._is_random:
             given = Replaying(self._random_numbers(draw, seed), dtype)
-        with seeded(seed), torch.set_grad_enabled(differentiate), _default_dtype(dtype), given, watching:
+        with seeded(seed), torch.set_grad_enabled(differentiate), default_dtype(dtype), given, watching:
             before = states()
             try:
                 result = model(*arguments)
@@ -381,7 +395,9 @@ class Reference:
                 raise failure(self._problem, what, error) from error
             drawn_from = drawn_since(before)
         structure, outputs = self._taken_apart(result)
-        graph = Graph(outputs, leaves, structure, buffers_of(draw, model), drawn_from)
+        if dtype is torch.float64 and len(outputs) == len(self._dtypes):
+            outputs = [within(*pair) for pair in zip(outputs, self._dtypes, strict=True)]
+        graph = Graph(outputs, leaves, structure, buffers_of(draw, model), drawn_from, model)
         if dtype is None and rows is None:
             self._check_form(draw, graph)
         return graph
@@ -416,6 +432,7 @@ class Reference:
         changes, structure = changed_buffers(draw, graph.buffers), graph.structure
         if not self._structure:
             self._structure, self.changes = structure, changes
+            self._dtypes = [output.dtype for output in graph.outputs]
         for name in sorted(changes):
             before = draw.model.get_buffer(name)
             if name not in graph.buffers or not same_form(before, graph.buffers[name]):
@@ -474,25 +491,3 @@ def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
     first, second = first.detach(), second.detach()
     scale = float(second.abs().max())
     return float((first - second).abs().max()) <= INDEPENDENCE_TOLERANCE * max(scale, 1e-300)
-
-
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
-    """Set the dtype of tensors that a forward creates without naming one."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype or before)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def _other_thread_count() -> Iterator[None]:
-    """Run torch's CPU kernels with another number of threads, so that sums split differently."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if threads > 1 else 2)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -34,6 +34,7 @@ class Shape:
     Attributes:
         outputs: Forms of the outputs.
         leaves: The leaves that the reference differentiates.
+        differentiable: Paths of the outputs that it differentiates.
         structure: The containers around the outputs.
         has_kinks: Whether the forward has an operator with a kink.
         is_same_in_eval: Whether the model returns the same bits in evaluation mode.
@@ -42,6 +43,7 @@ class Shape:
 
     outputs: list[TensorForm]
     leaves: tuple[str, ...]
+    differentiable: tuple[str, ...]
     structure: tuple[OutputPart, ...]
     has_kinks: bool
     is_same_in_eval: bool

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import torch
 
 from harness.judge.inputs.buffers import PREFIX
-from harness.judge.reference.equivalence import Slices, deviation, joined, magnitude
+from harness.judge.inputs.draws import only
+from harness.judge.reference.equivalence import Giants, Slices, deviation, giants_of, joined, magnitude
 from harness.judge.reference.kinks import MOST_EXCUSED
 from harness.judge.reference.reference import Graph, unpermuted
 from harness.wire.structure import paths_of
@@ -150,11 +151,13 @@ class Deviations:
             which are sums over the pieces.
         cotangent: One tensor per output; None to measure the outputs themselves.
         own_output: The outputs' dtypes if the cotangent is the exact output itself; else None.
+        alone: The only output that is its own cotangent, the others' being zero; None for all of them.
         known: The gauge under this very cotangent, if measured before. Its magnitudes serve again.
         influence: Where the influence of flips goes.
 
     Attributes:
         exact: The exact tensors of the current piece, by name.
+        giants: The giants of those that are outputs.
     """
 
     def __init__(
@@ -163,6 +166,7 @@ class Deviations:
         by_rows: frozenset[str],
         cotangent: Sequence[torch.Tensor] | None = None,
         own_output: Sequence[torch.dtype] | None = None,
+        alone: int | None = None,
         known: Gauge | None = None,
         influence: Influence | None = None,
     ):
@@ -170,10 +174,12 @@ class Deviations:
         self._influence = Influence() if influence is None else influence
         self._piece: slice | None = None
         self.exact: dict[str, torch.Tensor] = {}
+        self.giants: dict[str, Giants | None] = {}
         self._names = frozenset(names)
         self._by_rows = by_rows
         self._cotangent = cotangent
         self._own_output = own_output
+        self._alone = alone
         self._part: list[torch.Tensor] | None = None
         self._totals: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         self._scale: dict[str, Parts] = {}
@@ -182,11 +188,13 @@ class Deviations:
     def begin(self, graph: Graph, piece: slice | None) -> None:
         """Add the exact evaluation of a piece."""
         if self._own_output is not None:
-            self._part = cotangent_like(graph.outputs, self._own_output)
+            self._part = only(self._alone, cotangent_like(graph.outputs, self._own_output))
         elif self._cotangent is not None:
             self._part = [rows_of(one, piece) for one in self._cotangent]
         self._piece = piece
         self.exact = self.found("exact", 0, graph)
+        if self._part is None:
+            self.giants = {name: giants_of(one) for name, one in self.exact.items() if one.is_floating_point()}
         self._book_scale(piece)
 
     def begin_totals(self) -> None:
@@ -265,7 +273,7 @@ class Deviations:
             if known is not None and (piece is None or known.by_slice):
                 scale = known if piece is None else known.rows(piece.start, piece.stop - piece.start)
             else:
-                scale = magnitude(expected.to(torch.float64))
+                scale = magnitude(expected.to(torch.float64), self.giants.get(name))
             self._scale.setdefault(name, []).append(scale)
 
     def book(self, kind: str, number: int, found: Mapping[str, torch.Tensor]) -> None:
@@ -274,11 +282,12 @@ class Deviations:
             if name not in self.exact or tensor.shape != self.exact[name].shape:
                 continue
             received, exact = real(tensor.detach()), self.exact[name].to(torch.float64)
-            self._runs[kind].setdefault((name, number), []).append(deviation(received, exact))
+            error = deviation(received, exact, giants=self.giants.get(name))
+            self._runs[kind].setdefault((name, number), []).append(error)
             if kind == "moved":
                 self._influence.take(name, self._piece, received - exact)
             elif kind == "eager" and (excused := excused_by(self._influence.of(name, self._piece))) is not None:
-                left = deviation(received, exact, excused)
+                left = deviation(received, exact, excused, self.giants.get(name))
                 self._runs["eager left"].setdefault((name, number), []).append(left)
 
 

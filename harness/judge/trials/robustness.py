@@ -280,6 +280,25 @@ def _not_finite(calls: _Calls) -> str:
     return ""
 
 
+def _zeros(calls: _Calls) -> str:
+    """Give zeros in half of each floating input, and in its first sample."""
+    inputs, seed = [], derive_seed(calls.context.secret, ZEROS)
+    for position, value in enumerate(calls.draw.inputs):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
+            generator = torch.Generator(value.device).manual_seed(derive_seed(str(seed), position))
+            is_zero = torch.rand(value.shape, generator=generator, device=value.device) < 0.5
+            is_zero[:1] = True
+            value = value.masked_fill(is_zero, 0.0)
+        inputs.append(value)
+    drawn = replace(calls.draw, inputs=inputs)
+    if not drawn.differentiable_inputs():
+        raise LeftOut("no input is a floating-point tensor")
+    outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False).outputs
+    if not all(bool(output.isfinite().all()) for output in outputs):
+        raise LeftOut("the reference's output would not be finite")
+    return _told(_judged(calls, calls.context, drawn, ZEROS))
+
+
 def _judged(
     calls: _Calls, context: CaseContext, drawn: Draw | Settled, name: str | None, ways: tuple[str, ...] = ()
 ) -> TrialResult:
@@ -329,7 +348,7 @@ def _placed(exchange: Exchange, inputs: Sequence[Value], outputs: Sequence[Regio
     return other
 
 
-LAYOUT = "layout"
+LAYOUT, ZEROS = "layout", "zeros"
 _SIZES = "take every size from the input, in every call"
 _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
     "signs": (
@@ -348,5 +367,10 @@ _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
         _not_finite,
         "a NaN and an infinity in each input",
         "propagate NaN: fmaxf, fminf and comparisons drop it, torch's operators do not",
+    ),
+    ZEROS: (
+        _zeros,
+        "zeros in half of each input, and in all of its first sample",
+        "divide by nothing that is zero where an input is, such as the input itself or its norm without eps",
     ),
 }

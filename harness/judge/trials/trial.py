@@ -131,14 +131,15 @@ def run_trial(
     if context.leaves:
         # The cotangent "output" is what the candidate returned: expected values stay with the
         # judge.
-        seeded = cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent"))
+        alone = paths_of(context.structure).index(usage.alone) if usage.alone else None
+        seeded = cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent"), alone)
         # The normal cotangent is the first.
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):
             constant = usage.scale if name == CONSTANT else None
             ways = usage.ways if name == FIRST else ()
             gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways)
             digests.add_all({} if normal_only else gradients, GRADIENT)
-            answers.append(ReceivedGradients(name, cotangent, gradients))
+            answers.append(ReceivedGradients(name, cotangent, gradients, alone))
             # Answers compared together need one evaluation of the reference, so the judge collects
             # them while memory allows.
             if not context.reference.has_room_beside(answers[-1].bytes):
@@ -147,6 +148,8 @@ def run_trial(
     if outputs is not None or answers:
         comparison.add(outputs, answers, buffers)
     result = comparison.result(None if normal_only else answers)
+    if usage.alone:  # gradients that this output does not reach are no evidence
+        result.gradients = [one for one in result.gradients if not (one.ok and one.note)]
     result.usage = usage
     result.digests = digests.finished()
     return result

@@ -95,7 +95,20 @@ class Plan:
         dtypes = [dtype_named(region.dtype) for region in context.exchange.cotangents]
         sizes = context.known.sizes(("trial", 0), CONSTANT)
         usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), context.secret)
+        usage = replace(usage, alone=self.alone(trial))
         return replace(usage, aside_calls=self.aside_calls(trial, usage.aside)) if usage.aside else usage
+
+    def alone(self, trial: int) -> str:
+        """Return the path of the only output that has a cotangent in a trial; empty if all have one.
+
+        Trials that need all gradients come first.
+        """
+        outputs = self.context.differentiable
+        if len(outputs) < 2:
+            return ""
+        chosen = random.Random(derive_seed(self.context.secret, "alone")).sample(outputs, len(outputs))
+        turns = dict.fromkeys((2, len(self.seeds) - 1, 1, 3))
+        return dict(zip(turns, chosen, strict=False)).get(trial, "")
 
     def aside_calls(self, trial: int, which: str) -> int:
         """Return how often to call the instance aside in a trial."""
@@ -173,7 +186,7 @@ def _on_own_draws(plan: Plan, clock: Clock, last: int, elapsed_s: float) -> list
     serving = Usage(without_gradients=True, ways=ways)
     # Without leaves the last trial itself runs without gradients.
     first = [(last + 1, without)] if plan.own.leaves else []
-    return [*first, (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,)))]
+    return [*first, (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,), alone=plan.alone(last)))]
 
 
 def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> int:

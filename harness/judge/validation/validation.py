@@ -33,6 +33,7 @@ from harness.judge.reference.equivalence import (
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import EXACT_SHARE, Graph, Reference, input_names
+from harness.judge.reference.second_call import check_second_call
 from harness.judge.trials.further_draws import DrawSource, declared_draws
 from harness.judge.validation.check_types import STRUCTURE, CheckFinding, ProblemCheck, bad_structure
 from harness.judge.validation.sensitivity import influence, variation
@@ -282,6 +283,9 @@ class _Case:
         watcher = Watcher()
         self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
         self._reference.check_randomness(self._draws[0], self._seed, self._graph)
+        again = self._reference.eager(self._draws[0], self._seed)
+        check_second_call(self._problem, self._reference, self._draws[0], self._seed, again)
+        del again
         outputs = self._graph.outputs
         if any(output.is_complex() for output in outputs):
             yield CheckFinding(False, "the reference returns complex numbers, which the harness cannot judge")

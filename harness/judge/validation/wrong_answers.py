@@ -32,6 +32,9 @@ Outputs = Sequence[torch.Tensor]
 GRADIENT_RANGE = (1e-12, 1e12)
 #: From this budget on zeros may pass for a gradient: their own relative L2 error is 1.
 _WIDE = 0.5
+#: Elements below this share of the RMS are small. An answer without them is tried where more than one
+#: in so many elements is.
+SMALL, FEW_SMALL = 1e-3, 16
 #: Float64 runs differ by less with another order of sums, and by more with rounded products.
 _FLOAT64_NOISE = 2.0**-45
 
@@ -284,6 +287,9 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
             yield _Wrong(f"the input {names.get(position, position)}", alike)
     other = trials.outputs(trials.draws[number + 1])
     yield _Wrong("the answer to another draw", dict(enumerate(other)))
+    large = {place: _large_alone(output) for place, output in enumerate(right)}
+    what = "the answer, with zeros for its small elements"
+    yield _Wrong(what, {place: one for place, one in large.items() if one is not None})
     batch = batch_of(draw)
     if batch is not None:
         first = trials.outputs(draw, torch.zeros(batch, dtype=torch.long))
@@ -296,6 +302,16 @@ def _constant(output: torch.Tensor) -> torch.Tensor:
         return output.flatten().mode().values
     finite = output[torch.isfinite(output)]
     return finite.mean(dtype=torch.float64).to(output.dtype)
+
+
+def _large_alone(output: torch.Tensor) -> torch.Tensor | None:
+    """Return an output with zeros for all far below its RMS; None where these are few, or zeros already."""
+    if not output.is_floating_point():
+        return None
+    small = (output.abs() < SMALL * magnitude(output.to(torch.float64)).rms) & (output != 0)
+    if int(small.sum()) * FEW_SMALL < output.numel():
+        return None
+    return output.masked_fill(small, 0.0)
 
 
 def _by_rounded_products(trials: Trials, draw: Draw, bits: int, right: Outputs) -> list[torch.Tensor] | None:

@@ -57,7 +57,8 @@ def found(record: EvaluationRecord) -> list[Finding]:
 def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
     one = record(RIGHT)
     assert (one.status, found(one)) == (Status.PASSED, [])
-    assert one.robustness == dict.fromkeys(("signs", "batch", "larger batch", "layout", "not finite"), "passed")
+    checks = ("signs", "batch", "larger batch", "layout", "not finite", "zeros")
+    assert one.robustness == dict.fromkeys(checks, "passed")
     assert "robustness" in one.stages_s
 
 
@@ -67,6 +68,7 @@ def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
         pytest.param("return torch.relu(x.abs() - 0.5)", "signs", "both signs", id="absolute"),
         pytest.param("return torch.relu(x - 0.5) * (len(x) > 5)", "batch", "half of the batch", id="batch"),
         pytest.param("return torch.relu(x.as_strided((len(x), 33), (33, 1)) - 0.5)", "layout", "reverse", id="layout"),
+        pytest.param("return torch.relu(x - 0.5) * (x / x).detach()", "zeros", "all of them NaN", id="divided_by_zero"),
         pytest.param("return torch.fmax(x - 0.5, torch.zeros_like(x))", "not finite", "NaN", id="swallowed_nan"),
         pytest.param("assert len(x) > 5\n        " + RIGHT, "batch", "RUNTIME_ERROR", id="refused_batch"),
         pytest.param("return torch.relu(x - 0.5) * (len(x) < 7)", "larger batch", "twice the batch", id="larger_batch"),

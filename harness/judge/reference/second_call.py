@@ -1,0 +1,64 @@
+"""Checks that an instance of the reference can be called again, as trials call a candidate's."""
+
+from __future__ import annotations
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.inputs.copying import tensors_aside
+from harness.judge.inputs.draws import Draw
+from harness.judge.inputs.randomness import distance
+from harness.judge.reference.reference import Graph, Reference
+from harness.project.problems import Problem
+from harness.system.text import one_line
+
+#: Two calls of one instance differ by no more than this share of the largest element, unless the
+#: second one depends on the first.
+SAME = 1e-3
+
+
+def check_second_call(problem: Problem, reference: Reference, draw: Draw, seed: int, graph: Graph) -> None:
+    """Check that a second call has the same results and a backward, if forward keeps tensors.
+
+    Args:
+        problem: The problem, for messages.
+        reference: Evaluates the reference.
+        draw: A draw.
+        seed: Seed of the random numbers that the forward draws.
+        graph: An eager evaluation under both, whose graph this releases.
+
+    Raises:
+        ProblemError: A second call has other results, or no backward of its own.
+    """
+    before, after = tensors_aside(draw.model), tensors_aside(graph.model)
+    changed = [name for name, one in after.items() if name not in before or not _is_same(one, before[name])]
+    if not changed or reference.changes:
+        return
+    kept = f"{problem.path}: Model keeps self.{changed[0]} from one forward to the next, and a second call"
+    remedy = (
+        "no candidate can be judged by that. Compute it anew in each forward, or take it as an input and detach() "
+        "what is kept. --forward-only needs no backward"
+    )
+    _differentiate(graph)
+    again = reference.run(draw, seed, None, None, model=graph.model)
+    for mine, theirs in zip(graph.outputs, again.outputs, strict=True):
+        size = float(mine.detach().abs().to(torch.float64).max()) if mine.numel() else 0.0
+        if distance([mine], [theirs]) > SAME * size:
+            raise ProblemError(f"{kept} has other results: {remedy}")
+    try:
+        _differentiate(again)
+    except RuntimeError as error:
+        raise ProblemError(f"{kept} has no backward of its own ({one_line(str(error))}): {remedy}") from error
+
+
+def _differentiate(graph: Graph) -> None:
+    """Run backward as a training loop does, which releases the graph."""
+    outputs = [output for output in graph.outputs if output.requires_grad]
+    if outputs and graph.leaves:
+        ones = [torch.ones_like(output) for output in outputs]
+        torch.autograd.grad(outputs, list(graph.leaves.values()), ones, allow_unused=True)
+
+
+def _is_same(tensor: torch.Tensor, before: torch.Tensor) -> bool:
+    same_form = (tensor.shape, tensor.dtype, tensor.requires_grad) == (before.shape, before.dtype, before.requires_grad)
+    return same_form and torch.equal(tensor, before)

@@ -1,0 +1,55 @@
+"""Tests that what a constructor draws outside parameters and buffers is the same on both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.records.record import Status
+from tests.judge.in_process import judged
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(9, 9)
+        {kept}
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x) + {used})
+
+
+def get_inputs():
+    return [torch.randn(5, 9)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "used"),
+    [
+        ("self.state = torch.randn(5, 9)", "self.state"),
+        ("self.states = [torch.randn(5, 9)]", "self.states[0]"),
+        ("self.register_buffer('state', torch.randn(5, 9), persistent=False)", "self.state"),
+    ],
+)
+def test_an_exact_copy_passes(kept: str, used: str, tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(kept=kept, used=used)
+    record = judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
+    assert (record.status, record.message) == (Status.PASSED, "")
+
+
+def test_another_tensor_of_the_same_kind_fails(tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(kept="self.state = torch.randn(5, 9)", used="self.state")
+    other = problem.replace("Model(", "ModelNew(").replace(
+        "torch.randn(5, 9)\n\n    def", "-torch.randn(5, 9)\n\n    def"
+    )
+    assert judged(problem, other, tmp_path, home).status is Status.WRONG_OUTPUT
