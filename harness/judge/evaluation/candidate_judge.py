@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,11 +12,11 @@ from typing import Any
 
 import torch
 
-from harness.compilation.housekeeping import keep_log
 from harness.errors import HarnessError, ProblemError
 from harness.judge.case_context import CaseContext
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation.blank_records import TRIALS, blank_record
+from harness.judge.evaluation.build_logs import kept_log, log_words
 from harness.judge.evaluation.builder import Refused, differs, encoded
 from harness.judge.evaluation.candidate_worker import CandidateWorker, with_own_constants
 from harness.judge.evaluation.case_result import CaseResult
@@ -56,17 +55,12 @@ from harness.wire.cuda_memory import DeviceMemoryError
 #: The judge truncates a worker's messages on arrival, because names and shapes from it go into
 #: messages too.
 MAX_MESSAGE_CHARACTERS = 12_000
-logger = logging.getLogger(__name__)
 #: Statuses that result from a comparison with the reference.
 COMPARED = frozenset({Status.PASSED, Status.WRONG_OUTPUT, Status.WRONG_GRADIENT, Status.NO_GRADIENT})
 #: Statuses after which the worker still answers.
 LEFT_ALIVE = COMPARED | {
     *(Status.BUILD_ERROR, Status.LOAD_ERROR, Status.RUNTIME_ERROR, Status.UNSAFE, Status.UNSUPPORTED),
 }
-
-
-def _log_words(build_log: str | None) -> str:
-    return f"\nfull log: {build_log}" if build_log else ""
 
 
 class CandidateJudge:
@@ -217,13 +211,13 @@ class CandidateJudge:
             return record
         record = replace(record, findings=(*record.findings, finding))
         if record.build_log is None and log:
-            record = replace(record, build_log=self._kept_log(log))
+            record = replace(record, build_log=kept_log(self._surroundings.log_folder, self._candidate.solution, log))
         if record.status is not Status.PASSED or finding.level != ERROR:
             return record
         error = self._gpu_build.compilation.error
         message = (
             "the results are right on the emulator, but nvcc does not compile this: "
-            f"{error}{_log_words(record.build_log)}"
+            f"{error}{log_words(record.build_log)}"
         )
         told = "\n".join(filter(None, (message, record.message)))
         return replace(record, status=Status.BUILD_ERROR, message=told)
@@ -481,22 +475,14 @@ class CandidateJudge:
         return []
 
     def _stopped(self, record: EvaluationRecord, stop: CandidateStopped) -> EvaluationRecord:
-        build_log = self._kept_log(stop.build_log) if stop.build_log else None
+        folder, solution = self._surroundings.log_folder, self._candidate.solution
+        build_log = kept_log(folder, solution, stop.build_log) if stop.build_log else None
         status, told = self._faults.verdict(stop.status, stop.message)
         return replace(
             record,
             status=status,
-            message=shortened(told, MAX_MESSAGE_CHARACTERS) + _log_words(build_log),
+            message=shortened(told, MAX_MESSAGE_CHARACTERS) + log_words(build_log),
             rule=stop.rule if status is Status.CHEATED else None,
             findings=(*self._faults.kept, *stop.findings),
             build_log=build_log,
         )
-
-    def _kept_log(self, log: str) -> str | None:
-        """Writes a compiler's output and returns the file's path; None if it cannot be written."""
-        folder, name = self._surroundings.log_folder, f"{self._candidate.solution.digest[:16]}.log"
-        try:
-            return str(keep_log(folder, name, log))
-        except OSError as error:
-            logger.warning("cannot write the build log %s: %s", folder / name, error)
-            return None
