@@ -88,7 +88,7 @@ class Graph:
             retain_graph=True,
             allow_unused=True,
         )
-        gradients = dict(zip(self.leaves, results, strict=True))
+        gradients: dict[str, torch.Tensor | None] = dict(zip(self.leaves, results, strict=True))
         for name, gradient in gradients.items():
             if gradient is not None and gradient.layout is not torch.strided:
                 raise ProblemError(
