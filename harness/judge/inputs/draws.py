@@ -161,8 +161,9 @@ def draw(
         state = describe_state(model)
         if tensors_aside(model):
             drawn = dict((*model.named_parameters(), *model.named_buffers()))
-            with seeded(CONSTRUCTION_SEED), torch.no_grad():
+            with seeded(CONSTRUCTION_SEED):
                 model = _constructed(problem, module, args)
+            with torch.no_grad():
                 for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                     if name in {one.name for one in state}:
                         tensor.copy_(drawn[name])
