@@ -251,7 +251,7 @@ class Scheduler:
             job = replace(job, cases=found.cases)
         if job.cases is None:
             work = PlannedWork(job, self._policy, (), ())
-            if self._builders is not None:  # it builds while a lane sizes the cases
+            if self._builders is not None and len(self._waiting) >= idle:  # it builds while a lane sizes cases
                 self._builders.begin(work)
             self._waiting.append(work)
             return
