@@ -101,11 +101,11 @@ from harness.worker import platforms
 BOASTS = f"""{LIE}
 KERNEL = CompiledKernel("k" * 900, "sm_90" * 99, 1 << 60, 0, 0, 0, 0, None)
 SMALL = CompiledKernel("n" * 900, "sm_90" * 99, 7, 0, 0, 0, 0, None)
-platforms.compile_for_gpu = lambda *_: Compiled(
+platforms.compile_for_gpu = lambda *_, **__: Compiled(
     (KERNEL, *[SMALL] * 1500), "machine", "words " * 9000, -5, "k" * 9000, "log" * 400_000, float("nan")
 )
 """
-ANSWERS_OUT_OF_TURN = f"{LIE}\nplatforms.compile_for_gpu = lambda *_: Released()\n"
+ANSWERS_OUT_OF_TURN = f"{LIE}\nplatforms.compile_for_gpu = lambda *_, **__: Released()\n"
 
 
 @pytest.fixture(scope="module")
