@@ -145,6 +145,7 @@ class _Search:
         self._values = {one: one.value for one in self._all.found if one.name not in unseen}
         self._runs = 0
 
+    @kept_state()
     def run(self) -> Small | None:
         """Returns the small case; None if the problem does not run on the meta device."""
         problems.load(self._problem, {})  # its error is the problem's, not that of a size
