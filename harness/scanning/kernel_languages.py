@@ -15,7 +15,7 @@ _DECORATORS = frozenset({"triton.jit", "triton.runtime.jit.jit", "triton.experim
 
 @dataclass(frozen=True)
 class KernelLanguages:
-    """What a text says about its kernels.
+    """The kernels of a solution's text, and the packages that it must have.
 
     Attributes:
         triton: The functions that it makes Triton kernels.

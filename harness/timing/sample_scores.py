@@ -63,7 +63,7 @@ class SampleResult:
     records: tuple[EvaluationRecord, ...]
 
     def is_correct(self, counting: Counting = Counting.PASSED) -> bool:
-        """Whether a way of counting takes the sample as correct: in all its cases."""
+        """Tells whether a way of counting takes the sample as correct: in all its cases."""
         if counting is Counting.KERNELBENCH:
             return all(record.kernelbench.get("correct") is True for record in self.records)
         has_passed = all(record.status is Status.PASSED for record in self.records)

@@ -69,7 +69,7 @@ class _EmulatedDriver:
 
 @dataclass
 class Interpreted:
-    """What Triton's interpreter has run so far.
+    """Counts the launches and accesses of Triton's interpreter.
 
     Attributes:
         launches: The number of launches by kernel.

@@ -20,7 +20,7 @@ _JUDGED_ON = "judge it on a GPU"
 
 
 class Interpretation:
-    """What a device makes of the languages of a solution's kernels.
+    """Decides how a device treats the languages of a solution's kernels.
 
     Args:
         text: The solution's source.
