@@ -82,7 +82,7 @@ class RunOutcome:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked for: there is neither a verdict nor a fault nor a reason to stop."""
+        """Tells whether nothing was asked for: there is neither a verdict nor a fault nor a reason to stop."""
         return not (self.statuses or self.has_bad_problem or self._has_bad_line or self._is_stopped)
 
     @property

@@ -101,7 +101,9 @@ def small_case(problem: Problem, memory_bytes: int | None = None) -> Small | Non
     if _runs(problem, small.constants):
         return small
     tied = _Search(problem, memory_bytes, is_tied=True).run()
-    return tied if tied is None or _runs(problem, tied.constants) else Small({}, float("inf"))
+    if tied is None or tied.load > LARGEST_LOAD:  # too large to try
+        return tied
+    return tied if _runs(problem, tied.constants) else Small({}, float("inf"))
 
 
 @kept_state()
