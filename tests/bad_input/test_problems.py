@@ -65,7 +65,7 @@ BADS = [
     Bad("cases_exit", CASES, "import os\nCASES = dict(odd={})\nos._exit(3)", "the problem's body ended its process (3)"),
     Bad("cases_gone", CASES, "CASES = dict(odd={})\ndel CASES", "CASES must map"),
     Bad("cases_unhashable", CASES, "CASES = {'odd': {[]: 1}}", "cases_unhashable.py:5: the problem's body failed: TypeError"),
-    Bad("case_unknown_constant", CASES, "CASES = {'odd': {'m': 1}}", "'m', which the file never assigns"),
+    Bad("case_unknown_constant", CASES, "CASES = {'odd': {'m': 1}}", "'m', which case_unknown_constant.py never assigns"),
     Bad("case_no_settings", CASES, "CASES = {'odd': 3}", "the settings of 'odd' are 3"),
     Bad("precision", CASES, CASES + "\nPRECISION = 'fp8'", "PRECISION is 'fp8'"),
 ]  # fmt: skip

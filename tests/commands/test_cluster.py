@@ -141,7 +141,7 @@ def test_a_builder_that_was_placed_goes_on_building(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cluster.time, "monotonic", lambda: now[0])
     with cluster.ClusterBuilders(ray_with(actors), make, BuildCache(tmp_path / "builds"), 1) as builders:
         for number in range(3):
-            (tmp_path / f"{number}.py").write_text(f"# {number}")
+            (tmp_path / f"{number}.py").write_text(f"from torch.utils import cpp_extension  # {number}")
             solution = read_solution(tmp_path / f"{number}.py", str(number))
             work = PlannedWork(Job(Candidate(problem, solution), ()), Policy("cpu", "0", Limits(1.0, 1.0)), (), ())
             builders.begin(work)
