@@ -29,7 +29,7 @@ from harness.judge.integrity import parse_rules
 from harness.project.paths import PYTHON_OPTIONS, harness_home, import_path, project_root
 from harness.records import baselines as known_baselines
 from harness.records.record import EvaluationRecord, Status
-from harness.records.run_config import RELAXED, STRICT, RunConfig
+from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
 #: Timeout in seconds for the judge to end its workers.
@@ -96,6 +96,8 @@ class Evaluator:
         timed: Whether to measure speed on a GPU.
         baselines: Baselines to time against in addition to eager (``harness.records.baselines``).
         relaxed: Whether to accept errors up to the tolerances of torch's own tests.
+        preset: ``kernelbench`` to judge outputs only and to add KernelBench's own verdict, or None.
+        tf32: ``allow`` or ``forbid`` TF32 in float32 products; None for what torch's flags say.
         refuse: Names of rules to enforce instead of report (``evaluate --rules`` lists them).
         rules: Modes of rules by name: ``off``, ``report`` or ``enforce``.
         require_confinement: Whether to refuse to run a candidate without full confinement.
@@ -121,6 +123,8 @@ class Evaluator:
         timed: bool = True,
         baselines: Sequence[str] = (),
         relaxed: bool = False,
+        preset: str | None = None,
+        tf32: str | None = None,
         refuse: Sequence[str] = (),
         rules: Mapping[str, str] | None = None,
         require_confinement: bool = False,
@@ -130,10 +134,14 @@ class Evaluator:
         lanes: int = 1,
     ):
         _check_settings((timeout_s, build_timeout_s), lanes, seed)
+        _check_choice("preset", preset, (KERNELBENCH,))
+        _check_choice("tf32", tf32, (ALLOW, FORBID))
         config = RunConfig(
             timeout_s=timeout_s,
             build_timeout_s=build_timeout_s,
-            forward_only=forward_only,
+            forward_only=forward_only or preset == KERNELBENCH,
+            preset=preset or "",
+            tf32=tf32 or "",
             timing=timed,
             precision=RELAXED if relaxed else STRICT,
             rules=parse_rules([f"{name}={mode}" for name, mode in (rules or {}).items()], refuse),
@@ -442,6 +450,16 @@ def _check_settings(seconds: Iterable[float | None], lanes: int, seed: str | Non
         raise UsageError(f"lanes must be a whole number of 1 or more, not {lanes!r}")
     if seed is not None and not (isinstance(seed, str) and re.fullmatch("[0-9a-fA-F]+", seed)):
         raise UsageError(f"seed must be the hexadecimal seed of a record, not {seed!r}")
+
+
+def _check_choice(name: str, chosen: str | None, known: Sequence[str]) -> None:
+    """Checks an argument that takes one of a few words.
+
+    Raises:
+        UsageError: It has another value.
+    """
+    if chosen is not None and chosen not in known:
+        raise UsageError(f"{name} must be {' or '.join(map(repr, known))}, not {chosen!r}")
 
 
 def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:

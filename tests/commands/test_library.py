@@ -275,13 +275,31 @@ def test_a_judge_that_is_lost_is_told(home: Path, problem: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"timeout_s": 0}, {"timeout_s": math.nan}, {"build_timeout_s": "5"}, {"lanes": 0}, {"lanes": 1.5}, {"seed": "zz"}],
+    [
+        {"timeout_s": 0},
+        {"timeout_s": math.nan},
+        {"build_timeout_s": "5"},
+        {"lanes": 0},
+        {"lanes": 1.5},
+        {"seed": "zz"},
+        {"preset": "KernelBench"},
+        {"tf32": True},
+    ],
     ids=str,
 )
 def test_settings_that_no_judge_can_work_with_are_refused(settings: dict[str, Any]) -> None:
     (name,) = settings
     with pytest.raises(UsageError, match=name):
         Evaluator(device="cpu", **settings)
+
+
+def test_kernelbench_s_verdict_and_the_rule_for_tf32_are_recorded(home: Path, problem: Path) -> None:
+    with Evaluator("cpu", home, preset="kernelbench", tf32="forbid") as evaluator:
+        (record,) = evaluator.evaluate(HONEST, problem, cases=["small"]).records
+    assert record.status == Status.PASSED
+    assert record.gradients == ()
+    assert record.kernelbench["correct"] is True
+    assert (record.policy["preset"], record.policy["tf32"]) == ("kernelbench", "forbid")
 
 
 def test_a_negative_room_for_a_stream_is_refused(evaluator: Evaluator) -> None:
