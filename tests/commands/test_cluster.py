@@ -46,7 +46,7 @@ def verdict(row: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def test_the_verdicts_are_those_of_one_process_and_a_lost_node_costs_none(folder: Path, nodes: Nodes) -> None:
-    batch = Batch(folder, 14)
+    batch = Batch(folder, 10)
     batch.add("b_wrong", WRONG, "WRONG_OUTPUT")
     batch.add("b_broken", BROKEN, "BUILD_ERROR")
     out, _ = batch.start("--fresh").communicate()
@@ -68,7 +68,7 @@ def test_the_verdicts_are_those_of_one_process_and_a_lost_node_costs_none(folder
 
 
 def test_after_the_head_is_lost_the_same_command_goes_on(folder: Path, nodes: Nodes) -> None:
-    batch = Batch(folder, 24)
+    batch = Batch(folder, 14)
     driver = batch.start("--executor", "ray", "--address", nodes.address, "--lanes", "2")
     assert driver.stdout is not None
     before = [json.loads(driver.stdout.readline())]
@@ -76,7 +76,7 @@ def test_after_the_head_is_lost_the_same_command_goes_on(folder: Path, nodes: No
     out, said = driver.communicate(timeout=180)
     before += map(json.loads, out.splitlines())
     # What its actors were at work on may get done without a head.
-    assert len({row["solution"] for row in before}) == len(before) == (24 if driver.returncode == 0 else len(before)), (
+    assert len({row["solution"] for row in before}) == len(before) == (14 if driver.returncode == 0 else len(before)), (
         said
     )
     assert driver.returncode != 2, said
