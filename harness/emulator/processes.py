@@ -84,19 +84,30 @@ def run_together(
         with ThreadPoolExecutor(len(running) or 1) as pool, contextlib.ExitStack() as at_end:
             for process in running:
                 at_end.callback(_end, process)  # before the pool waits for its threads
-            waiting = {pool.submit(process.wait): index for index, process in enumerate(running)}
+            waiting = {pool.submit(_wait_for_end, process.pid): index for index, process in enumerate(running)}
             ended = False
             for waited in as_completed(waiting):
+                waited.result()
                 index = waiting[waited]
                 said = logs[index].read_text(encoding="utf-8", errors="replace")
-                found[index] = FinishedProcess(waited.result(), said, was_ended=ended)
-                if waited.result() != 0 and not ended and is_over(index, found[index]):
+                found[index] = FinishedProcess(running[index].wait(), said, was_ended=ended)
+                if found[index].status != 0 and not ended and is_over(index, found[index]):
                     ended = True
                     at_end.close()
     finally:
         for process in running:
             _end(process)
     return [found[index] for index in range(len(commands))]
+
+
+def _wait_for_end(pid: int) -> None:
+    """Waits until a process has ended, and leaves its exit status to be read by ``Popen``.
+
+    Until it is read, the process keeps its number. So ``_end``, in another thread, cannot signal a
+    number that is free again.
+    """
+    with contextlib.suppress(ChildProcessError):  # ``_end`` was first, and has read it
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -27,3 +27,9 @@ def test_other_failures_let_the_others_finish(tmp_path: Path) -> None:
 def test_a_compiler_that_somebody_kills_was_killed(tmp_path: Path) -> None:
     (killed,) = run_together([["/bin/sh", "-c", "kill -KILL $$"]], tmp_path)
     assert killed.was_killed
+
+
+def test_many_that_fail_at_once_are_ended_without_an_error(tmp_path: Path) -> None:
+    for _ in range(50):  # the first failure ends the others while they end by themselves
+        results = run_together([["false"]] * 6, tmp_path, lambda index, failed: True)
+        assert not [result for result in results if result.status == 0]
