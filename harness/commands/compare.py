@@ -115,7 +115,7 @@ def command(
     elif to_markdown:
         print(markdown(groups))
     else:
-        from harness.report.table import print_groups
+        from harness.report.comparison_table import print_groups
 
         print_groups(groups)
     slower = [] if fail_on is None else [words for one in groups for words in one.regressions(fail_on)]

@@ -3,49 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
-from tqdm import tqdm
 
 from harness.commands.answers import candidates_of, problems_of
-from harness.commands.lines import MAX_LINE_BYTES, LineReader, Lines
+from harness.commands.evaluation_run import Order, run_order
 from harness.commands.replay import ReplayRequest
 from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
-from harness.commands.run_outcome import RunOutcome
-from harness.device.devices import several as several_devices
 from harness.emulator import architectures
 from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import EXIT_PASSED, EXIT_USAGE, HarnessError, UsageError
-from harness.executors import job_loop
-from harness.executors.lanes import Lanes, TimeIsUp, Wanted, lanes_on
-from harness.executors.plan import CaseChoice, Job, Planner, Plans, plan_key
-from harness.executors.result_cache import ResultCache
+from harness.executors.plan import CaseChoice
 from harness.judge.integrity import parse_rules
-from harness.judge.policy import Policy
 from harness.project.cases import parse_settings
 from harness.project.paths import harness_home, project_root
 from harness.project.settings import POSITIVE, is_set, option
 from harness.project.solutions import Candidate, select
 from harness.records import baselines
-from harness.records.identity import new_run_name
-from harness.records.record import EvaluationRecord
 from harness.records.rules import NO_OWN_KERNEL
 from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
-from harness.records.store import Store
-from harness.report.sample_scores import print_sample_scores
-from harness.report.table import VerdictTable
-from harness.system.interrupts import unwinding
 from harness.system.scratch import scratch_folder
-from harness.system.streams import results_alone
 from harness.system.text import printable
 
 CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
@@ -172,6 +154,12 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
 )
 @click.option("--seed", help="The secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print a row for each case, and each solution's kernels and the notes of the static scan.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per candidate and case instead of the table."
 )
 def command(
@@ -209,6 +197,7 @@ def command(
     arch: str | None,
     replay: str | None,
     seed: str | None,
+    verbose: bool,
     as_json: bool,
 ) -> int:
     """Build, run and judge solutions against their problems.
@@ -315,8 +304,9 @@ def command(
         fail_below=fail_below,
         as_json=as_json,
         is_scored=answers is not None and not as_json,
+        verbose=verbose,
     )
-    code = _evaluate(order, "cpu" if check else device)
+    code = run_order(order, "cpu" if check else device)
     return EXIT_USAGE if has_bad_files else code
 
 
@@ -334,162 +324,3 @@ def selected(root: str | None, selectors: Sequence[str], problem: str | None) ->
     for error in bad_files:
         print(f"error: {printable(str(error))}", file=sys.stderr)
     return candidates, bool(bad_files)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """The user's order: the candidates and all settings of the run.
-
-    Attributes:
-        candidates: The solutions; None to read them from stdin.
-        root: The user's folder with ``problems`` and ``solutions``, or None.
-        problem: The problem for lines of stdin that name none.
-        choice: The choice of cases.
-        home: ``HARNESS_HOME``.
-        config: The run's configuration.
-        names_baselines: Whether the user named any baseline.
-        fresh: Whether to ignore the store's answers and judge again.
-        ahead: Number of candidates to build before their turn; None for the default.
-        lanes: Number of candidates that the CPU judges in parallel; None for the default.
-        executor: ``local`` or ``ray``.
-        address: The Ray cluster's address; None for the default.
-        fails_fast: Whether to stop at the first candidate that does not pass.
-        max_hours: Hours after which the run begins no further candidate.
-        fail_below: The smallest speedup that is enough.
-        as_json: Whether to print JSON lines instead of the table.
-        is_scored: Whether to print the scores of the samples behind the table.
-    """
-
-    candidates: list[Candidate] | None
-    root: str | None
-    problem: str | None
-    choice: CaseChoice
-    home: Path
-    config: RunConfig
-    names_baselines: bool
-    fresh: bool
-    ahead: int | None
-    lanes: int | None
-    executor: str
-    address: str | None
-    fails_fast: bool
-    max_hours: float | None
-    fail_below: float | None
-    as_json: bool
-    is_scored: bool
-
-
-def _evaluate(order: Order, wanted_device: str) -> int:
-    found = RunOutcome(order.fails_fast, order.max_hours, order.fail_below)
-    with contextlib.ExitStack() as stack:
-        store = stack.enter_context(Store(order.home, writable=True))
-        known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
-        is_new = order.fresh or not known
-        results = stack.enter_context(results_alone())  # keeps a cluster's last messages off stdout
-        lanes = _opened(order, wanted_device, is_new, stack)
-        if lanes.device == "cpu" and order.fail_below is not None:
-            raise UsageError("--fail-below: the CPU emulator does not measure speed; leave it out, or use a GPU")
-        if lanes.device == "cpu" and order.names_baselines:
-            raise UsageError("--baseline: the CPU emulator does not measure speed; leave it out, or use a GPU")
-        policy = Policy.settled(order.config, lanes.device)
-        ledger = ResultCache(store, new_run_name(), order.fresh, order.config.seed)
-        table = VerdictTable(results)
-        scored: list[EvaluationRecord] = []
-        stack.callback(lambda: print_sample_scores(scored, results))
-        if not order.as_json:
-            stack.callback(table.finish)  # also if the user interrupts the run
-        stack.enter_context(unwinding())
-        planner = Planner(order.choice, lanes.device == "cpu", order.config)
-        plans: Plans = {}
-        run = functools.partial(
-            job_loop.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans, deadline=found.deadline
-        )
-        jobs: list[Job] = []
-        if order.candidates is None:
-            if sys.stdin is None:
-                raise UsageError("-: standard input is closed")
-            lines = stack.enter_context(_lines(sys.stdin.fileno(), order, planner))
-            run = functools.partial(run, lines, ahead=order.ahead or 0, source=lines, done=lines.forget)
-        else:
-            jobs = [planner.job(one) for one in order.candidates]
-            run = functools.partial(run, jobs, ahead=order.ahead)
-            names = (job.candidate.solution.name for job in jobs)
-            cases = ([name for name, _ in job.cases] if job.cases else job.candidate.problem.cases for job in jobs)
-            table.expect(names, itertools.chain.from_iterable(cases))
-        total = _Total(jobs, plans)
-        bar = stack.enter_context(tqdm(total=total.now, file=sys.stderr, disable=None, unit="case", leave=False))
-        outcomes = run(progress=bar.set_description_str)
-        stack.enter_context(contextlib.closing(outcomes))
-        try:
-            for done, outcome in enumerate(outcomes, start=1):
-                bar.total = total.now
-                bar.update()
-                if isinstance(outcome, job_loop.Fault):
-                    found.add_fault(outcome)
-                    if order.as_json and outcome.tag is not None:
-                        print(outcome.to_json(), file=results, flush=True)
-                else:
-                    found.add(outcome.record)
-                    if order.as_json:  # keeps no record in memory
-                        more = {} if outcome.tag is None else {"tag": outcome.tag}
-                        print(outcome.record.to_json(stored=outcome.stored, **more), file=results, flush=True)
-                        found.warn_unfit(outcome.record)
-                    else:
-                        with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
-                            table.add(outcome.record, outcome.stored)
-                        if order.is_scored:
-                            scored.append(outcome.record)
-                if done != total.now and (why := found.why_stop()):
-                    _tell_stop(why)
-                    break
-        except TimeIsUp:
-            _tell_stop(found.why_stop())
-    for words in found.slow:
-        print(words, file=sys.stderr)
-    if order.candidates is None and found.is_empty:
-        print("error: standard input holds no candidate: write one JSON object a line", file=sys.stderr)
-    return found.code
-
-
-def _tell_stop(why: str) -> None:
-    tqdm.write(f"{why}; run the same command again to continue", file=sys.stderr)
-
-
-class _Total:
-    """The total number of outcomes, for the progress bar.
-
-    Args:
-        jobs: The jobs of the run; empty if they are not known in advance.
-        plans: The cases of problems that fit the CPU, as far as they are known.
-    """
-
-    def __init__(self, jobs: Sequence[Job], plans: Plans):
-        self._plans = plans
-        self._known = sum(len(job.cases) for job in jobs if job.cases is not None)
-        self._left = Counter(plan_key(job.candidate.problem) for job in jobs if job.cases is None)
-        self._is_open = not jobs
-
-    @property
-    def now(self) -> int | None:
-        """The total; None until all jobs' cases are known."""
-        for key in self._left.keys() & self._plans.keys():
-            self._known += self._left.pop(key) * (len(self._plans[key].cases) or 1)  # one fault if none
-        return None if self._is_open or self._left else self._known
-
-
-def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Lanes:
-    """Opens the run's lanes on this machine's devices or on a cluster."""
-    if order.executor == "ray":
-        from harness.executors.cluster import Cluster, lanes_on_cluster
-
-        cluster = Cluster(order.address, order.lanes)
-        return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.config.timing))
-    devices = several_devices(wanted_device, order.lanes or 1)
-    return stack.enter_context(lanes_on(devices, Wanted(order.home, order.config.timing, starts_ahead=is_new)))
-
-
-@contextlib.contextmanager
-def _lines(descriptor: int, order: Order, planner: Planner) -> Iterator[Lines]:
-    """Opens the stream of candidates from stdin."""
-    with scratch_folder("harness-lines-") as folder:
-        yield Lines(LineReader(descriptor, MAX_LINE_BYTES), project_root(order.root), order.problem, folder, planner)

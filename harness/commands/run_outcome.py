@@ -81,6 +81,12 @@ class RunOutcome:
         return words
 
     @property
+    def counts(self) -> str:
+        """The results so far, for the progress display."""
+        passed = self.statuses[Status.PASSED]
+        return f"{passed} passed, {self.statuses.total() - passed} failed"
+
+    @property
     def is_empty(self) -> bool:
         """Tells whether nothing was asked for: there is neither a verdict nor a fault nor a reason to stop."""
         return not (self.statuses or self.has_bad_problem or self._has_bad_line or self._is_stopped)

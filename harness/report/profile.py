@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from harness.profiling.figures import STALLS, KernelFigures
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord
+from harness.report.console import open_console
 from harness.system.text import one_line
 
-_PLAIN_WIDTH = 160
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 OWN, TORCHS, DRIVERS = "own", "torch", "driver"
 
@@ -62,7 +60,7 @@ def print_profile(record: EvaluationRecord) -> None:
 
     The output on stdout is a table for each direction, and remarks about it.
     """
-    console = _console()
+    console = open_console()
     for number, (direction, rows) in enumerate(rows_of(record).items()):
         if number:
             console.print()
@@ -86,7 +84,7 @@ def print_profile(record: EvaluationRecord) -> None:
 
 def print_figures(kernels: Sequence[KernelFigures], solution: str, case: str, device: str) -> None:
     """Prints the counters of Nsight Compute as a table on stdout, and explains its columns."""
-    console = _console()
+    console = open_console()
     console.print(_head("kernels of", solution, case, device))
     table = _table(
         *("kernel", "whose", "launches", "ms", "share", "DRAM", "read", "written", "L2 hits", "occupancy", "registers"),
@@ -154,10 +152,6 @@ def figures_object(
         "device": device,
         "kernels": [{**asdict(kernel), "stalls": [stall._asdict() for stall in kernel.stalls]} for kernel in kernels],
     }
-
-
-def _console() -> Console:
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
 
 
 def _head(what: str, solution: str, case: str, device: str) -> str:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any, TextIO
 
-from rich.console import Console
 from rich.markup import escape
 
 from harness.records.record import EvaluationRecord, Status
 from harness.report.comparison import WORDS
+from harness.report.console import open_console
 from harness.report.csv_cells import cell
 from harness.report.scores import print_table, ratio_text, significant
 from harness.timing.sample_scores import DIRECTIONS, PS, Counting, Mean, SampleResult, SampleScore, Share, sample_scores
 from harness.timing.statistics import Interval
 
-_PLAIN_WIDTH = 160
 #: The file that KernelBench writes its results to.
 RESULTS_FILE = "eval_results.json"
 _NAME = re.compile(r"(?:(?P<before>.*)/)?sample_(?P<number>[0-9]{1,18})")
@@ -76,8 +74,7 @@ def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None
     scores = _without_repetitions(sample_scores(results))
     if not scores:
         return
-    file = file or sys.stdout
-    console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
+    console = open_console(file)
     header = ("", "problems", "solved", "samples", "correct", "own kernel", *(f"pass@{k}" for k in scores[0].pass_at))
     rows = [
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -12,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.report.comparison import WORDS
+from harness.report.console import open_console
 from harness.system.text import one_line
 from harness.timing.scores import GRID, FastShare, Score
 from harness.timing.statistics import Interval
@@ -29,7 +29,6 @@ NOTES = (
     "bounds: candidates whose whole 95 % interval lies above p, and candidates whose interval reaches above "
     "p; untimed ones count only in the bounds",
 )
-_PLAIN_WIDTH = 160
 
 
 def columns(score: Score) -> tuple[str, ...]:
@@ -57,8 +56,7 @@ def print_scores(scores: Sequence[Score], file: TextIO | None = None) -> None:
     """
     if not scores:
         return
-    file = file or sys.stdout
-    console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
+    console = open_console(file)
     curves = [curve_columns(score) for score in scores]
     for header, rows in (
         (HEADER, [columns(score) for score in scores]),

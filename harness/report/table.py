@@ -1,62 +1,87 @@
-"""Prints the table of ``evaluate``."""
+"""Prints the table of ``evaluate``: a row for each solution, then what failed, then the totals."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
-from typing import TextIO
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from harness.records.baselines import EAGER
-from harness.records.record import (
-    ERROR,
-    NO_OWN_KERNEL_SUFFIX,
-    REPORT,
-    EvaluationRecord,
-    Finding,
-    Status,
-    TensorReport,
-    own_share_text,
-)
-from harness.records.rules import NO_OWN_KERNEL, weakened
+from harness.records.record import ERROR, NO_OWN_KERNEL_SUFFIX, EvaluationRecord, Status, TensorReport
+from harness.records.rules import weakened
 from harness.records.run_config import KERNELBENCH, RunConfig
-from harness.report.comparison import HEADER, Group, columns, lead_text
+from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.compilation import compiled_lines
+from harness.report.console import open_console
 from harness.report.fitness import unfit_lines
+from harness.report.notes import (
+    baseline_lines,
+    finding_lines,
+    kernel_lines,
+    layer_lines,
+    scan_lines,
+    speed_lines,
+    told_in_full,
+)
 from harness.report.rules import rule_lines
-from harness.scanning.rules import RULES
 from harness.system.text import one_line, printable
+from harness.timing.scores import geometric_mean, ratios
 
-_PLAIN_WIDTH = 160
-#: Columns of the table of verdicts, with their minimum widths. The table prints a row before it
-#: knows the later ones.
-_COLUMNS = {"solution": 8, "case": 4, "status": 14, "output": 14, "gradients": 16, "speed": 8, "time": 6}
+#: Minimum width of each column. The table prints a row before it knows the later ones.
+_WIDTHS = {
+    "solution": 8,
+    "case": 4,
+    "status": 14,
+    "cases": 5,
+    "error": 14,
+    "output": 14,
+    "gradients": 16,
+    "forward": 20,
+    "forward+backward": 20,
+    "time": 6,
+    KERNELBENCH: len(KERNELBENCH),
+}
+#: Columns in the order in which a narrow terminal does without them. The others always stay.
+_DROPPED = ("time", "cases", KERNELBENCH, "output", "gradients", "error", "forward+backward", "case", "forward")
 _LEFT = frozenset({"solution", "case", "status"})
-#: Maximum width that the table reserves for an expected name.
-_MOST_ROOM = 60
-_MOST_LINES = 5
+_GAP = 2
+#: Maximum width that the table reserves for an expected name, and the least that it leaves of one.
+_MOST_ROOM, _LEAST_ROOM = 60, 12
+_LINE = re.compile(r"line (\d+)\b")
+
+
+class Verdict(NamedTuple):
+    """A record, and whether it comes from the store."""
+
+    record: EvaluationRecord
+    stored: bool
 
 
 class VerdictTable:
-    """A table that prints each record's row immediately, and notes about all records at the end.
+    """A table that prints each row immediately, and notes and totals at the end.
 
-    It uses colour only on a terminal and respects ``NO_COLOR``.
+    It has a row for each solution, with the worst of its cases; verbose, a row for each case. A row
+    never loses part of a status or of a number: on a narrow terminal, whole columns go first, then
+    the middle of the solution's name. Output that is no terminal has all columns and is not
+    wrapped.
 
     Args:
         stream: Stream to print to; stdout by default.
+        verbose: Whether to print a row for each case, kernels, and the static scan.
     """
 
-    def __init__(self, stream: TextIO | None = None):
-        file = stream or sys.stdout
-        self._console = Console(file=file, highlight=False, width=None if file.isatty() else _PLAIN_WIDTH)
-        self._verdicts: list[tuple[EvaluationRecord, bool]] = []
-        self._widths = dict(_COLUMNS)
-        self._has_kernelbench = False
+    def __init__(self, stream: TextIO | None = None, *, verbose: bool = False):
+        self._console = open_console(stream)
+        self._verbose = verbose
+        self._open: dict[str, list[Verdict]] = {}
+        self._verdicts: list[Verdict] = []
+        self._widths = dict(_WIDTHS)
+        self._columns: tuple[str, ...] = ()
 
     def expect(self, solutions: Iterable[str], cases: Iterable[str]) -> None:
         """Reserves width for the names of later rows, so that all rows are aligned."""
@@ -65,61 +90,155 @@ class VerdictTable:
             self._widths[column] = max(self._widths[column], min(widest, _MOST_ROOM))
 
     def add(self, record: EvaluationRecord, stored: bool) -> None:
-        """Prints a record's row.
+        """Adds a record; verbose, it prints the record's row.
 
         Args:
             record: The record.
             stored: Whether it comes from the store.
         """
-        colour = {Status.PASSED: "green", Status.INTERPRETED: "yellow"}.get(record.status, "red")
-        cells = {
-            "solution": Text(one_line(record.solution)),
-            "case": Text(record.case),
-            "status": Text.assemble((str(record.status), colour), _policy_text(record)),
-            "output": Text.from_markup(share_text(record.outputs)),
-            "gradients": Text.from_markup(share_text(record.gradients)),
-            "speed": Text(speed_text(record)),
-            "time": Text("stored" if stored else f"{record.total_s:.1f} s"),
-        }
-        if not self._verdicts:
-            self._has_kernelbench = bool(RunConfig.of(record).preset)
-        if self._has_kernelbench:
-            cells[KERNELBENCH] = Text(_kernelbench_text(record))
-            self._widths.setdefault(KERNELBENCH, len(KERNELBENCH))
-        for name, cell in cells.items():
-            self._widths[name] = max(self._widths[name], cell.cell_len)
-        if not self._verdicts:
-            self._print({name: Text(name, "bold") for name in cells})
-        self._verdicts.append((record, stored))
-        self._print(cells)
+        verdict = Verdict(record, stored)
+        self._verdicts.append(verdict)
+        if self._verbose:
+            self._print_row([verdict])
+        else:
+            self._open.setdefault(record.solution, []).append(verdict)
+
+    def complete(self, solution: str) -> None:
+        """Prints the row of a solution of which all cases are judged."""
+        if found := self._open.pop(solution, None):
+            self._print_row(found)
 
     def finish(self) -> None:
-        """Prints the notes and the messages of records that did not pass, if there are any."""
-        if self._verdicts:
-            _print_notes(self._console, self._verdicts)
-            self._console.file.flush()
+        """Prints the remaining rows, what failed, the notes and the totals, if there are any."""
+        for solution in list(self._open):
+            self.complete(solution)
+        if not self._verdicts:
+            return
+        for block in self._failures():
+            self._console.print(block, soft_wrap=True)
+        for line in self._notes():
+            self._console.print(Text(line))
+        self._console.print(Text(total_line([verdict.record for verdict in self._verdicts]), "bold"))
+        self._console.file.flush()
+
+    def _print_row(self, verdicts: Sequence[Verdict]) -> None:
+        cells = self._cells(verdicts)
+        is_first = not self._columns
+        if is_first:
+            self._columns = self._fitting(cells)
+        for name in self._columns:
+            self._widths[name] = max(self._widths[name], cells[name].cell_len)
+        if is_first:
+            self._print({name: Text(name, "bold") for name in self._columns})
+        self._print({name: cells[name] for name in self._columns})
+
+    def _fitting(self, cells: dict[str, Text]) -> tuple[str, ...]:
+        """Returns the columns that fit the terminal's width."""
+        columns = list(cells)
+        widths = {name: max(self._widths[name], cells[name].cell_len) for name in columns}
+        for name in _DROPPED:
+            if sum(widths[one] + _GAP for one in columns) - _GAP <= self._console.width:
+                break
+            if name in columns:
+                columns.remove(name)
+        return tuple(columns)
+
+    def _cells(self, verdicts: Sequence[Verdict]) -> dict[str, Text]:
+        records = [verdict.record for verdict in verdicts]
+        worst = worst_of(records)
+        colour = {Status.PASSED: "green", Status.INTERPRETED: "yellow"}.get(worst.status, "red")
+        cells = {"solution": Text(one_line(worst.solution))}
+        if self._verbose:
+            cells["case"] = Text(worst.case)
+        cells["status"] = Text.assemble((str(worst.status), colour), _policy_text(worst))
+        if self._verbose:
+            cells["output"] = Text(share_text(worst.outputs))
+            cells["gradients"] = Text(share_text(worst.gradients))
+        else:
+            cells["cases"] = Text(f"{sum(one.status is Status.PASSED for one in records)}/{len(records)}")
+            cells["error"] = Text(_worst_share(records))
+        if worst.device != "cpu":
+            for direction in DIRECTIONS if worst.gradients else DIRECTIONS[:1]:
+                cells[WORDS[direction]] = Text(_speed_text(worst, direction))
+        if RunConfig.of(worst).preset:
+            cells[KERNELBENCH] = Text(_kernelbench_text(worst))
+        spent = sum(verdict.record.total_s for verdict in verdicts if not verdict.stored)
+        cells["time"] = Text("stored" if all(verdict.stored for verdict in verdicts) else f"{spent:.1f} s")
+        if self._columns:  # later rows have the columns of the first
+            cells = {name: cells.get(name, Text("-")) for name in self._columns}
+        return cells
 
     def _print(self, cells: dict[str, Text]) -> None:
-        for name, cell in cells.items():
-            missing = max(0, self._widths[name] - cell.cell_len)
+        padded = {name: cell.copy() for name, cell in cells.items()}
+        excess = sum(max(self._widths[name], cell.cell_len) + _GAP for name, cell in cells.items()) - _GAP
+        excess -= self._console.width
+        room = {name: self._widths[name] for name in cells}
+        if excess > 0:
+            room["solution"] = max(min(self._widths["solution"], _LEAST_ROOM), self._widths["solution"] - excess)
+            padded["solution"] = Text(_middle_cut(cells["solution"].plain, room["solution"]))
+        for name, cell in padded.items():
+            missing = max(0, room[name] - cell.cell_len)
             if name in _LEFT:
                 cell.pad_right(missing)
             else:
                 cell.pad_left(missing)
-        line = Text("  ").join(cells.values())
+        line = Text(" " * _GAP).join(padded.values())
         line.rstrip()
         self._console.print(line, soft_wrap=True)
         self._console.file.flush()
 
+    def _failures(self) -> Iterator[Text]:
+        """Yields a paragraph for each failure of a solution: where, why, and the next command.
+
+        Cases that failed with the same status are explained once, by the first one; verbose, each
+        case is explained.
+        """
+        groups: dict[tuple[str, ...], list[EvaluationRecord]] = {}
+        for record, _ in self._verdicts:
+            if record.status is not Status.PASSED and record.message:
+                key = (record.solution, str(record.status), record.case if self._verbose else "")
+                groups.setdefault(key, []).append(record)
+        for found in groups.values():
+            yield _failure(found)
+
+    def _notes(self) -> Iterator[str]:
+        records = [verdict.record for verdict in self._verdicts]
+        passed = [record for record in records if record.status is Status.PASSED]
+        yield ""
+        if any(record.outputs for record in records):
+            names = "output, gradients" if self._verbose else "error"
+            yield f"{names}: largest error over its budget (above 1 fails), and the tensor that had it"
+        if any(record.speedup for record in records):
+            yield "forward, forward+backward: median latency, and the speedup over eager PyTorch with its 95 % interval"
+        if any(record.kernelbench for record in records):
+            yield (
+                "kernelbench: what its evaluator says of outputs alone: torch.allclose with eager's (in brackets the "
+                "tolerance that would do); mean of a forward, speedup by the mean of eager's"
+            )
+        if any(stored for _, stored in self._verdicts):
+            yield 'time: "stored" is an answer from the store; --fresh judges again'
+        yield from unfit_lines(records)
+        yield from map(one_line, rule_lines(records))
+        yield from layer_lines(records)
+        if self._verbose:
+            yield from kernel_lines(records)
+        yield from compiled_lines(records)
+        chosen = [record for record in records if RunConfig.of(record).baselines != (EAGER,)]
+        yield from baseline_lines(records if self._verbose else chosen)
+        yield from speed_lines(passed)
+        yield from finding_lines(passed)
+        if self._verbose:
+            yield from scan_lines(records)
+
 
 def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]], stream: TextIO | None = None) -> None:
-    """Prints a table of finished records; nothing without records.
+    """Prints a verbose table of finished records; nothing without records.
 
     Args:
         verdicts: Each record, and whether it comes from the store.
         stream: Stream to print to; stdout by default.
     """
-    table = VerdictTable(stream)
+    table = VerdictTable(stream, verbose=True)
     records = [record for record, _ in verdicts]
     table.expect([record.solution for record in records], [record.case for record in records])
     for record, stored in verdicts:
@@ -127,50 +246,120 @@ def print_table(verdicts: Sequence[tuple[EvaluationRecord, bool]], stream: TextI
     table.finish()
 
 
-def _print_notes(console: Console, verdicts: Sequence[tuple[EvaluationRecord, bool]]) -> None:
-    records = [record for record, _ in verdicts]
-    if without := sum(record.has_no_own_kernel for record in records):
-        passed = sum(record.status is Status.PASSED for record in records)
-        console.print(f"passed: {passed} of {len(records)}, {without} with no kernel of its own")
-    console.print("output, gradients: largest error over its budget (above 1 fails), and the tensor that had it")
-    if any(record.device == "cpu" for record in records):
-        console.print("speed: not measured on the CPU emulator; it runs CUDA source for correctness only")
-    if any(record.speedup for record in records):
-        console.print("speed: median of forward, then of forward with backward, and the speedup over eager PyTorch")
-    if any(record.kernelbench for record in records):
-        console.print(
-            "kernelbench: what its evaluator says of outputs alone: torch.allclose with eager's (in brackets the "
-            "tolerance that would do); mean of a forward, speedup by the mean of eager's"
+def worst_of(records: Sequence[EvaluationRecord]) -> EvaluationRecord:
+    """Returns the record that decides what a solution is worth.
+
+    That is the first one that did not pass, else one without an own kernel, else the one with the
+    smallest speedup, else the one with the largest error.
+    """
+
+    def rank(record: EvaluationRecord) -> tuple[bool, bool, float, float]:
+        speedup = (record.speedup or {}).get("forward")
+        return (
+            record.status is Status.PASSED,
+            not record.has_no_own_kernel,
+            float("inf") if speedup is None else speedup,
+            -_share(record),
         )
-    for line in baseline_lines(records):
-        console.print(escape(line))
-    if any(stored for _, stored in verdicts):
-        console.print('time: "stored" is an answer from the store; --fresh judges again')
-    for line in unfit_lines(records):
-        console.print(escape(line))
-    for line in rule_lines(records):
-        console.print(escape(one_line(line)))
-    for layer, whys in _missing_layers(records).items():
-        console.print(escape(one_line(f"not confined by {layer}: {'; '.join(whys)}")))
-    for line in (*kernel_lines(records), *compiled_lines(records)):
-        console.print(escape(line))
+
+    return min(records, key=rank)
+
+
+def total_line(records: Sequence[EvaluationRecord]) -> str:
+    """Counts solutions by their worst case, and averages the speedups of the results that passed.
+
+    For example ``12 passed, 1 failed (13 solutions, 40 cases); forward 2.37x [2.36, 2.38], geometric
+    mean over eager of 12 results``.
+    """
+    by_solution: dict[tuple[str, str], list[EvaluationRecord]] = {}
     for record in records:
-        if record.status is Status.PASSED:
-            for line in record.message.splitlines():
-                if "speed" in line:
-                    console.print(escape(one_line(f"{record.solution} {record.case}: {line}")))
-            for line in finding_lines(record):
-                console.print(escape(one_line(line)))
-        elif record.message:
-            console.print(f"\n[bold]{escape(one_line(record.solution))}[/bold] {record.case}: {record.status}")
-            console.print(escape(printable(record.message)))
-            for finding in _told_in_full(record):
-                words = finding.words if finding.level == ERROR else f"{finding.kind}: {finding.message}"
-                if record.message.startswith(words):
-                    continue
-                console.print(escape(printable(f"  {words}")))
-    for line in scan_lines(records):
-        console.print(escape(line))
+        by_solution.setdefault((record.problem, record.solution), []).append(record)
+    worst = [worst_of(found) for found in by_solution.values()]
+    ends = Counter(record.status for record in worst)
+    passed = ends.pop(Status.PASSED, 0)
+    words = f"{passed} passed, {ends.total()} failed"
+    if ends:
+        words += f": {', '.join(f'{count} {status}' for status, count in ends.most_common())}"
+    if without := sum(record.has_no_own_kernel for record in worst):
+        words += f", {without} without a kernel of {'its' if without == 1 else 'their'} own"
+    words += f" ({_counted(len(worst), 'solution')}, {_counted(len(records), 'case')})"
+    for direction in DIRECTIONS:
+        series = [found for record in records if len(found := ratios(record, EAGER, direction)) > 1]
+        if (mean := geometric_mean(series)) is not None:
+            what = f"{mean.ratio:.3g}x [{mean.low:.3g}, {mean.high:.3g}]"
+            words += f"; {WORDS[direction]} {what}, geometric mean over eager of {_counted(len(series), 'result')}"
+    return words
+
+
+def share_text(reports: Sequence[TensorReport]) -> str:
+    """Formats the largest share of a budget with its tensor, as ``0.12 (weight)``.
+
+    The result is ``-`` if the judge compared nothing.
+    """
+    judged = [report for report in reports if report.share is not None]
+    failed = [report for report in reports if not report.ok]
+    if not judged:
+        return f"differs ({one_line(failed[0].name)})" if failed else "-"
+    worst = max(judged, key=lambda report: report.share or 0.0)
+    share = worst.share or 0.0
+    number = f"{share:.2f}" if share < 100 else f"{share:.1e}"
+    return f"{number} ({one_line(worst.name)})"
+
+
+def _worst_share(records: Sequence[EvaluationRecord]) -> str:
+    """Formats the largest share of a budget over outputs and gradients, as ``0.06 (gradient of x)``."""
+    worst = max(records, key=_share)
+    largest = {"": worst.outputs, "gradient of ": worst.gradients}
+    prefix, reports = max(
+        largest.items(), key=lambda item: max((report.share or 0.0 for report in item[1]), default=-1)
+    )
+    return share_text(reports).replace("(", f"({prefix}", 1)
+
+
+def _share(record: EvaluationRecord) -> float:
+    return max((report.share or 0.0 for report in (*record.outputs, *record.gradients)), default=0.0)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _middle_cut(text: str, width: int) -> str:
+    """Shortens a name to a width by leaving out its middle, as ``conv_tr…/fused``."""
+    if cell_len(text) <= width:
+        return text
+    tail = text.rpartition("/")[2]
+    tail = tail[-(width // 2) :] if len(tail) >= width // 2 else f"/{tail}"
+    head = Text(text)
+    head.truncate(width - cell_len(tail) - 1)
+    return f"{head.plain}…{tail}"
+
+
+def _failure(found: Sequence[EvaluationRecord]) -> Text:
+    first = found[0]
+    others = f" and {_counted(len(found) - 1, 'other case')}" if len(found) > 1 else ""
+    text = Text.assemble("\n", (one_line(first.solution), "bold"), f" {first.case}{others}: {first.status}\n")
+    if place := _place(first):
+        text.append(f"  at {place}\n")
+    text.append(printable(first.message) + "\n")
+    for finding in told_in_full(first):
+        words = finding.words if finding.level == ERROR else f"{finding.kind}: {finding.message}"
+        if not first.message.startswith(words):
+            text.append(printable(f"  {words}") + "\n")
+    text.append(f"next: python -m harness show {first.record}" if first.record else "")
+    text.rstrip()
+    return text
+
+
+def _place(record: EvaluationRecord) -> str:
+    """Returns the file and line of a failure in the user's own words, as ``answer.py:30``; or nothing."""
+    lines = [finding.line for finding in record.findings if finding.level == ERROR and finding.line]
+    if not lines:
+        lines = [int(line) for line in _LINE.findall(record.message.partition("\n")[0])]
+    if not lines or not os.path.isfile(record.solution_path):  # noqa: PTH113 - False for any odd name
+        return ""
+    relative = os.path.relpath(record.solution_path)
+    return one_line(f"{record.solution_path if relative.startswith('..') else relative}:{lines[0]}")
 
 
 def _policy_text(record: EvaluationRecord) -> str:
@@ -198,153 +387,12 @@ def _kernelbench_text(record: EvaluationRecord) -> str:
     return f"correct {told['runtime_ms']:.3g} ms {told['speedup']:.2f}x" if "speedup" in told else "correct"
 
 
-def _told_in_full(record: EvaluationRecord) -> list[Finding]:
-    """Returns a record's findings without those of the static scan, which are many and weak."""
-    return [finding for finding in record.findings if not _is_scanned(finding)]
-
-
-def _is_scanned(finding: Finding) -> bool:
-    return finding.level == REPORT and finding.kind in RULES
-
-
-def scan_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """Lists, for each solution over all of its cases, the rules and lines of the static scan."""
-    lines: dict[str, str] = {}
-    for record in records:
-        places: dict[str, list[int]] = {}
-        for finding in record.findings:
-            if _is_scanned(finding):
-                places.setdefault(finding.kind, []).extend([finding.line] if finding.line else [])
-        words = [kind + _places_text(found) for kind, found in places.items()]
-        if words:
-            shown = f"show {record.record}" if record.record else "show"
-            told = f"scan of {record.solution}: {', '.join(words)}"
-            lines.setdefault(one_line(told), shown)
-    return [f"{told}: see `{shown}`" for told, shown in lines.items()]
-
-
-def _places_text(lines: Sequence[int]) -> str:
-    """Formats the first few lines in brackets: `` (lines 3, 8, 12 ...)``."""
-    if not lines:
-        return ""
-    more = " ..." if len(lines) > _MOST_LINES else ""
-    return f" (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:_MOST_LINES]))}{more})"
-
-
-def finding_lines(record: EvaluationRecord) -> list[str]:
-    """Describes the findings on a candidate that passed.
-
-    A missing own kernel is described in full, and the other findings by name in one line.
-    """
-    where = f"{record.solution} {record.case}"
-    found = _told_in_full(record)
-    told = [finding for finding in found if finding.kind == NO_OWN_KERNEL]
-    lines = [f"{where}: {finding.kind}: {finding.message}; {finding.remedy}" for finding in told]
-    others = dict.fromkeys(finding.kind for finding in found if finding.kind != NO_OWN_KERNEL)
-    return [*lines, f"{where}: reported: {', '.join(others)} (see `show`)"] if others else lines
-
-
-def baseline_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """Describes the baselines besides eager for each record: speedups, kept times or failures."""
-    lines = []
-    for record in records:
-        words = []
-        for name, told in record.baselines.items():
-            times = [told[key] for key in ("forward_ms", "forward_backward_ms") if key in told]
-            shown = ", ".join(f"{time:.3g} ms" for time in times)
-            if told.get("failure"):
-                words.append(f"{name} failed: {told['failure']}")
-            elif told.get("kept_from"):
-                words.append(f"{name} {shown} (kept from an earlier run; --baseline {name} times it in pairs)")
-            elif name != EAGER:
-                ratios = ", ".join(f"{ratio:.2f}x" for ratio, _, _ in told.get("speedup", {}).values())
-                words.append(f"{name} {shown} {ratios}".rstrip())
-        if words:
-            lines.append(one_line(f"{record.solution} {record.case} compared with {'; '.join(words)}"))
-    return lines
-
-
-def _missing_layers(records: Sequence[EvaluationRecord]) -> dict[str, list[str]]:
-    """Returns the confinement layers that some candidate ran without, with the reasons."""
-    found: dict[str, list[str]] = {}
-    for record in records:
-        for layer, why in record.unconfined.items():
-            if why not in found.setdefault(layer, []):
-                found[layer].append(why)
-    return found
-
-
-def kernel_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """Lists, for each solution over all of its cases, its kernels and its own kernels' share.
-
-    The share is the lowest of all cases.
-    """
-    by_solution: dict[str, dict[str, dict[str, bool]]] = {}
-    shares: dict[str, tuple[float, str]] = {}
-    for record in records:
-        if record.own_share is not None:
-            lowest = shares.get(record.solution, (record.own_share, record.device))
-            shares[record.solution] = min(lowest, (record.own_share, record.device))
-        for direction, uses in record.kernels.items():
-            found = by_solution.setdefault(record.solution, {}).setdefault(direction, {})
-            found.update({use.name.rpartition("::")[2] if use.own else use.name: use.own for use in uses})
-    lines = []
-    for solution, directions in by_solution.items():
-        words = [own_share_text(*shares[solution])] if solution in shares else []
-        for direction, found in directions.items():
-            own = [name for name, is_own in found.items() if is_own]
-            others = len(found) - len(own)
-            words.append(f"{direction} {', '.join([*own, *([f'{others} of torch'] if others else [])]) or 'none'}")
-        lines.append(one_line(f"kernels of {solution}: {'; '.join(words)}"))
-    return lines
-
-
-def print_groups(groups: Sequence[Group]) -> None:
-    """Prints comparisons on stdout: a table each, fastest first, and the sentences on winners."""
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-    for number, one in enumerate(groups):
-        if number:
-            console.print()
-        console.print(f"[bold]{escape(one_line(one.title))}[/bold]")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for position, name in enumerate(HEADER):
-            table.add_column(escape(name), overflow="fold", justify="left" if position < 2 else "right")
-        for entry in one.entries:
-            table.add_row(*(escape(one_line(cell)) for cell in columns(entry)))
-        console.print(table)
-        for direction in one.leads:
-            console.print(escape(one_line(lead_text(one, direction))))
-        if not one.leads:
-            console.print("no winner: two that passed have no measured speed")
-        for note in one.notes:
-            console.print(escape(one_line(f"note: {note}")))
-
-
-def speed_text(record: EvaluationRecord) -> str:
-    """Formats the speed of forward, and of forward with backward.
-
-    For example ``5.31 ms 1.68x, 14.6 ms 1.36x``; ``emulated`` on the CPU.
-    """
-    if record.device == "cpu":
-        return "emulated"
-    if not record.speedup:
+def _speed_text(record: EvaluationRecord, direction: str) -> str:
+    """Formats a speed, as ``5.31 ms 1.68x [1.67, 1.69]``; ``-`` if it was not measured."""
+    latency = record.forward_ms if direction == "forward" else record.forward_backward_ms
+    ratio = (record.speedup or {}).get(direction)
+    if latency is None or ratio is None:
         return "-"
-    times = {"forward": record.forward_ms, "forward_backward": record.forward_backward_ms}
-    known = {name: found for name, found in times.items() if found is not None}
-    ratios = record.speedup.items()
-    return ", ".join(f"{known[name]:.3g} ms {ratio:.2f}x" for name, ratio in ratios if name in known) or "-"
-
-
-def share_text(reports: Sequence[TensorReport]) -> str:
-    """Formats the largest share of a budget with its tensor, as ``0.12 (weight)``.
-
-    The result is ``-`` if the judge compared nothing.
-    """
-    judged = [report for report in reports if report.share is not None]
-    failed = [report for report in reports if not report.ok]
-    if not judged:
-        return f"differs ({escape(one_line(failed[0].name))})" if failed else "-"
-    worst = max(judged, key=lambda report: report.share or 0.0)
-    share = worst.share or 0.0
-    number = f"{share:.2f}" if share < 100 else f"{share:.1e}"
-    return f"{number} ({escape(one_line(worst.name))})"
+    low, high = record.speedup_interval.get(direction, (ratio, ratio))
+    bounds = f" [{low:.3g}, {high:.3g}]" if low < high else ""
+    return f"{latency:.3g} ms {ratio:.3g}x{bounds}"

@@ -23,8 +23,9 @@ from harness.records.identity import fitness_key, identity
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 from harness.report import agreement, benchmark, comparison
+from harness.report.comparison_table import print_groups
 from harness.report.single import sections
-from harness.report.table import print_groups, print_table
+from harness.report.table import print_table
 from tests.commands.test_compare import measured
 
 Harness = Callable[..., Any]

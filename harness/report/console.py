@@ -1,0 +1,26 @@
+"""Opens the consoles on which the tables are printed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TextIO
+
+from rich.console import Console
+
+#: Columns where nobody reads on a screen. A program that reads the output wants whole lines.
+_UNLIMITED = 100_000
+
+
+def open_console(stream: TextIO | None = None) -> Console:
+    """Opens a console as wide as the terminal, or one that never wraps if the stream is no terminal.
+
+    ``COLUMNS`` sets the width of a terminal. rich applies ``NO_COLOR``, ``FORCE_COLOR`` and
+    ``TERM=dumb``.
+
+    Args:
+        stream: The stream to print to; stdout by default.
+    """
+    file = stream or sys.stdout
+    size = shutil.get_terminal_size()
+    return Console(file=file, highlight=False, width=size.columns if file.isatty() else _UNLIMITED, height=size.lines)
