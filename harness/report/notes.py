@@ -60,7 +60,7 @@ def finding_lines(records: Sequence[EvaluationRecord]) -> list[str]:
             else:
                 others.setdefault(record.solution, {}).setdefault(finding.kind, record.record)
     for solution, kinds in others.items():
-        lines.append(one_line(f"{solution}: reported: {', '.join(kinds)} (`show {next(iter(kinds.values()))}`)"))
+        lines.append(one_line(f"{solution}: reported: {', '.join(kinds)} (see `show {next(iter(kinds.values()))}`)"))
     return list(dict.fromkeys(lines))
 
 

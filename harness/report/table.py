@@ -52,6 +52,8 @@ _LEFT = frozenset({"solution", "case", "status"})
 _GAP = 2
 #: Maximum width that the table reserves for an expected name, and the least that it leaves of one.
 _MOST_ROOM, _LEAST_ROOM = 60, 12
+#: What a name may be shortened to so that all columns stay.
+_ENOUGH_ROOM = 24
 _LINE = re.compile(r"line (\d+)\b")
 
 
@@ -136,6 +138,7 @@ class VerdictTable:
         """Returns the columns that fit the terminal's width."""
         columns = list(cells)
         widths = {name: max(self._widths[name], cells[name].cell_len) for name in columns}
+        widths["solution"] = min(widths["solution"], _ENOUGH_ROOM)
         for name in _DROPPED:
             if sum(widths[one] + _GAP for one in columns) - _GAP <= self._console.width:
                 break
@@ -150,7 +153,9 @@ class VerdictTable:
         cells = {"solution": Text(one_line(worst.solution))}
         if self._verbose:
             cells["case"] = Text(worst.case)
-        cells["status"] = Text.assemble((str(worst.status), colour), _policy_text(worst))
+        cells["status"] = Text.assemble(
+            (str(worst.status), colour), _policy_text(worst, any(record.unfit for record in records))
+        )
         if self._verbose:
             cells["output"] = Text(share_text(worst.outputs))
             cells["gradients"] = Text(share_text(worst.gradients))
@@ -362,7 +367,7 @@ def _place(record: EvaluationRecord) -> str:
     return one_line(f"{record.solution_path if relative.startswith('..') else relative}:{lines[0]}")
 
 
-def _policy_text(record: EvaluationRecord) -> str:
+def _policy_text(record: EvaluationRecord, is_unfit: bool) -> str:
     """Returns the words after a status, such as `` relaxed``, `` checked`` or `` unfit``.
 
     They name the configuration of the run, and whether an own kernel did any work.
@@ -370,7 +375,7 @@ def _policy_text(record: EvaluationRecord) -> str:
     config = RunConfig.of(record)
     said = {"relaxed": config.is_relaxed, "checked": bool(config.check), "weakened": bool(weakened(config.rules))}
     said["replay"] = bool(record.replay)
-    said["unfit"] = bool(record.unfit)
+    said["unfit"] = is_unfit
     said["not timed"] = not config.timing
     words = "".join(f" {word}" for word, holds in said.items() if holds)
     return words + (NO_OWN_KERNEL_SUFFIX if record.has_no_own_kernel else "")

@@ -11,6 +11,7 @@ import torch
 
 from harness.wire.arena import order_of
 from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, NON_LEAF, Forward
+from harness.worker.limits import release_reserve
 
 _SCRIPTED_IN_INFERENCE = ("TorchScript", "Inference tensors cannot be saved for backward")
 #: The most elements of a tensor that ``partly_changed`` moves.
@@ -29,7 +30,11 @@ def called(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is
     """
     try:
         with _called_as(command, model, arguments, is_copy) as given:
-            return model(*given)
+            try:
+                return model(*given)
+            except MemoryError:
+                release_reserve()
+                raise
     except RuntimeError as error:
         # TorchScript records what parameters go through in inference mode, too, and then refuses the
         # tensors that it made there. Such code works under no_grad.

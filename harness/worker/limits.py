@@ -17,8 +17,14 @@ LEAST_PROCESSES, PROCESSES_PER_CORE = 1024, 16
 MAX_PENDING_SIGNALS = 1024
 
 
+#: Address space that only ``release_reserve`` frees: Python's own code crashes where it finds none.
+RESERVE_BYTES = 16 << 20
+
+
 def limit_memory(allowance: int) -> None:
     """Limits the address space to what is mapped now plus ``allowance`` bytes.
+
+    The hard limit is larger by ``RESERVE_BYTES``.
 
     The function also disables core dumps.
 
@@ -29,7 +35,16 @@ def limit_memory(allowance: int) -> None:
         return
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path object needed
         pages = int(file.read().split()[0])
-    _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + allowance)
+    bound = pages * resource.getpagesize() + allowance
+    _lower(resource.RLIMIT_AS, bound + RESERVE_BYTES)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (min(bound, most), most))
+
+
+def release_reserve() -> None:
+    """Frees the reserve, so that the worker can report that a candidate has used up its memory."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def limit_files() -> None:

@@ -110,7 +110,7 @@ def test_own_kernels_are_counted_in_order(
     assert row["findings"] == []
     assert row["own_share"] == 1.0
     assert all(use["device_ms"] is None for found in row["kernels"].values() for use in found)
-    table = harness("evaluate", solution, *options).out
+    table = harness("evaluate", solution, *options, "-v").out
     assert "forward twice, add_half; backward twice" in " ".join(table.split())  # a long path wraps the line
     shown = harness("show", row["record"]).out
     assert "forward: add_half, 2 times, its own" in shown
@@ -126,7 +126,7 @@ def test_a_solution_without_a_kernel_is_told_so(tmp_path: Path, harness: Callabl
     assert row["kernels"] == {"forward": [], "backward": []}
     assert [finding["kind"] for finding in row["findings"]] == ["no-own-kernel"]
     assert row["own_share"] == 0.0
-    table = harness("evaluate", solution, "--problem", problem, "--device", "cpu").out
+    table = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "-v").out
     assert "forward none; backward none" in table
     assert "no-own-kernel: no kernel of the solution's own ran" in table
 
@@ -148,10 +148,10 @@ def test_a_swallowed_build_failure_is_told_in_the_table_and_may_be_refused(
     tmp_path: Path, harness: Callable[..., Any]
 ) -> None:
     solution, problem = write(tmp_path, SWALLOWED)
-    ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu")
+    ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "-v")
     assert ran.code == 0
     assert "PASSED, no kernel of its own" in ran.out
-    assert "passed: 1 of 1, 1 with no kernel of its own" in ran.out
+    assert "1 passed, 0 failed, 1 without a kernel of its own (1 solution, 1 case)" in ran.out
     assert "its build failed: answer.py:6: error: " in " ".join(ran.out.split())
     assert "own kernels: 0 % of emulated work" in ran.out
     refused = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--require-own-kernel", "--json")

@@ -97,7 +97,7 @@ def test_what_was_judged_is_answered_from_the_store(place: Place) -> None:
     told = sorted(again.rows, key=lambda row: order[row["solution"], row["case"]])  # as each is found
     assert [{**row, "stored": False} for row in told] == rows
     assert all(row["stored"] for row in again.rows)
-    table = place("evaluate", "tiny/honest", "--device", "cpu")
+    table = place("evaluate", "tiny/honest", "--device", "cpu", "-v")
     assert table.code == 0
     assert table.out.count("stored") == 3  # two rows and the line that explains it
     assert place.listed.out.count("\n") == 4

@@ -73,7 +73,7 @@ def _kept(home: Path) -> list[str]:
 
 
 def test_a_verdict_on_an_unfit_case_is_marked(harness: Harness, own_home: Path) -> None:
-    ran = _evaluate(harness, own_home)
+    ran = _evaluate(harness, own_home, "-v")
     rows = {line.split()[1]: line for line in ran.out.splitlines() if line.startswith(str(own_home.parent / "same"))}
     assert "PASSED unfit" in rows["full"]
     assert "PASSED unfit" in rows["odd"]
