@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -24,6 +22,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.errors import HarnessError, UsageError
+from harness.evaluator_arguments import (
+    check_choice,
+    check_flags,
+    check_lanes_and_seed,
+    check_names,
+    check_seconds,
+    check_text,
+)
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import parse_rules
 from harness.project.paths import PYTHON_OPTIONS, harness_home, import_path, project_root
@@ -133,9 +139,16 @@ class Evaluator:
         seed: str | None = None,
         lanes: int = 1,
     ):
-        _check_settings((timeout_s, build_timeout_s), lanes, seed)
-        _check_choice("preset", preset, (KERNELBENCH,))
-        _check_choice("tf32", tf32, (ALLOW, FORBID))
+        check_text(device=device, home=home, root=root)
+        check_seconds(timeout_s=timeout_s, build_timeout_s=build_timeout_s)
+        check_flags(
+            forward_only=forward_only, timed=timed, relaxed=relaxed, require_confinement=require_confinement,
+            compat=compat, fresh=fresh,
+        )  # fmt: skip
+        check_names(baselines=baselines, refuse=refuse)
+        check_lanes_and_seed(lanes, seed)
+        check_choice("preset", preset, (KERNELBENCH,))
+        check_choice("tf32", tf32, (ALLOW, FORBID))
         config = RunConfig(
             timeout_s=timeout_s,
             build_timeout_s=build_timeout_s,
@@ -398,7 +411,7 @@ def _request(number: int, entry: Entry) -> Request:
     try:
         # Keeps plain values only, because the judge lacks the program's classes.
         constants = decode_plain(encode_plain(dict(entry.constants)))
-    except (UnsupportedValue, RecursionError) as error:
+    except (UnsupportedValue, RecursionError, ValueError) as error:
         raise UsageError(f"constants: {error}") from None
     return Request(
         number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)), constants=constants
@@ -433,33 +446,6 @@ def _text(what: str, value: object) -> str:
 def _plain(text: str) -> str:
     """Returns a plain string: the judge lacks the program's subclasses of ``str``."""
     return "".join(text)
-
-
-def _check_settings(seconds: Iterable[float | None], lanes: int, seed: str | None) -> None:
-    """Checks the timeouts, the number of lanes and the seed.
-
-    Raises:
-        UsageError: A timeout is not a positive number, ``lanes`` is not a positive whole number, or
-            ``seed`` is not a hexadecimal number.
-    """
-    for limit in seconds:
-        is_number = isinstance(limit, int | float) and math.isfinite(limit) and limit > 0
-        if limit is not None and not is_number:
-            raise UsageError(f"timeout_s and build_timeout_s must be positive numbers of seconds, not {limit!r}")
-    if not isinstance(lanes, int) or lanes < 1:
-        raise UsageError(f"lanes must be a whole number of 1 or more, not {lanes!r}")
-    if seed is not None and not (isinstance(seed, str) and re.fullmatch("[0-9a-fA-F]+", seed)):
-        raise UsageError(f"seed must be the hexadecimal seed of a record, not {seed!r}")
-
-
-def _check_choice(name: str, chosen: str | None, known: Sequence[str]) -> None:
-    """Checks an argument that takes one of a few words.
-
-    Raises:
-        UsageError: It has another value.
-    """
-    if chosen is not None and chosen not in known:
-        raise UsageError(f"{name} must be {' or '.join(map(repr, known))}, not {chosen!r}")
 
 
 def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:

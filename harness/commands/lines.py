@@ -172,7 +172,10 @@ class Lines:
         if problem is None:
             raise UsageError("name the 'problem' that its source solves, or give --problem for all lines")
         file = self._folder / f"line_{self._number}.py"
-        file.write_text(source, encoding="utf-8", errors="surrogatepass")
+        try:
+            file.write_text(source, encoding="utf-8", errors="surrogatepass")
+        except OSError as error:
+            raise HarnessError(f"cannot write its source to {self._folder}: {error.strerror}") from None
         return [Candidate(problem, read_solution(file, one_line(tag) or f"line {self._number}"))]
 
     def _planner_of(self, given: dict[str, Any], problem: Problem) -> Planner:

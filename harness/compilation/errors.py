@@ -27,6 +27,12 @@ _MACHINE = re.compile(
     r"[Nn]o such file|cannot (?:find|open)|[Pp]ermission denied|[Ii]nput/output error"
     r"|internal (?:compiler )?error|[Ss]egmentation fault|[Bb]us error|died due to signal|terminated with signal"
 )
+#: Words of a failure that the same source may not show next time: a signal that somebody sent to a
+#: compiler, a disk or a file server that failed.
+_PASSING = re.compile(
+    rf"{_LOAD.pattern}|[Ii]nput/output error|[Ss]tale file handle|signal terminated program|died due to signal"
+    r"|terminated with signal|internal compiler error|\bToolchainError: "
+)
 #: What a message names if it speaks of the candidate's own text, and if it speaks of a file that the
 #: text includes.
 _OWN_TEXT = re.compile(r"<(?:cuda_sources|cpp_sources|functions)|\bload(?:_inline)?\(|\.(?:py|cu|cuh|cpp|cc|h|hpp):\d")
@@ -41,6 +47,11 @@ def names_own_text(message: str) -> bool:
 def is_lasting(message: str, log: str) -> bool:
     """Tells whether a later run may rely on a refusal: it depends on the candidate's text alone."""
     return names_own_text(message) and _MACHINE.search(f"{message}\n{log}") is None
+
+
+def may_pass_next_time(message: str) -> bool:
+    """Tells whether a build that failed with a message may succeed with the same text and tools."""
+    return _PASSING.search(message) is not None
 
 
 class BuildError(Exception):

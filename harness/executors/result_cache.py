@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.compilation.errors import may_pass_next_time
 from harness.device.device_state import clock_state
+from harness.judge.process.disk import OTHERS_MAY_HAVE
+from harness.judge.process.memory_watch import OUT_OF_MEMORY_KILLS
 from harness.project.solutions import Candidate
 from harness.records.identity import constants_key, identity, new_record_name
 from harness.records.record import EvaluationRecord, Status
@@ -129,6 +132,14 @@ def _is_verdict(record: EvaluationRecord) -> bool:
     return record.status not in (Status.HARNESS_ERROR, Status.OUT_OF_MEMORY)
 
 
+def _may_be_the_machine_s(record: EvaluationRecord) -> bool:
+    """Returns whether other programs or a failing disk may have caused a failure, by its message."""
+    if record.status in (Status.BUILD_ERROR, Status.LOAD_ERROR):
+        return may_pass_next_time(record.message)
+    words = {Status.CRASHED: OUT_OF_MEMORY_KILLS, Status.RUNTIME_ERROR: OTHERS_MAY_HAVE}.get(record.status)
+    return words is not None and words in record.message
+
+
 def is_final(record: EvaluationRecord) -> bool:
     """Returns whether a record can answer later requests.
 
@@ -136,10 +147,14 @@ def is_final(record: EvaluationRecord) -> bool:
 
     - The harness failed.
     - Memory ran out; other programs may have used it.
+    - The machine may have caused the failure: a signal ended a compiler, SIGKILL ended the
+      candidate's process, or the disk failed or was full.
     - The evaluation was to measure speed and did not.
     - Speed lacks a direction, and other programs used the GPU.
     """
     if not _is_verdict(record):
+        return False
+    if _may_be_the_machine_s(record):
         return False
     if not _is_timed(record) or record.status is not Status.PASSED:
         return True

@@ -29,6 +29,7 @@ from harness.report.notes import (
     told_in_full,
 )
 from harness.report.rules import rule_lines
+from harness.report.scores import significant
 from harness.system.text import one_line, printable
 from harness.timing.scores import geometric_mean, ratios
 
@@ -291,7 +292,7 @@ def total_line(records: Sequence[EvaluationRecord]) -> str:
     for direction in DIRECTIONS:
         series = [found for record in records if len(found := ratios(record, EAGER, direction)) > 1]
         if (mean := geometric_mean(series)) is not None:
-            what = f"{mean.ratio:.3g}x [{mean.low:.3g}, {mean.high:.3g}]"
+            what = f"{significant(mean.ratio, 3)}x [{significant(mean.low, 3)}, {significant(mean.high, 3)}]"
             words += f"; {WORDS[direction]} {what}, geometric mean over eager of {_counted(len(series), 'result')}"
     return words
 
@@ -399,5 +400,5 @@ def _speed_text(record: EvaluationRecord, direction: str) -> str:
     if latency is None or ratio is None:
         return "-"
     low, high = record.speedup_interval.get(direction, (ratio, ratio))
-    bounds = f" [{low:.3g}, {high:.3g}]" if low < high else ""
-    return f"{latency:.3g} ms {ratio:.3g}x{bounds}"
+    bounds = f" [{significant(low, 3)}, {significant(high, 3)}]" if low < high else ""
+    return f"{significant(latency, 3)} ms {significant(ratio, 3)}x{bounds}"

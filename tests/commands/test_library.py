@@ -129,12 +129,13 @@ def test_a_stream_that_is_left_or_breaks_leaves_the_evaluator_whole(evaluator: E
     [
         ({"constants": {"n": object()}}, "constants: cannot pass a object"),
         ({"constants": {3: 4}}, "from the names"),
+        ({"constants": {"n": 10**4400}}, "constants: "),
         ({"cases": "small"}, "a list of names"),
         ({"cases": ["small"], "constants": {"n": 4}}, "cannot be used together"),
         ({"candidate": b"answer.py"}, "must be a string or a path, not bytes"),
         ({"problem": 3}, "must be a string or a path, not int"),
     ],
-    ids=["value", "key", "cases", "both", "bytes", "number"],
+    ids=["value", "key", "digits", "cases", "both", "bytes", "number"],
 )
 def test_an_entry_that_means_nothing_is_told_and_ends_no_stream(
     evaluator: Evaluator, problem: Path, changes: dict[str, Any], words: str
@@ -284,6 +285,14 @@ def test_a_judge_that_is_lost_is_told(home: Path, problem: Path) -> None:
         {"seed": "zz"},
         {"preset": "KernelBench"},
         {"tf32": True},
+        {"timeout_s": True},
+        {"timeout_s": 10**400},
+        {"forward_only": 1},
+        {"compat": "yes"},
+        {"lanes": True},
+        {"baselines": [None]},
+        {"refuse": [5]},
+        {"home": "a\0b"},
     ],
     ids=str,
 )

@@ -150,3 +150,24 @@ def test_a_later_failure_counts_against_an_earlier_pass(ledger: ResultCache, pol
     assert not ledger.has_passed(plain)
     again = ledger.recall(plain)
     assert again is None or again.status is Status.CRASHED
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "is_kept"),
+    [
+        (Status.CRASHED, "signal SIGKILL ended the process (perhaps the system ran out of memory)", False),
+        (Status.CRASHED, "signal SIGSEGV ended the process", True),
+        (Status.BUILD_ERROR, "g++: fatal error: Terminated signal terminated program cc1plus", False),
+        (Status.BUILD_ERROR, "kernel.h:1: error: kernel.h: Input/output error", False),
+        (Status.BUILD_ERROR, "<cuda_sources>:3: error: expected ';'", True),
+        (Status.LOAD_ERROR, "ToolchainError: The disk is full: /tmp has no room for a build.", False),
+        (Status.RUNTIME_ERROR, "the disk of /tmp is full: write less, or free space if other programs used it", False),
+        (Status.RUNTIME_ERROR, "forward: line 3: RuntimeError: too large", True),
+    ],
+)
+def test_what_the_machine_may_have_done_is_judged_again(
+    ledger: ResultCache, status: Status, message: str, is_kept: bool
+) -> None:
+    kept = ledger.keep(CANDIDATE, replace(TIMED, status=status, message=message, speedup=None, baselines={}))
+    found = ledger.recall(kept)
+    assert (found is not None) == is_kept

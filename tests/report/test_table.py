@@ -81,7 +81,7 @@ def test_no_width_cuts_a_status_or_a_number(width: int, verbose: bool, monkeypat
     assert "PASSED" in first
     assert "WRONG_GRADIENT" in second
     if "forward" in head:
-        assert "1 ms 2.37x [2.35, 2.39]" in first
+        assert "1.00 ms 2.37x [2.35, 2.39]" in first
     if "time" in head:
         assert first.endswith("1.2 s")
 
@@ -149,5 +149,5 @@ def test_the_worst_case_is_a_failure_then_the_slowest() -> None:
 
 def test_the_totals_average_what_was_timed() -> None:
     line = total_line([timed("a", 2.0), timed("b", 8.0), record("c", device="cuda:0", own_share=0.0)])
-    assert line.startswith("3 passed, 0 failed, 1 without a kernel of its own (3 solutions, 3 cases); forward 4x [")
+    assert line.startswith("3 passed, 0 failed, 1 without a kernel of its own (3 solutions, 3 cases); forward 4.00x [")
     assert line.endswith("geometric mean over eager of 2 results")

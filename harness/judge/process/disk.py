@@ -18,6 +18,8 @@ MAX_FOLDER_DEPTH = 64
 MIN_FREE_BYTES = 64 << 20
 #: Seconds between two checks.
 _INTERVAL_S = 1.0
+#: What a fault says if others may have filled the disk.
+OTHERS_MAY_HAVE = "free space if other programs used it"
 
 
 class DiskWatch:
@@ -51,7 +53,7 @@ class DiskWatch:
         if free is not None and free < MIN_FREE_BYTES:
             return (
                 f"the disk of {self._folder.parent} is full: less than {size_text(MIN_FREE_BYTES)} were free "
-                "while the candidate ran; write less, or free space if other programs used it"
+                f"while the candidate ran; write less, or {OTHERS_MAY_HAVE}"
             )
         total_bytes = 0
         for number, size in enumerate(_sizes(str(self._folder)), 1):

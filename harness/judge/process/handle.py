@@ -34,7 +34,7 @@ from harness.judge.process.leftovers import (
     processor_seconds,
     sweep,
 )
-from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
+from harness.judge.process.memory_watch import INTERVAL_S, OUT_OF_MEMORY_KILLS, MemoryWatch
 from harness.judge.process.readable_files import copy_readable, readable_places
 from harness.judge.process.time_limits import Clock, Waited
 from harness.judge.process.zygote import Zygote, worker_environment
@@ -465,7 +465,7 @@ class WorkerHandle:
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}
             name = known.get(-code, str(-code))
-            hint = " (perhaps the system ran out of memory)" if name == "SIGKILL" else ""
+            hint = f" ({OUT_OF_MEMORY_KILLS})" if name == "SIGKILL" else ""
             return CandidateStopped(Status.CRASHED, f"signal {name} ended the process{hint}")
         return CandidateStopped(Status.CRASHED, f"the process ended with exit code {code} while the candidate ran")
 

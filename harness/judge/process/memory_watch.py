@@ -21,6 +21,8 @@ LEAST_BOUND_BYTES = 4 << 30
 MIN_AVAILABLE_BYTES = 256 << 20
 #: Seconds between two checks.
 INTERVAL_S = 0.25
+#: What is said of a process that SIGKILL ended.
+OUT_OF_MEMORY_KILLS = "perhaps the system ran out of memory"
 _REMEDY = "use less memory at a time, or run it on a machine with more memory"
 
 

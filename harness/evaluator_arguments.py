@@ -1,0 +1,91 @@
+"""Checks the arguments of an ``Evaluator``, so that no slip of a program reaches the judge or the store.
+
+Each function takes the arguments by name and raises a ``UsageError`` that names the wrong one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.errors import UsageError
+
+
+def check_seconds(**limits: object) -> None:
+    """Checks that each limit is None or a positive number of seconds.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for name, limit in limits.items():
+        if limit is not None and not _is_positive(limit):
+            raise UsageError(f"{name} must be a positive number of seconds, not {limit!r}")
+
+
+def check_flags(**flags: object) -> None:
+    """Checks that each flag is True or False; a record could not be read with any other value.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise UsageError(f"{name} must be True or False, not {flag!r}")
+
+
+def check_names(**lists: object) -> None:
+    """Checks that each argument is a list of names.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for name, names in lists.items():
+        is_text = isinstance(names, str | bytes | Mapping)
+        if is_text or not isinstance(names, Iterable) or not all(isinstance(one, str) for one in names):
+            raise UsageError(f"{name} must be a list of names, not {names!r}")
+
+
+def check_text(**texts: object) -> None:
+    """Checks that each argument is None, or a string or path without NUL.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for name, text in texts.items():
+        found = os.fspath(text) if isinstance(text, str | os.PathLike) else text
+        if text is not None and (not isinstance(found, str) or "\0" in found):
+            raise UsageError(f"{name} must be a string or a path, not {text!r}")
+
+
+def check_lanes_and_seed(lanes: object, seed: object) -> None:
+    """Checks the number of lanes and the seed.
+
+    Raises:
+        UsageError: ``lanes`` is not a positive whole number, or ``seed`` is not a hexadecimal
+            number.
+    """
+    if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
+        raise UsageError(f"lanes must be a whole number of 1 or more, not {lanes!r}")
+    if seed is not None and not (isinstance(seed, str) and re.fullmatch("[0-9a-fA-F]+", seed)):
+        raise UsageError(f"seed must be the hexadecimal seed of a record, not {seed!r}")
+
+
+def check_choice(name: str, chosen: object, known: Sequence[str]) -> None:
+    """Checks an argument that takes None or one of a few words.
+
+    Raises:
+        UsageError: It has another value.
+    """
+    if chosen is not None and chosen not in known:
+        raise UsageError(f"{name} must be {' or '.join(map(repr, known))}, not {chosen!r}")
+
+
+def _is_positive(number: object) -> bool:
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        return False
+    try:
+        return math.isfinite(number) and number > 0
+    except OverflowError:  # a whole number too large for a float
+        return False
