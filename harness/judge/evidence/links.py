@@ -7,7 +7,9 @@ names up. The judge reads its own copies of the libraries.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,9 @@ from pathlib import Path
 from harness.aten.operators import IDLE, heavy_operator
 from harness.compilation.elf import undefined_symbols
 
+#: Processor seconds that reading one candidate's libraries may take. Those of an honest one take
+#: some milliseconds; a hostile one may map thousands.
+MAX_READ_S = 5.0
 #: Namespaces of the functions behind operators, past the dispatcher.
 _DIRECT = (
     ("at", "native"),
@@ -71,16 +76,28 @@ def links(libraries: Iterable[Path]) -> Links:
     """Find what some libraries name of torch.
 
     Args:
-        libraries: The files. One that cannot be read appears under ``hidden``, as does one that was
-            loaded and has gone since (``mapped_code``).
+        libraries: The files; links to one file are read once. A file that cannot be read appears
+            under ``hidden``, as does one that was loaded and has gone since (``mapped_code``), and
+            the rest once reading has taken ``MAX_READ_S``.
     """
     direct, heavy, hidden = set[str](), set[str](), set[str]()
     is_counted = True
+    read: set[tuple[int, int]] = set()
+    patience = time.thread_time() + MAX_READ_S
     for library in libraries:
+        if time.thread_time() > patience:
+            hidden.add(f"more libraries than the judge reads in {MAX_READ_S:g} s")
+            is_counted = False
+            break
         if library.name.endswith(" (deleted)"):
             hidden.add("a library that was removed or replaced after it was loaded")
             is_counted = False
             continue
+        with contextlib.suppress(OSError):
+            status = library.stat()
+            if (status.st_dev, status.st_ino) in read:
+                continue
+            read.add((status.st_dev, status.st_ino))
         symbols = undefined_symbols(library)
         if symbols is None:
             hidden.add("a library without a readable symbol table")

@@ -11,6 +11,7 @@ import copy
 import hashlib
 import math
 import random
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,11 +136,12 @@ def draw(
         args: The constructor's arguments.
         seed: The trial's seed.
         device: The device of the model and the inputs; inputs are drawn there.
-        as_constructed: Whether constant parameters stay as they are.
+        as_constructed: Whether constant and fixed parameters stay as they are.
 
     Raises:
         ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
     """
+    fixed = frozenset[str]() if as_constructed else _fixed_parameters(problem, module, args)
     with seeded(seed):
         model = _constructed(problem, module, args)
         if not isinstance(model, torch.nn.Module):
@@ -169,6 +171,7 @@ def draw(
                         tensor.copy_(drawn[name])
         model = model.to(device)
         if not as_constructed:
+            _redraw_fixed_parameters(model, fixed)
             redraw_constant_parameters(model)
     return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
 
@@ -252,6 +255,55 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     if not tensor.is_floating_point() or not tensor.numel():
         return True
     return bool(torch.linalg.vector_norm(tensor, ord=math.inf).isfinite())
+
+
+#: The names of the fixed parameters of each problem's body.
+_fixed: weakref.WeakKeyDictionary[ProblemModule, frozenset[str]] = weakref.WeakKeyDictionary()
+
+
+def _fixed_parameters(problem: Problem, module: ProblemModule, args: list[Any]) -> frozenset[str]:
+    """Return the names of parameters that every seed constructs alike, such as an identity matrix.
+
+    Constructs the model under two seeds, once for each body of a problem.
+    """
+    if module not in _fixed:
+        found = []
+        for seed in (CONSTRUCTION_SEED, CONSTRUCTION_SEED + 1):
+            with seeded(seed):
+                found.append(_fingerprints(_constructed(problem, module, args)))
+        first, second = found
+        _fixed[module] = frozenset(name for name, print_ in first.items() if second.get(name) == print_)
+    return _fixed[module]
+
+
+def _fingerprints(model: Any) -> dict[str, tuple[float, float]]:
+    """Return the sum and the norm of each floating parameter."""
+    named = model.named_parameters() if isinstance(model, torch.nn.Module) else ()
+    with torch.no_grad():
+        return {
+            name: (float(one.sum(dtype=torch.float64)), float(torch.linalg.vector_norm(one, dtype=torch.float64)))
+            for name, one in named
+            if not torch.nn.parameter.is_lazy(one) and one.is_floating_point() and one.numel()
+        }
+
+
+def _redraw_fixed_parameters(model: torch.nn.Module, names: frozenset[str]) -> None:
+    """Redraw in place the named parameters whose elements differ from each other.
+
+    Otherwise a candidate that has their values in its text, and ignores those that it is given,
+    would pass. Elements keep their signs and change by up to a half; zeros become normal numbers of
+    half the RMS.
+    """
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name not in names or bool((parameter == parameter.flatten()[0]).all()):
+                continue
+            rms = float(torch.linalg.vector_norm(parameter, dtype=torch.float64)) / math.sqrt(parameter.numel())
+            if not math.isfinite(rms):
+                continue
+            scaled = parameter * (1 + AFFINE_SPREAD * (2 * torch.rand_like(parameter) - 1))
+            fresh = torch.randn_like(parameter) * (AFFINE_SPREAD * rms)
+            parameter.copy_(torch.where(parameter == 0, fresh, scaled))
 
 
 def redraw_constant_parameters(model: torch.nn.Module) -> None:

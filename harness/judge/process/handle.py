@@ -57,6 +57,8 @@ STOP_LIMIT_S = 0.05
 END_LIMIT_S = 30
 #: An honest worker's refusals fit in this; longer ones are not remembered.
 MAX_REFUSED_CHARACTERS = 2 << 20
+#: The most builds of one worker that the judge remembers. It caches a quarter of that.
+MAX_BUILDS = 1024
 
 
 def end_adopted() -> None:
@@ -116,6 +118,7 @@ class WorkerHandle:
         self.log = CutLog()
         self.built: dict[str, str] = {}
         self.refused: dict[str, tuple[str, str]] = {}
+        self._refused_characters = 0
         self._used_s = 0.0
         self._stood_s, self._stands_since = 0.0, 0.0
         self._children: list[int] = []
@@ -370,23 +373,35 @@ class WorkerHandle:
                 raise CandidateStopped(Status.TIMEOUT, f"still {doing} after {limit:g} s ({option}); it was stopped")
             started, stood_s = time.monotonic(), self._stood_still_s()
             message = self._wait(clock.left(building))
-            clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
             if isinstance(message, Building):
-                building = message.event == "begin"
                 self._note(message)
                 # A worker that sends messages without a pause would otherwise escape the checks.
                 self._check_resources()
+            # The clock also counts the work that a worker's messages give the judge.
+            clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
+            if isinstance(message, Building):
+                building = message.event == "begin"
             elif message is not None:
-                self.built.update(getattr(message, "built", {}))
+                self._note_built(getattr(message, "built", {}))
                 return message
 
     def _note(self, message: Building) -> None:
         """Keep what a compiler has built or refused, even if the worker dies before its reply."""
-        self.built.update(message.built)
+        self._note_built(message.built)
         own = f"{self.folder}/solution/"
-        refused = self.refused | {key: (told.replace(own, ""), log) for key, (told, log) in message.refused.items()}
-        if message.refused and len(json.dumps(refused)) <= MAX_REFUSED_CHARACTERS:
-            self.refused = refused
+        for key, (told, log) in message.refused.items():
+            if key in self.refused:
+                continue
+            size = len(json.dumps([key, told, log]))
+            if self._refused_characters + size <= MAX_REFUSED_CHARACTERS:
+                self.refused[key] = (told.replace(own, ""), log)
+                self._refused_characters += size
+
+    def _note_built(self, built: Mapping[str, str]) -> None:
+        """Keep the names of builds, up to a number that no honest candidate reaches."""
+        for key, path in built.items():
+            if key in self.built or len(self.built) < MAX_BUILDS:
+                self.built[key] = path
 
     def _wait(self, seconds: float) -> Reply | None:
         """Return the next message; None if the time is up or only output has arrived."""

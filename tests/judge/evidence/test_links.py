@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.compilation.elf import undefined_symbols
+from harness.judge.evidence import links as reading
 from harness.judge.evidence.links import Links, links
 
 SOURCE = """
@@ -53,3 +55,21 @@ def test_a_damaged_library_is_told(tmp_path: Path) -> None:
         broken.write_bytes(content)
         assert undefined_symbols(broken) is None
     assert links([broken]) == Links(hidden=("a library without a readable symbol table",))
+
+
+def test_many_links_to_one_file_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = library(tmp_path, "at::_ops::mm::call(x);")
+    others = [tmp_path / f"{number}.so" for number in range(200)]
+    for other in others:
+        os.link(one, other)
+    read: list[Path] = []
+    monkeypatch.setattr(reading, "undefined_symbols", lambda path: read.append(path) or undefined_symbols(path))
+    assert links([one, *others]) == Links(heavy=("mm",))
+    assert read == [one]
+
+
+def test_libraries_that_take_too_long_to_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_READ_S", -1.0)
+    found = links([library(tmp_path, "at::_ops::mm::call(x);")])
+    assert not found.is_counted
+    assert "more libraries than the judge reads" in found.hidden[0]

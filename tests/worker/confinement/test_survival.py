@@ -115,6 +115,16 @@ WAYS = [
         "if not os.fork():\n    os.setsid()\n    os.fork()\n    signal.pause()",
         ("PASSED",),
     ),
+    Way(
+        "floods-the-judge-with-refused-builds",
+        "import json, struct\n"
+        "def frame(refused):\n"
+        "    told = {'type': 'Building', 'event': 'end', 'name': 'x', 'built': {}, 'refused': refused}\n"
+        "    return struct.pack('!I', len(json.dumps(told))) + json.dumps(told).encode()\n"
+        "channel.sendall(frame({f'{number:x}': ['', ''] for number in range(100000)}))\n"
+        "while True:\n    channel.sendall(frame({'0': ['', '']}) * 400)",
+        ("TIMEOUT",),
+    ),
     Way("kills-itself", "os.kill(os.getpid(), signal.SIGKILL)", ("CRASHED",)),
 ]
 HONEST = "honest"
