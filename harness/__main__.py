@@ -104,13 +104,25 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colours in tables: auto uses them on a terminal, unless NO_COLOR is set.",
+)
 @click.version_option(package.VERSION, prog_name="harness")
 @click.pass_context
-def main(context: click.Context) -> None:
+def main(context: click.Context, color: str) -> None:
     """Judge generated CUDA kernels: correct in outputs and gradients, and how much faster.
 
     A flag overrides an environment variable, which overrides [tool.harness] in pyproject.toml.
     """
+    for name, choice in (("FORCE_COLOR", "always"), ("NO_COLOR", "never")):
+        if color == choice:
+            os.environ[name] = "1"
+        elif color != "auto":
+            os.environ.pop(name, None)
     values = default_map(read_table(Path.cwd()))
     context.default_map = dict.fromkeys(COMMANDS, values)
 

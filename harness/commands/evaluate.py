@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from harness.commands.answers import candidates_of, problems_of
-from harness.commands.evaluation_run import Order, run_order
+from harness.commands.evaluation_run import SUMMARY_VARIABLE, Order, run_order
 from harness.commands.replay import ReplayRequest
 from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
@@ -28,7 +29,7 @@ from harness.records import baselines
 from harness.records.rules import NO_OWN_KERNEL
 from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
 from harness.system.scratch import scratch_folder
-from harness.system.text import printable
+from harness.system.text import one_line, printable
 
 CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
 
@@ -160,6 +161,18 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     help="Print a row for each case, and each solution's kernels and the notes of the static scan.",
 )
 @click.option(
+    "--junit",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Also write the results as a JUnit file.",
+)
+@click.option(
+    "--github",
+    "on_github",
+    is_flag=True,
+    help="On GitHub Actions: write a summary of the step, and annotate the first ten solutions that fail.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per candidate and case instead of the table."
 )
 def command(
@@ -198,6 +211,8 @@ def command(
     replay: str | None,
     seed: str | None,
     verbose: bool,
+    junit: Path | None,
+    on_github: bool,
     as_json: bool,
 ) -> int:
     """Build, run and judge solutions against their problems.
@@ -249,6 +264,10 @@ def command(
         fail_below = None  # ignores a value from the settings file
     if address is not None and executor != "ray":
         raise UsageError("--address needs --executor ray: it is the address of a Ray cluster")
+    if on_github and not os.environ.get(SUMMARY_VARIABLE):
+        raise UsageError(f"--github: {SUMMARY_VARIABLE} is not set; GitHub Actions sets it for each step")
+    if junit is not None and not junit.parent.is_dir():
+        raise UsageError(f"--junit: there is no folder {one_line(str(junit.parent))}")
     constants = parse_settings(settings)
     config = RunConfig(
         timeout_s=timeout if is_set("timeout") else None,
@@ -305,6 +324,8 @@ def command(
         as_json=as_json,
         is_scored=answers is not None and not as_json,
         verbose=verbose,
+        junit=junit,
+        on_github=on_github,
     )
     code = run_order(order, "cpu" if check else device)
     return EXIT_USAGE if has_bad_files else code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,11 +30,16 @@ from harness.records.identity import new_run_name
 from harness.records.record import EvaluationRecord
 from harness.records.run_config import RunConfig
 from harness.records.store import Store
+from harness.report.ci import github_annotations, github_summary, junit_xml
 from harness.report.sample_scores import print_sample_scores
 from harness.report.table import VerdictTable
+from harness.system.files import write_whole
 from harness.system.interrupts import unwinding
 from harness.system.scratch import scratch_folder
 from harness.system.streams import results_alone
+
+#: Where GitHub Actions says which file takes a step's summary.
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +65,8 @@ class Order:
         as_json: Whether to print JSON lines instead of the table.
         is_scored: Whether to print the scores of the samples behind the table.
         verbose: Whether the table has a row for each case.
+        junit: The JUnit file to write; None for none.
+        on_github: Whether to write a summary and annotations for GitHub Actions.
     """
 
     candidates: list[Candidate] | None
@@ -79,6 +87,8 @@ class Order:
     as_json: bool
     is_scored: bool
     verbose: bool
+    junit: Path | None
+    on_github: bool
 
 
 def run_order(order: Order, wanted_device: str) -> int:
@@ -94,11 +104,13 @@ def run_order(order: Order, wanted_device: str) -> int:
     Raises:
         UsageError: The order does not fit the device.
     """
-    found = RunOutcome(order.fails_fast, order.max_hours, order.fail_below)
+    reports = order.junit is not None or order.on_github
+    found = RunOutcome(order.fails_fast, order.max_hours, order.fail_below, collects=reports)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
         is_new = order.fresh or not known
+        stack.callback(_report, order, found)  # also if the user interrupts the run
         results = stack.enter_context(results_alone())  # keeps a cluster's last messages off stdout
         lanes = _opened(order, wanted_device, is_new, stack)
         if lanes.device == "cpu" and order.fail_below is not None:
@@ -150,7 +162,7 @@ def run_order(order: Order, wanted_device: str) -> int:
                     if order.as_json and outcome.tag is not None:
                         print(outcome.to_json(), file=results, flush=True)
                 else:
-                    found.add(outcome.record)
+                    found.add(outcome.record, outcome.stored)
                     bar.set_postfix_str(found.counts, refresh=False)
                     if order.as_json:  # keeps no record in memory
                         more = {} if outcome.tag is None else {"tag": outcome.tag}
@@ -171,6 +183,17 @@ def run_order(order: Order, wanted_device: str) -> int:
     if order.candidates is None and found.is_empty:
         print("error: standard input holds no candidate: write one JSON object a line", file=sys.stderr)
     return found.code
+
+
+def _report(order: Order, found: RunOutcome) -> None:
+    """Writes the reports for continuous integration."""
+    if order.junit is not None:
+        write_whole(order.junit, junit_xml(found.results))
+    if order.on_github:
+        with Path(os.environ[SUMMARY_VARIABLE]).open("a", encoding="utf-8") as summary:
+            summary.write(github_summary(found.results, found.counts))
+        for line in github_annotations(found.results):
+            print(line, file=sys.stderr)
 
 
 def _bar(total: int | None) -> tqdm[NoReturn]:

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from harness.errors import EXIT_HARNESS, EXIT_NOT_PASSED, EXIT_PASSED, EXIT_USAGE
 from harness.executors.scheduler import Fault
 from harness.records.record import EvaluationRecord, Status
+from harness.report.ci import CaseResult
 from harness.report.fitness import unfit_lines
 from harness.system.text import one_line, printable
 
@@ -23,16 +24,18 @@ class RunOutcome:
         fails_fast: Whether to stop at the first candidate that does not pass.
         max_hours: The hours after which nothing more begins; None for no limit.
         fail_below: The least speedup that is enough; None for no bound.
+        collects: Whether to keep what a report for continuous integration needs.
 
     Attributes:
         statuses: The number of records by status.
         slow: A message for each passed record whose speedup is not enough.
         has_bad_problem: Whether a problem did not run or lacks a requested case.
+        results: What a report for continuous integration needs of each record and fault.
         deadline: The time on the monotonic clock after which nothing more begins; None for no
             limit.
     """
 
-    def __init__(self, fails_fast: bool, max_hours: float | None, fail_below: float | None):
+    def __init__(self, fails_fast: bool, max_hours: float | None, fail_below: float | None, collects: bool = False):
         self.statuses: Counter[Status] = Counter()
         self.slow: list[str] = []
         self.has_bad_problem = False
@@ -43,9 +46,18 @@ class RunOutcome:
         self._has_bad_line = False
         self._is_stopped = False
         self._told: set[str] = set()
+        self.results: list[CaseResult] = []
+        self._collects = collects
 
-    def add(self, record: EvaluationRecord) -> None:
-        """Counts a record."""
+    def add(self, record: EvaluationRecord, stored: bool) -> None:
+        """Counts a record.
+
+        Args:
+            record: The record.
+            stored: Whether it comes from the store.
+        """
+        if self._collects:
+            self.results.append(CaseResult.of(record, stored))
         self.statuses[record.status] += 1
         self.slow += _too_slow(record, self._fail_below)
 
@@ -54,6 +66,9 @@ class RunOutcome:
 
         It prints each reason once, since several candidates may share it.
         """
+        if self._collects:
+            case = fault.case or "all cases"
+            self.results.append(CaseResult(fault.problem or "", fault.solution, case, None, str(fault.error)))
         if fault.problem is None:
             self._has_bad_line = True
         else:

@@ -121,7 +121,8 @@ def select(
         root: Folder that contains ``problems`` and ``solutions``.
         selectors: Problem names, ``problem/variant``, or paths of solution files or of folders with
             them. An empty sequence selects everything.
-        problem: Name or path of the problem of path selectors. Without selectors, it selects the
+        problem: Name or path of the problem of path selectors; by default the problem that their
+            folder is named after, else the root's only one. Without selectors, it selects the
             solutions of this problem.
         on_bad_file: Called with the error of each unusable file; the selection continues with the
             others. Without it, the first such error is raised.
@@ -210,6 +211,8 @@ def _select_file(root: Path, path: Path, given: Problem | None) -> _Wanted:
     if given is not None:
         return _Wanted(path, name, given)
     problems = problem_paths(root)
+    if folder.name not in problems and len(problems) == 1:
+        return _Wanted(path, name, *problems.values())
     if folder.name not in problems:
         raise UsageError(
             f"{one_line(str(path))} is not in a problem's folder; name the problem that it solves with "

@@ -345,7 +345,7 @@ def _failure(found: Sequence[EvaluationRecord]) -> Text:
     first = found[0]
     others = f" and {_counted(len(found) - 1, 'other case')}" if len(found) > 1 else ""
     text = Text.assemble("\n", (one_line(first.solution), "bold"), f" {first.case}{others}: {first.status}\n")
-    if place := _place(first):
+    if place := place_of(first):
         text.append(f"  at {place}\n")
     text.append(printable(first.message) + "\n")
     for finding in told_in_full(first):
@@ -357,7 +357,7 @@ def _failure(found: Sequence[EvaluationRecord]) -> Text:
     return text
 
 
-def _place(record: EvaluationRecord) -> str:
+def place_of(record: EvaluationRecord) -> str:
     """Returns the file and line of a failure in the user's own words, as ``answer.py:30``; or nothing."""
     lines = [finding.line for finding in record.findings if finding.level == ERROR and finding.line]
     if not lines:

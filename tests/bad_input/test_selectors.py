@@ -18,6 +18,17 @@ def test_what_is_chosen_twice_is_judged_once(new_place: Place) -> None:
     assert [(row["solution"], row["case"]) for row in ran.rows] == [("tiny/one", "odd")]
 
 
+def test_the_only_problem_is_the_one_of_a_file(new_place: Place) -> None:
+    new_place.write("one.py", solution())
+    what = ("evaluate", "one.py", "--case", "odd", "--device", "cpu", "--json")
+    (row,) = new_place(*what).rows
+    assert (row["problem"], row["status"]) == ("tiny", "PASSED")
+    new_place.write("problems/other.py", (new_place.root / "problems" / "tiny.py").read_text())
+    ran = new_place(*what)
+    assert ran.code == 2
+    assert "name the problem that it solves with --problem" in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -30,7 +41,6 @@ def test_what_is_chosen_twice_is_judged_once(new_place: Place) -> None:
         (["evaluate", "a.py", "--problem", "tiny", "--set", "n=four"], "'four' is not a Python literal"),
         (["evaluate", "a.py", "--problem", "tiny", "--set", "n=4", "--set", "n=5"], "--set sets 'n' twice: 4 and 5"),
         (["evaluate", "a.py", "--problem", "tiny", "--set", "n=" + "(" * 500], "not a Python literal"),
-        (["evaluate", "a.py"], "name the problem that it solves with --problem"),
         (["evaluate", "a.py", "--problem", "missing/problem.py"], "no problem 'missing/problem.py'"),
         (["evaluate", "--root", "nowhere"], "there is no folder"),
         (["render", "tiny"], "no template 'tiny'"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -24,3 +27,14 @@ def test_the_table_of_commands_has_the_first_line_of_each_help(name: str) -> Non
     command = main.get_command(click.Context(main), name)
     assert command is not None
     assert (command.help or "").splitlines()[0] == COMMANDS[name]
+
+
+@pytest.mark.parametrize(("color", "is_coloured"), [("always", True), ("never", False), ("auto", False)])
+def test_colours_in_a_pipe_are_the_user_s_choice(
+    harness: Callable[..., Any], tmp_path: Path, color: str, is_coloured: bool
+) -> None:
+    (tmp_path / "answer.py").write_text("import no_such_module\n")
+    what = ("evaluate", tmp_path / "answer.py", "--problem", "group_norm", "--case", "odd", "--device", "cpu")
+    ran = harness("--color", color, *what)
+    assert ran.code == 1
+    assert ("\x1b[31mLOAD_ERROR" in ran.out) == is_coloured
