@@ -145,13 +145,16 @@ class Outputs:
 class Gradients:
     """Reports that the gradients lie in their regions.
 
-    Exceptions are ``missing`` (no gradient) and ``faults`` (wrong form).
+    Exceptions are ``missing`` (no gradient) and ``faults`` (wrong form). ``unasked`` names inputs
+    and parameters that got a gradient other than zero although the judge did not ask for it; only
+    the second of two backwards tells.
     """
 
     missing: tuple[str, ...]
     faults: dict[str, str]
     reports: tuple[Report, ...]
     built: dict[str, str]
+    unasked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -94,29 +94,41 @@ def accumulated(
     outputs: Sequence[torch.Tensor],
     leaves: dict[str, torch.Tensor],
     cotangents: Sequence[torch.Tensor],
-    others: Iterable[torch.Tensor],
+    others: Mapping[str, torch.Tensor],
     retain_graph: bool = False,
 ) -> dict[str, torch.Tensor | None]:
-    """Runs backward into the leaves' ``.grad``, as ``loss.backward()`` does, and returns these.
+    """Runs backward into all ``.grad``, as ``loss.backward()`` does, and returns those of the leaves and others.
 
     Args:
         outputs: The outputs of a forward.
         leaves: The leaves in question, by name.
         cotangents: One for each output.
-        others: All tensors that may get a ``.grad``. The function clears it before and afterwards.
+        others: Further tensors that may get a ``.grad``, by name. The function clears all before and
+            afterwards.
         retain_graph: Whether another backward of the same forward follows.
     """
-    pairs, others = _differentiable(outputs, cotangents), list(others)
-    for one in others:
+    pairs, leaves = _differentiable(outputs, cotangents), {**others, **leaves}
+    for one in leaves.values():
         one.grad = None
     if pairs:
         torch.autograd.backward(
             [output for output, _ in pairs], [cotangent for _, cotangent in pairs], retain_graph=retain_graph
         )
     found = {name: leaf.grad for name, leaf in leaves.items()}
-    for one in others:
+    for one in leaves.values():
         one.grad = None
     return found
+
+
+def unasked(gradients: Mapping[str, torch.Tensor | None], wanted: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names of gradients that nobody asked for, and that are not all zero."""
+    others = ((name, gradient) for name, gradient in gradients.items() if name not in set(wanted))
+    return tuple(name for name, gradient in others if gradient is not None and _is_set(gradient))
+
+
+def _is_set(gradient: torch.Tensor) -> bool:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return bool(values.ne(0).any())
 
 
 def reversed_input(value: Any) -> Any:

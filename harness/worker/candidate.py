@@ -254,7 +254,7 @@ class Instance:
         """Runs the candidate's backward of the last forward.
 
         Each forward serves one such call; ``call_anew`` runs the next forward. If the command asks
-        for two backwards, this is the second one.
+        for two backwards, this is the second one, and the result has all gradients.
 
         Returns:
             The gradients by ``input_key`` or parameter name; None for a missing gradient.
@@ -262,7 +262,7 @@ class Instance:
         assert self._outputs is not None
         leaves, cotangents = self._backward_arguments(command)
         if command.twice:
-            return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating(leaves))
+            return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating())
         return self._differentiated(self._taken_outputs, leaves, cotangents)
 
     def _taken_outputs(self) -> list[torch.Tensor]:
@@ -272,9 +272,10 @@ class Instance:
         outputs, self._outputs = self._outputs, None
         return outputs or []
 
-    def _accumulating(self, leaves: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-        """Returns all tensors into whose ``.grad`` a backward may write."""
-        return [*self.model.parameters(), *(tensor for _, tensor in self._inputs.values()), *leaves.values()]
+    def _accumulating(self) -> dict[str, torch.Tensor]:
+        """Returns all tensors into whose ``.grad`` a backward may write, by ``input_key`` or parameter name."""
+        inputs = {input_key(position): tensor for position, (_, tensor) in self._inputs.items()}
+        return {**dict(self.model.named_parameters()), **inputs}
 
     def _differentiated(
         self,
@@ -301,7 +302,7 @@ class Instance:
                 if "incompatible with .grad()" not in str(error):
                     raise
             self._accumulates = True
-        return accumulated(forward(), leaves, cotangents, self._accumulating(leaves), retain_graph)
+        return accumulated(forward(), leaves, cotangents, self._accumulating(), retain_graph)
 
     @property
     def has_outputs(self) -> bool:

@@ -72,7 +72,7 @@ from harness.wire.state import describe_state, set_modes
 from harness.wire.structure import taken_apart
 from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
-from harness.worker import failures, limits, profiling, rehearsal
+from harness.worker import calling, failures, limits, profiling, rehearsal
 from harness.worker.candidate import Instance, describe_output, import_solution, own_init_args, parameter_map, store
 from harness.worker.construction import constructed
 from harness.worker.inspection import Inspection
@@ -317,7 +317,7 @@ class Worker:
             elif fault := store(self._arena, region, gradient):
                 faults[name] = f"the gradient has {fault}"
         self.platform.synchronize()
-        return Gradients(tuple(missing), faults, self._reports(), self._built())
+        return Gradients(tuple(missing), faults, self._reports(), self._built(), calling.unasked(gradients, wanted))
 
     def _vary(self, command: Vary) -> Varied:
         """Switches to a variant.

@@ -314,6 +314,7 @@ def _backward(
                 "backward changes grad_output in place, but autograd passes it to other branches as well: copy it first"
             )
             raise CandidateStopped(Status.WRONG_GRADIENT, message)
+    _check_unasked(reply.unasked, context)
     positions = {name: position for position, name in exchange.input_names.items()}
     keys = {name: input_key(positions[name]) if name in positions else context.names[name] for name in wanted}
     missing = [name for name, key in keys.items() if key in reply.missing]
@@ -327,3 +328,21 @@ def _backward(
             fault = shortened(reply.faults.get(keys[name], ""), MAX_FAULT_CHARACTERS)
             results[name] = fault or exchange.take(region).div_(constant or 1.0)
     return results
+
+
+def _check_unasked(names: Sequence[str], context: CaseContext) -> None:
+    """Check that nothing got a gradient to which the reference gives none.
+
+    Raises:
+        CandidateStopped: ``WRONG_GRADIENT``: an input that the reference detaches, or a parameter
+            that it freezes, got one. The candidate's own further parameters may.
+    """
+    known = {input_key(position): name for position, name in context.exchange.input_names.items()}
+    known.update((own, name) for name, own in context.names.items())
+    for key in names:
+        if key in known and known[key] not in context.leaves:
+            message = (
+                f"gradient of {known[key]}: the reference gives it none, but the candidate does; detach it, or keep "
+                "requires_grad=False"
+            )
+            raise CandidateStopped(Status.WRONG_GRADIENT, message)

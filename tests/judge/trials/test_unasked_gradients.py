@@ -1,0 +1,68 @@
+"""Tests gradients that a candidate gives where the reference gives none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBLEM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(4))
+        self.fixed = torch.nn.Parameter(torch.randn(4), requires_grad=False)
+
+    def forward(self, x, target, mask):
+        return (x * self.w + self.fixed - target.detach()).square() * (mask > 0)
+
+
+def get_inputs():
+    return [torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)]
+
+
+def get_init_inputs():
+    return []
+"""
+ZEROS = """
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, target):
+        context.save_for_backward(x - target)
+        return (x - target).square()
+
+    @staticmethod
+    def backward(context, gradient):
+        (difference,) = context.saved_tensors
+        return 2 * difference * gradient, torch.zeros_like(difference)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        (("", ""), "PASSED", ""),
+        (("target.detach()", "target"), "WRONG_GRADIENT", "gradient of target: the reference gives it none"),
+        ((", requires_grad=False", ""), "WRONG_GRADIENT", "gradient of fixed: the reference gives it none"),
+        (("* (mask > 0)", "* torch.sigmoid(1e9 * mask)"), "PASSED", ""),  # saturated: its gradient is zero
+        (("self.w = ", "self.own = torch.nn.Parameter(torch.zeros(())); self.w = "), "PASSED", ""),
+        (("(x * self.w + self.fixed - target.detach()).square()", "Own.apply(x * self.w + self.fixed, target)"),
+         "PASSED", ""),
+    ],
+    ids=["same", "stop-gradient", "frozen", "zero", "own-parameter", "zeros-returned"],
+)  # fmt: skip
+def test_a_gradient_where_the_reference_has_none_is_wrong(
+    tmp_path: Path, evaluate_row: Callable[..., Any], change: tuple[str, str], status: str, words: str
+) -> None:
+    problem, answer = tmp_path / "problem.py", tmp_path / "answer.py"
+    problem.write_text(PROBLEM)
+    text = PROBLEM.replace("class Model(", "class ModelNew(")
+    answer.write_text((text.replace(*change) if change[0] else text) + ZEROS)
+    row = evaluate_row(answer, problem)
+    assert (row["status"], words in row["message"]) == (status, True), row["message"]
