@@ -131,6 +131,11 @@ def run_order(order: Order, wanted_device: str) -> int:
             job_loop.run, policy=policy, lanes=lanes, ledger=ledger, plans=plans, deadline=found.deadline
         )
         jobs: list[Job] = []
+
+        def complete(job: Job) -> None:
+            with tqdm.external_write_mode(sys.stderr):  # clears the progress bar for the row
+                table.complete(job.candidate.solution.name)
+
         if order.candidates is None:
             if sys.stdin is None:
                 raise UsageError("-: standard input is closed")
@@ -138,14 +143,12 @@ def run_order(order: Order, wanted_device: str) -> int:
 
             def forget(job: Job) -> None:
                 lines.forget(job)
-                table.complete(job.candidate.solution.name)
+                complete(job)
 
             run = functools.partial(run, lines, ahead=order.ahead or 0, source=lines, done=forget)
         else:
             jobs = [planner.job(one) for one in order.candidates]
-            run = functools.partial(
-                run, jobs, ahead=order.ahead, done=lambda job: table.complete(job.candidate.solution.name)
-            )
+            run = functools.partial(run, jobs, ahead=order.ahead, done=complete)
             names = (job.candidate.solution.name for job in jobs)
             cases = ([name for name, _ in job.cases] if job.cases else job.candidate.problem.cases for job in jobs)
             table.expect(names, itertools.chain.from_iterable(cases))
