@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.executors.result_cache import is_final
+from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -280,6 +281,11 @@ class Run:
 
 
 @dataclass
+def _is_kept(row: dict[str, Any]) -> bool:
+    """Tells whether the store answers for a result from now on."""
+    return is_final(EvaluationRecord.from_json(json.dumps(row)))
+
+
 class Killer:
     """Kills at random moments.
 
@@ -370,7 +376,7 @@ class Killer:
             for row in run.rows:
                 now = told.get(row["solution"], {})
                 others = [name for name in {**row, **now} if row.get(name) != now.get(name) and name != "stored"]
-                if row["status"] not in ("HARNESS_ERROR", "OUT_OF_MEMORY") and others:
+                if _is_kept(row) and others:
                     found.append(f"{row['solution']} was {row['status']}; other now: {', '.join(others)}")
         found += [f"printed among results: {line!r}" for run in self.runs for line in run.strange]
         unlike = [row for row in last if row["status"] != self.batch.promised.get(row["solution"])]
@@ -378,7 +384,7 @@ class Killer:
             found.append(f"more statuses than kills are others than promised: {Counter(r['status'] for r in unlike)}")
         with Store(self.batch.home) as store:
             verdicts = Counter(record.solution for record in store.records() if is_final(record))
-        answered = {row["solution"] for row in last if row["status"] not in ("HARNESS_ERROR", "OUT_OF_MEMORY")}
+        answered = {row["solution"] for row in last if _is_kept(row)}
         if verdicts != Counter(answered):
             found.append(f"verdicts in the store: {verdicts - Counter(answered)} too many")
         return found + self._left_in_folders()

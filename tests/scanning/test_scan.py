@@ -224,7 +224,7 @@ def test_a_finding_changes_no_verdict_and_is_shown(tmp_path: Path, own_home: Pat
     expected = [("foreign-functions", 1, "report"), ("threads", 2, "report"), ("heavy-operator", 12, "report")]
     assert told == {"quiet": [], "loud": expected, "wrong": expected}
 
-    table = harness("evaluate", *names, *options, **home).out  # from the store
+    table = harness("evaluate", *names, *options, "-v", **home).out  # from the store
     words = " ".join(table.split())  # long lines are folded
     assert words.count("foreign-functions") == 2, table
     places = "foreign-functions (line 1), threads (line 2), heavy-operator (line 12)"

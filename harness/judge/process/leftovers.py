@@ -108,12 +108,12 @@ def adopted(workers: Collection[int]) -> list[int]:
 def _children() -> dict[int, list[tuple[int, bool]]]:
     """Map every process to its children, each with whether it is over and waits to be reaped."""
     children: dict[int, list[tuple[int, bool]]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+    for entry in Path("/proc").glob("[0-9]*"):  # a pattern with /stat raises where a process ends meanwhile
         try:
-            state, parent = entry.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
         except (OSError, ValueError):  # The process has ended.
             continue
-        children.setdefault(int(parent), []).append((int(entry.parent.name), state in "ZX"))
+        children.setdefault(int(parent), []).append((int(entry.name), state in "ZX"))
     return children
 
 
