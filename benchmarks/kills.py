@@ -280,12 +280,12 @@ class Run:
             self.said += line
 
 
-@dataclass
 def _is_kept(row: dict[str, Any]) -> bool:
     """Tells whether the store answers for a result from now on."""
     return is_final(EvaluationRecord.from_json(json.dumps(row)))
 
 
+@dataclass
 class Killer:
     """Kills at random moments.
 
