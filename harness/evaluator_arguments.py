@@ -1,6 +1,6 @@
 """Checks the arguments of an ``Evaluator``, so that no slip of a program reaches the judge or the store.
 
-Each function takes the arguments by name and raises a ``UsageError`` that names the wrong one.
+Each function raises a ``UsageError`` that names the wrong argument.
 """
 
 from __future__ import annotations

@@ -110,13 +110,13 @@ def run_order(order: Order, wanted_device: str) -> int:
         store = stack.enter_context(Store(order.home, writable=True))
         known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
         is_new = order.fresh or not known
-        stack.callback(_report, order, found)  # also if the user interrupts the run
         results = stack.enter_context(results_alone())  # keeps a cluster's last messages off stdout
         lanes = _opened(order, wanted_device, is_new, stack)
         if lanes.device == "cpu" and order.fail_below is not None:
             raise UsageError("--fail-below: the CPU emulator does not measure speed; leave it out, or use a GPU")
         if lanes.device == "cpu" and order.names_baselines:
             raise UsageError("--baseline: the CPU emulator does not measure speed; leave it out, or use a GPU")
+        stack.callback(_report, order, found)  # also if the user interrupts the run
         policy = Policy.settled(order.config, lanes.device)
         ledger = ResultCache(store, new_run_name(), order.fresh, order.config.seed)
         table = VerdictTable(results, verbose=order.verbose)

@@ -24,13 +24,13 @@ class RunOutcome:
         fails_fast: Whether to stop at the first candidate that does not pass.
         max_hours: The hours after which nothing more begins; None for no limit.
         fail_below: The least speedup that is enough; None for no bound.
-        collects: Whether to keep what a report for continuous integration needs.
+        collects: Whether to keep a result of each record and fault, for a report.
 
     Attributes:
         statuses: The number of records by status.
         slow: A message for each passed record whose speedup is not enough.
         has_bad_problem: Whether a problem did not run or lacks a requested case.
-        results: What a report for continuous integration needs of each record and fault.
+        results: A result for each record and fault, if they are collected.
         deadline: The time on the monotonic clock after which nothing more begins; None for no
             limit.
     """
@@ -97,7 +97,7 @@ class RunOutcome:
 
     @property
     def counts(self) -> str:
-        """The results so far, for the progress display."""
+        """The numbers of cases that passed and failed so far."""
         passed = self.statuses[Status.PASSED]
         return f"{passed} passed, {self.statuses.total() - passed} failed"
 

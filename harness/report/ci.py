@@ -18,7 +18,7 @@ _FIRST_LINES = 20
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What a report needs of one record, or of one request without a record.
+    """The result of one case in a report: a record's, or that of a request without a verdict.
 
     Attributes:
         problem: Name of the problem; empty if it is unknown.
@@ -40,7 +40,7 @@ class CaseResult:
 
     @classmethod
     def of(cls, record: EvaluationRecord, stored: bool) -> CaseResult:
-        """Takes what a report needs from a record."""
+        """Makes the result of a record."""
         failed = record.status is not Status.PASSED
         return cls(
             problem=record.problem,

@@ -17,8 +17,8 @@ from pathlib import Path
 from harness.aten.operators import IDLE, heavy_operator
 from harness.compilation.elf import undefined_symbols
 
-#: Processor seconds that reading one candidate's libraries may take. Those of an honest one take
-#: some milliseconds; a hostile one may map thousands.
+#: Processor seconds that reading one candidate's libraries may take. A hostile one may map
+#: thousands.
 MAX_READ_S = 5.0
 #: Namespaces of the functions behind operators, past the dispatcher.
 _DIRECT = (

@@ -272,7 +272,7 @@ def _fixed_parameters(problem: Problem, module: ProblemModule, args: list[Any]) 
             with seeded(seed):
                 found.append(_fingerprints(_constructed(problem, module, args)))
         first, second = found
-        _fixed[module] = frozenset(name for name, print_ in first.items() if second.get(name) == print_)
+        _fixed[module] = frozenset(name for name, one in first.items() if second.get(name) == one)
     return _fixed[module]
 
 
