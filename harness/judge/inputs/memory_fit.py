@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,9 @@ SECONDS_PER_MILLION = 3.0
 #: The same on a GPU, where references come in pieces: arena, the judge's private copies, candidate
 #: and baseline.
 DEVICE_BYTES_PER_ELEMENT = 26
+#: The same for a reference that cannot come in pieces, since no output has a place for each sample,
+#: as a loss has none. Its float64 inputs and what it computes of them lie in memory at once.
+WHOLE_DEVICE_BYTES_PER_ELEMENT = 52
 #: The share of a GPU's memory that a case may need. The CUDA contexts of all processes need the rest.
 GPU_SHARE = 0.95
 
@@ -37,9 +41,12 @@ class Size:
 
     Attributes:
         elements: Number of elements of inputs, outputs and parameters.
+        has_samples: Whether an output has as many samples as the first input, so that the reference
+            may be evaluated in pieces of the batch.
     """
 
     elements: int
+    has_samples: bool = True
 
     @property
     def peak_bytes(self) -> int:
@@ -49,7 +56,8 @@ class Size:
     @property
     def device_bytes(self) -> int:
         """Estimated peak of judging the case on a GPU, in bytes."""
-        return self.elements * DEVICE_BYTES_PER_ELEMENT
+        of_each = DEVICE_BYTES_PER_ELEMENT if self.has_samples else WHOLE_DEVICE_BYTES_PER_ELEMENT
+        return self.elements * of_each
 
 
 @kept_state()
@@ -72,9 +80,17 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
         return None
     finally:
         problems.forget(problem, constants)
-    tensors = [*(value for value in inputs if isinstance(value, torch.Tensor)), *tensors_of(result)]
-    count = sum(tensor.numel() for tensor in tensors)
-    return Size(count + sum(parameter.numel() for parameter in model.parameters()))
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    return held_by(given, list(tensors_of(result)), list(model.parameters()))
+
+
+def held_by(
+    inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]
+) -> Size:
+    """Return the size of a case with these tensors; no outputs means that they are not known."""
+    batch = next((one.shape[0] for one in inputs if one.dim() and one.shape[0] > 1), None)
+    has_samples = batch is None or not outputs or any(one.dim() and one.shape[0] == batch for one in outputs)
+    return Size(sum(one.numel() for one in (*inputs, *outputs, *parameters)), has_samples)
 
 
 def case_memory(device: torch.device) -> int | None:

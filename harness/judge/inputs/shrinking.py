@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from harness.aten.dispatching import DispatchMode
 from harness.aten.torch_state import kept_state
 from harness.judge.inputs.draws import seeded
-from harness.judge.inputs.memory_fit import DEVICE_BYTES_PER_ELEMENT
+from harness.judge.inputs.memory_fit import held_by
 from harness.project import problems
 from harness.project.cases import UNDECLARED
 from harness.project.excerpt import model_excerpt
@@ -266,11 +266,11 @@ class _Search:
         if self._calls_model and not (results and all(tensor.numel() for tensor in results)):
             return None
         given = list(tensors_of(list(inputs)))
-        held = sum(map(torch.numel, [*given, *results, *model.parameters()]))
+        size = held_by(given, results, list(model.parameters()))
         if self._memory_bytes is not None:
-            load = held * DEVICE_BYTES_PER_ELEMENT / self._memory_bytes
+            load = size.device_bytes / self._memory_bytes
         else:
-            load = max(held / MOST_ELEMENTS, work.results / MOST_RESULTS, work.flops / MOST_FLOPS)
+            load = max(size.elements / MOST_ELEMENTS, work.results / MOST_RESULTS, work.flops / MOST_FLOPS)
         return _Run([tuple(tensor.shape) for tensor in given], float(load))
 
 
