@@ -7,6 +7,7 @@ CELU) have no edge.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -297,34 +298,48 @@ def _each(value: int | Sequence[int], spatial: int) -> list[int]:
 def _pooled(
     x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], *, ceil: bool
 ) -> torch.Tensor:
-    """Return, for each window's winner, its least lead over the runner-up in any window."""
+    """Return, for each window's winner, its least lead over the runner-up in any window.
+
+    It goes through the places of a window one after another. ``topk`` over windows takes many times
+    as long, since it sorts each one by itself.
+    """
     spatial = len(kernel)
-    places = torch.arange(math.prod(x.shape[-spatial:]), device=x.device).view(x.shape[-spatial:]).expand(x.shape)
-    windows, indices = x, places
-    for step in range(spatial):
-        dim = x.dim() - spatial + step
+    extents = x.shape[-spatial:]
+    leads = torch.full((*x.shape[:-spatial], math.prod(extents)), math.inf, dtype=x.dtype, device=x.device)
+    if math.prod(kernel) < 2:
+        return leads.view(x.shape)
+    values, places = x, torch.arange(math.prod(extents), device=x.device).view(extents)
+    spans = []
+    for step, extent in enumerate(extents):
         reach = dilation[step] * (kernel[step] - 1) + 1
-        spare = x.shape[dim] + 2 * padding[step] - reach
+        spare = extent + 2 * padding[step] - reach
         count = -(-spare // stride[step]) + 1 if ceil else spare // stride[step] + 1
-        if ceil and (count - 1) * stride[step] >= x.shape[dim] + padding[step]:
+        if ceil and (count - 1) * stride[step] >= extent + padding[step]:
             count -= 1  # A window must begin inside the input or its left padding.
-        after = max((count - 1) * stride[step] + reach - x.shape[dim] - padding[step], 0)
-        windows = _padded(windows, dim, padding[step], after, -math.inf).unfold(dim, reach, stride[step])
-        indices = _padded(indices, dim, padding[step], after, 0).unfold(dim, reach, stride[step])
-        windows, indices = windows[..., :: dilation[step]], indices[..., :: dilation[step]]
-    leading = x.shape[: x.dim() - spatial]
-    size = math.prod(kernel)
-    flat = torch.full((*leading, math.prod(x.shape[-spatial:])), math.inf, dtype=x.dtype, device=x.device)
-    if size < 2:
-        return flat.view(x.shape)
-    values, winners = windows.reshape(*leading, -1, size).topk(2, -1)
-    winner = indices.reshape(*leading, -1, size).gather(-1, winners[..., :1]).squeeze(-1)
-    return flat.scatter_reduce(-1, winner, values[..., 0] - values[..., 1], "amin").view(x.shape)
+        after = max((count - 1) * stride[step] + reach - extent - padding[step], 0)
+        values = _padded(values, step - spatial, padding[step], after, -math.inf)
+        places = _padded(places, step - spatial, padding[step], after, 0)
+        spans.append((count - 1) * stride[step] + 1)
+    counts = [(span - 1) // step + 1 for span, step in zip(spans, stride, strict=True)]
+    best = x.new_full((*x.shape[:-spatial], *counts), -math.inf)
+    second, winner = best, torch.zeros((), dtype=places.dtype, device=x.device).expand(best.shape)
+    for offsets in itertools.product(*map(range, kernel)):
+        starts = [dilation[step] * offset for step, offset in enumerate(offsets)]
+        cut: tuple[Any, ...] = (
+            ...,
+            *(slice(start, start + spans[step], stride[step]) for step, start in enumerate(starts)),
+        )
+        value, place = values[cut], places[cut]
+        is_more = value > best
+        second = torch.where(is_more, best, torch.maximum(second, value))
+        best, winner = torch.maximum(best, value), torch.where(is_more, place, winner)
+    lead, index = (best - second).flatten(-spatial), winner.flatten(-spatial)
+    return leads.scatter_reduce(-1, index, lead, "amin").view(x.shape)
 
 
 def _padded(x: torch.Tensor, dim: int, before: int, after: int, value: float) -> torch.Tensor:
-    shapes = [[*x.shape[:dim], extent, *x.shape[dim + 1 :]] for extent in (before, after)]
-    return torch.cat([x.new_full(shapes[0], value), x, x.new_full(shapes[1], value)], dim)
+    pad = [0, 0] * (-dim - 1) + [before, after]
+    return torch.nn.functional.pad(x, pad, value=value) if before or after else x
 
 
 _RULES: dict[str, Rule] = {

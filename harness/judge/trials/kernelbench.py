@@ -73,7 +73,7 @@ def outputs_verdict(
         for mine, theirs in zip(received, expected, strict=True):
             own_tolerance = TOLERANCES.get(theirs.dtype, TOLERANCE)
             tolerance = max(tolerance, own_tolerance)
-            pieces = zip(theirs.reshape(-1).split(PIECE), mine.reshape(-1).split(PIECE), strict=True)
+            pieces = zip(*(torch.split(one.reshape(-1), PIECE) for one in (theirs, mine)), strict=True)
             for one, other in pieces:
                 is_correct = is_correct and torch.allclose(one, other, rtol=own_tolerance, atol=own_tolerance)
                 error = max(error, needed_tolerance(one, other))
