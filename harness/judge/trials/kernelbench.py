@@ -72,11 +72,9 @@ def outputs_verdict(
         expected = context.reference.run(drawn, seed_of_forward, None, None, differentiate=False).outputs
         for mine, theirs in zip(received, expected, strict=True):
             own_tolerance = TOLERANCES.get(theirs.dtype, TOLERANCE)
-            tolerance = max(tolerance, own_tolerance)
-            pieces = zip(*(torch.split(one.reshape(-1), PIECE) for one in (theirs, mine)), strict=True)
-            for one, other in pieces:
-                is_correct = is_correct and torch.allclose(one, other, rtol=own_tolerance, atol=own_tolerance)
-                error = max(error, needed_tolerance(one, other))
+            is_close, needed = compared(theirs, mine, own_tolerance)
+            is_correct = is_correct and is_close
+            error, tolerance = max(error, needed), max(tolerance, own_tolerance)
         del received, expected  # the next trial's take their place in memory
     return {
         "correct": is_correct,
@@ -84,6 +82,15 @@ def outputs_verdict(
         "error": error if error < float("inf") else None,
         "trials": TRIALS,
     }
+
+
+def compared(expected: torch.Tensor, received: torch.Tensor, tolerance: float) -> tuple[bool, float]:
+    """Returns whether ``torch.allclose`` holds under a tolerance, and the least one that would do."""
+    is_close, needed = True, 0.0
+    for one, other in zip(*(torch.split(each.reshape(-1), PIECE) for each in (expected, received)), strict=True):
+        is_close = is_close and torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+        needed = max(needed, needed_tolerance(one, other))
+    return is_close, needed
 
 
 def needed_tolerance(expected: torch.Tensor, received: torch.Tensor) -> float:

@@ -92,6 +92,18 @@ def test_sizes_shrink_to_odd_ones_of_several_blocks(tmp_path: Path) -> None:
     assert torch.Size(shape).numel() > 1 << 14
 
 
+def test_a_loss_gets_a_smaller_batch_on_a_gpu_than_what_has_samples(tmp_path: Path) -> None:
+    """The float64 reference of a loss lies in memory as a whole; that of a sample may come in pieces."""
+    memory = 4096 * 393216 * 2 * 30
+    fits = small_case(problem_of(tmp_path, RELU), memory)
+    (tmp_path / "loss").mkdir()
+    loss = small_case(problem_of(tmp_path / "loss", RELU.replace("torch.relu(x)", "x.square().sum()")), memory // 2)
+    assert fits is not None
+    assert loss is not None
+    assert not fits.constants
+    assert loss.constants == {"batch_size": 2048}
+
+
 def test_what_must_divide_still_divides(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, GROUPS)
     small = small_case(problem)

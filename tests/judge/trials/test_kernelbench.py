@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness.judge.trials.kernelbench import needed_tolerance, recorded
+from harness.judge.trials import kernelbench
+from harness.judge.trials.kernelbench import compared, needed_tolerance, recorded
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.timing.statistics import latency
 
@@ -70,6 +71,17 @@ def test_the_needed_tolerance_is_that_of_allclose(kind: str) -> None:
     assert torch.allclose(expected, received, rtol=needed * 1.000001, atol=needed * 1.000001)
     if kind != "empty":
         assert not torch.allclose(expected, received, rtol=needed * 0.999999, atol=needed * 0.999999)
+
+
+def test_large_tensors_are_compared_in_pieces_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    expected = torch.randn(10, 10, generator=generator)
+    received = expected + 1e-3 * torch.randn(10, 10, generator=generator)
+    needed = needed_tolerance(expected, received)
+    monkeypatch.setattr(kernelbench, "PIECE", 7)
+    assert compared(expected, received, needed * 1.001) == (True, needed)
+    assert compared(expected, received, needed * 0.9) == (False, needed)
+    assert compared(expected[:0], received[:0], 1e-4) == (True, 0.0)
 
 
 def test_the_speed_is_a_ratio_of_means() -> None:
