@@ -43,6 +43,7 @@ COMMANDS = {
     "new": "Start a problem or a template from a skeleton that passes.",
     "profile": "Show which kernels SOLUTION launches, and for how long.",
     "render": "Render templates into solution files.",
+    "report": "Write a report: one HTML file that opens from disk.",
     "scores": "Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.",
     "show": "Show everything about RECORD, with the command that repeats it.",
     "store": "Merge the records of several machines.",

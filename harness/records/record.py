@@ -95,6 +95,8 @@ class TensorReport:
             gives them.
         pattern: Description of where the wrong elements are and what they hold; empty if no pattern
             fits (see docs/read-a-verdict.md).
+        wrong_grid: Share of these elements among all in each cell of a grid, at most 16 rows of at
+            most 32 columns. Columns divide the last dimension, and rows all others taken together.
     """
 
     name: str
@@ -119,6 +121,7 @@ class TensorReport:
     allowed: float | None = None
     wrong: int | None = None
     pattern: str = ""
+    wrong_grid: tuple[tuple[float, ...], ...] = ()
 
     @property
     def counted(self) -> str:

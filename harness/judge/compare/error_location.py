@@ -27,6 +27,8 @@ STEP_SAMPLES = 4096
 LONGEST = 1 << 22
 #: The most indices that a message lists.
 LISTED = 6
+#: The most rows and columns of a grid.
+GRID_ROWS, GRID_COLUMNS = 16, 32
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class ErrorLocation:
             first dimension, of all but the first two, and so on.
         step: Distances between wrong elements in the flattened tensor are multiples of this; 0
             where unknown.
+        grid: Share of the elements that are wrong in each cell of a grid, float64 on the CPU, of
+            shape (rows, columns). Its columns divide the last dimension, and its rows all others
+            taken together.
     """
 
     shape: tuple[int, ...]
@@ -55,6 +60,7 @@ class ErrorLocation:
     last: int
     inner: tuple[tuple[int, int], ...]
     step: int
+    grid: torch.Tensor
 
 
 def place_of(mask: torch.Tensor, first_row: int = 0) -> tuple[ErrorLocation, torch.Tensor] | None:
@@ -107,8 +113,35 @@ def place_of(mask: torch.Tensor, first_row: int = 0) -> tuple[ErrorLocation, tor
         last=offset + last,
         inner=tuple(inner),
         step=step,
+        grid=_grid(mask),
     )
     return place, torch.cat(samples)
+
+
+def _grid(mask: torch.Tensor) -> torch.Tensor:
+    cells = mask.reshape(-1, mask.shape[-1])
+    rows, columns = min(GRID_ROWS, cells.shape[0]), min(GRID_COLUMNS, cells.shape[1])
+    shares = [
+        part.sum(dtype=torch.int64).to(torch.float64) / max(1, part.numel())
+        for band in torch.tensor_split(cells, rows)
+        for part in torch.tensor_split(band, columns, dim=1)
+    ]
+    return torch.stack(shares).view(rows, columns).cpu()
+
+
+def _joined_grid(places: Sequence[ErrorLocation], rows: int) -> torch.Tensor:
+    """Return the grid of the whole tensor; pieces that are missing have no wrong elements."""
+    per_row = math.prod(places[0].shape[1:-1]) if len(places[0].shape) > 1 else 1
+    height = min(GRID_ROWS, rows * per_row)
+    grid, parts = torch.zeros(height, places[0].grid.shape[1], dtype=torch.float64), torch.zeros(height, 1)
+    for place in places:
+        for row, shares in enumerate(place.grid):
+            # The middle of the band decides to which band of the whole tensor it belongs.
+            at = (place.first_row + (row + 0.5) / len(place.grid) * place.shape[0]) / rows
+            grid[int(at * height)] += shares
+            parts[int(at * height)] += 1
+    bands = max(1.0, sum(len(place.grid) for place in places) / height)
+    return grid / parts.clamp(min=bands)
 
 
 def _touched(mask: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -155,6 +188,7 @@ def joined_place(places: Sequence[ErrorLocation], rows: int) -> ErrorLocation:
             for same in zip(*(place.inner for place in places), strict=True)
         ),
         step=step,
+        grid=_joined_grid(places, rows),
     )
 
 

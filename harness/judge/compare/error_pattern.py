@@ -161,6 +161,9 @@ def summary(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> dict[str, 
         return {}
     worst = max((one.worst for one in looks), key=lambda element: element.share)
     wrong = sum(one.wrong for one in looks)
+    seen = [one for one in looks if one.place is not None and (one.wrong or not wrong)]
+    places = [one.place for one in seen if one.place is not None]
+    place = joined_place(places, shape[0] if shape else 1) if places else None
     return {
         "worst_index": worst.index,
         "received": worst.received,
@@ -168,23 +171,30 @@ def summary(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> dict[str, 
         "eager": worst.eager,
         "allowed": worst.allowed,
         "wrong": wrong,
-        "pattern": _pattern([one for one in looks if one.wrong or not wrong], shape),
+        "pattern": "" if place is None else _pattern(seen, place),
+        "wrong_grid": () if place is None else tuple(tuple(map(_rounded_up, row)) for row in place.grid.tolist()),
     }
 
 
-def _pattern(looks: Sequence[ErrorPattern], shape: tuple[int, ...]) -> str:
-    """Describe the common pattern of pieces whose wrong elements are counted in the same way."""
-    seen = [(one, one.place) for one in looks if one.place is not None]
-    if not seen:
-        return ""
-    place = joined_place([place for _, place in seen], shape[0] if shape else 1)
-    holds = {one.holds for one, _ in seen}
+def _rounded_up(share: float) -> float:
+    """Round a share to a thousandth, but none to zero that is more."""
+    return max(round(share, 3), 0.001) if share > 0 else 0.0
+
+
+def _pattern(seen: Sequence[ErrorPattern], place: ErrorLocation) -> str:
+    """Describe the common pattern of pieces whose wrong elements are counted in the same way.
+
+    Args:
+        seen: The patterns of the pieces that have wrong elements.
+        place: Where these are in the whole tensor.
+    """
+    holds = {one.holds for one in seen}
     is_told = len(holds) == 1 and "" not in holds
     # What nearly all elements hold matters more than which few of them are right by chance.
     words = [] if is_told and place.count >= DENSE * math.prod(place.shape) else [told(place)]
-    if not any(one.wrong for one, _ in seen):
+    if not any(one.wrong for one in seen):
         words.insert(0, f"small errors in {place.count} of them")
-    for count, name in ((sum(one.unset for one, _ in seen), "NaN"), (sum(one.infinite for one, _ in seen), "infinite")):
+    for count, name in ((sum(one.unset for one in seen), "NaN"), (sum(one.infinite for one in seen), "infinite")):
         hint = ", as if nothing was written there" if name == "NaN" else ""
         if count == place.count > 1:
             words.append(f"all of them {name}{hint}")

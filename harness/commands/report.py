@@ -1,0 +1,102 @@
+"""``report``: writes one HTML file about runs, records or results files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from harness.errors import EXIT_PASSED, UsageError
+from harness.project.paths import harness_home
+from harness.project.settings import option
+from harness.records.record import EvaluationRecord
+from harness.records.results_file import read_results
+from harness.records.store import Store
+from harness.report.html.candidate import Sources
+from harness.report.html.entries import Group
+from harness.system.files import is_file, write_whole
+from harness.system.text import printable
+
+
+@click.command("report")
+@click.argument("results", nargs=-1, metavar="[RUN|RECORD|RESULTS]...")
+@click.option("-o", "--output", metavar="FILE.html", required=True, help="Write the report to this file.")
+@click.option("--problem", help="Only this problem's records.")
+@option("home")
+def command(results: tuple[str, ...], output: str, problem: str | None, home: str | None) -> int:
+    """Write a report: one HTML file that opens from disk.
+
+    It shows scores, a table of problems, charts, and a page for each candidate with its errors,
+    latencies, kernels and source.
+
+    RUN is the name of a run (see `list runs`), RESULTS a file that `evaluate --json` or `export
+    --jsonl` wrote, and RECORD the name of a record. Several runs or files are shown side by side.
+    Without any, the report is about the whole store.
+
+    \b
+    Examples:
+      python -m harness report -o report.html
+      python -m harness report run-1f4e2a77 -o report.html
+      python -m harness report yesterday.jsonl today.jsonl -o both.html
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    from harness.report.html.page import rendered
+
+    with Store(harness_home(home)) as store:
+        groups = _groups(results, problem, store)
+
+        text = rendered(groups, _sources(groups, store))
+    path = Path(output)
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    count = sum(len(group.records) for group in groups)
+    click.echo(f"wrote {path}: {count} records, {len(text) / 1e6:.1f} MB", err=True)
+    return EXIT_PASSED
+
+
+def _sources(groups: Sequence[Group], store: Store) -> Sources:
+    """Finds judged texts in the store, or in the solution's file if that still holds the same text."""
+    paths = {record.digest: record.solution_path for group in groups for record in group.records}
+
+    def source(digest: str) -> str | None:
+        text = store.source(digest)
+        if text is None and digest in paths and is_file(Path(paths[digest])):
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # then there is no text to show
+                found = Path(paths[digest]).read_bytes()
+                return found.decode() if hashlib.sha256(found).hexdigest() == digest else None
+        return text
+
+    return source
+
+
+def _groups(names: Sequence[str], problem: str | None, store: Store) -> list[Group]:
+    """Returns what to show; single records form a group of their own.
+
+    Raises:
+        UsageError: There is nothing of such a name, or nothing at all.
+        RecordError: A file holds something else.
+    """
+    found: list[Group] = []
+    single: list[EvaluationRecord] = []
+    for name in dict.fromkeys(names):
+        if is_file(Path(name)):
+            found.append(Group(Path(name).name, read_results(Path(name))))
+        elif records := list(store.of_run(name)):
+            found.append(Group(name, records))
+        elif name.startswith("run-"):
+            raise UsageError(f"no run {printable(name)}; `python -m harness list runs` names them")
+        else:
+            single.append(store.get(name))
+    if single:
+        found.append(Group("records", single))
+    if not names:
+        found.append(Group("", list(store.records())))
+    found = [Group(one.name, [record for record in one.records if problem in (None, record.problem)]) for one in found]
+    if not any(one.records for one in found):
+        of = f" of {printable(problem)}" if problem else ""
+        raise UsageError(f"no records{of}: `python -m harness evaluate` makes some")
+    return [found[0]._replace(name="")] if len(found) == 1 else found

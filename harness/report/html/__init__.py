@@ -1,0 +1,1 @@
+"""The report: one HTML file about many records that opens from disk."""

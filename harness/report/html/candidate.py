@@ -1,0 +1,190 @@
+"""Prepares a candidate's page: errors, latencies, kernels, findings and its source."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from markupsafe import Markup, escape
+from pygments.lexer import Lexer
+from pygments.lexers.c_cpp import CppLexer
+from pygments.lexers.python import PythonLexer
+from pygments.token import Token, _TokenType
+
+from harness.records.record import EvaluationRecord, TensorReport
+from harness.report.html.entries import Entry
+from harness.report.single import sections
+from harness.system.text import printable
+from harness.timing.sample_scores import DIRECTIONS
+from harness.timing.scores import number
+
+#: Longer texts are shown without colours, and without a comparison with the text before.
+_MOST_COLOURED, _MOST_COMPARED = 60_000, 200_000
+#: Single measurements of a side that a drawing shows.
+_MOST_DOTS = 60
+#: Letters of the style sheet for kinds of tokens.
+_LETTERS = {
+    Token.Comment: "c",
+    Token.Keyword: "k",
+    Token.Literal.String: "s",
+    Token.Literal.Number: "m",
+    Token.Name.Function: "f",
+    Token.Name.Class: "f",
+    Token.Name.Decorator: "f",
+}
+_PYTHON: Lexer = PythonLexer(stripnl=False, ensurenl=False)
+_CPP: Lexer = CppLexer(stripnl=False, ensurenl=False)  # type: ignore[no-untyped-call]
+_CUDA = re.compile(r"__global__|__device__|#include|torch::Tensor|at::Tensor")
+
+#: Returns the judged text with a digest; None if it is not known.
+Sources = Callable[[str], str | None]
+
+
+class Dots(NamedTuple):
+    """A side's latencies in a drawing, with places from 0 to 100.
+
+    Attributes:
+        name: The side.
+        places: Places of single measurements.
+        middle: Place of the median.
+        words: The median with its interval, in milliseconds.
+    """
+
+    name: str
+    places: list[float]
+    middle: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a candidate's page shows.
+
+    Attributes:
+        entry: The candidate.
+        tensors: For each case its tensors, the worst first.
+        latencies: Title and sides of each measured direction.
+        source: Its text in colours, one item per line; empty if the text is not known.
+        marked: Lines that findings name.
+        changes: Lines of the comparison with the text before it, with their kind.
+        told: Everything about each case, as ``show`` prints it.
+    """
+
+    entry: Entry
+    tensors: list[tuple[EvaluationRecord, list[TensorReport]]]
+    latencies: list[tuple[str, list[Dots]]]
+    source: list[Markup]
+    marked: frozenset[int]
+    changes: list[tuple[str, str]]
+    told: list[tuple[str, str]]
+
+
+def page_of(entry: Entry, sources: Sources) -> Page:
+    """Prepares the page of a candidate."""
+    text = sources(entry.worst.digest)
+    before = sources(entry.earlier[-1]) if entry.earlier else None
+    return Page(
+        entry,
+        tensors=[(record, _sorted(record)) for record in entry.records if record.outputs or record.gradients],
+        latencies=list(_latencies(entry)),
+        source=[] if text is None else coloured(text),
+        marked=frozenset(one.line for record in entry.records for one in record.findings if one.line),
+        changes=[] if text is None or before is None else _changes(before, text),
+        told=[(record.case, "\n\n".join(sections(record))) for record in entry.records],
+    )
+
+
+def _sorted(record: EvaluationRecord) -> list[TensorReport]:
+    tensors = [*record.outputs, *record.gradients]
+    return sorted(tensors, key=lambda one: -(math.inf if one.share is None and not one.ok else one.share or 0))
+
+
+def _latencies(entry: Entry) -> Iterator[tuple[str, list[Dots]]]:
+    for record in entry.records:
+        for direction in DIRECTIONS:
+            sides: dict[str, Any] = record.samples.get(direction, {})
+            told = {name: side for name, side in sides.items() if _times(side)}
+            if not told:
+                continue
+            least = min(min(_times(side)) for side in told.values())
+            most = max(max(_times(side)) for side in told.values())
+
+            def place(time: float, least: float = least, most: float = most) -> float:
+                if most <= least:
+                    return 50.0
+                return round(100 * math.log(time / least) / math.log(most / least), 2)
+
+            words = "forward" if direction == DIRECTIONS[0] else "forward and backward"
+            yield (
+                f"{words}, case {record.case}",
+                [
+                    Dots(
+                        name,
+                        [place(time) for time in _times(side)[:_MOST_DOTS]],
+                        place(float(side["median_ms"])),
+                        "{median_ms:.4g} ms [{low_ms:.4g}, {high_ms:.4g}]".format(**side),
+                    )
+                    for name, side in told.items()
+                ],
+            )
+
+
+def _times(side: dict[str, Any]) -> list[float]:
+    found = (number(one) for one in side.get("samples_ms", ()))
+    return [one for one in found if one is not None and one > 0]
+
+
+def coloured(text: str) -> list[Markup]:
+    """Colours a solution: Python, with CUDA inside its strings. Returns its lines.
+
+    A long text has no colours.
+    """
+    text = printable(text)
+    if len(text) > _MOST_COLOURED:
+        return [escape(line) for line in text.splitlines()]
+    lines: list[list[str]] = [[]]
+    for letter, piece in _tokens(_PYTHON, text):
+        for place, part in enumerate(piece.split("\n")):
+            if place:
+                lines.append([])
+            if part:
+                safe = str(escape(part))
+                lines[-1].append(f"<b class={letter}>{safe}</b>" if letter and part.strip() else safe)
+    return [Markup("".join(line)) for line in lines]  # every part was escaped
+
+
+def _tokens(lexer: Lexer, text: str) -> Iterator[tuple[str, str]]:
+    """Yields pieces of the text with the letter of their kind; a string that holds CUDA comes as C++."""
+    strings: list[str] = []
+    for kind, piece in [*lexer.get_tokens(text), (Token.Text, "")]:
+        if _is_of(kind, Token.Literal.String) and lexer is _PYTHON:
+            strings.append(piece)
+            continue
+        if strings:
+            whole = "".join(strings)
+            if "\n" in whole and _CUDA.search(whole):
+                yield from _tokens(_CPP, whole)
+            else:
+                yield "s", whole
+            strings = []
+        yield _letter(kind), piece
+
+
+def _letter(kind: _TokenType) -> str:
+    return next((letter for parent, letter in _LETTERS.items() if _is_of(kind, parent)), "")
+
+
+def _is_of(kind: _TokenType, parent: _TokenType) -> bool:
+    return kind[: len(parent)] == parent
+
+
+def _changes(before: str, text: str) -> list[tuple[str, str]]:
+    if len(before) + len(text) > _MOST_COMPARED:
+        return []
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    found = difflib.unified_diff(printable(before).splitlines(), printable(text).splitlines(), n=2, lineterm="")
+    return [(kinds.get(line[:1], "same"), line) for line in list(found)[2:]]

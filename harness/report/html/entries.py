@@ -1,0 +1,137 @@
+"""Groups records into what a report has a page for: a candidate's text on a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harness.records.record import EvaluationRecord, Status
+from harness.report.sample_scores import results_of
+from harness.report.table import worst_of
+from harness.timing.sample_scores import DIRECTIONS
+from harness.timing.scores import interval, number
+from harness.timing.statistics import Interval
+
+#: Kinds of status: a name for the style sheet, a sign that tells them apart without colour, words.
+PASSED, WRONG, CHEATED, FAILED = "passed", "wrong", "cheated", "failed"
+SIGNS = {PASSED: "✓", WRONG: "✗", CHEATED: "!", FAILED: "■"}
+_KINDS = {
+    Status.PASSED: PASSED,
+    Status.WRONG_OUTPUT: WRONG,
+    Status.WRONG_GRADIENT: WRONG,
+    Status.CHEATED: CHEATED,
+}
+
+
+class Group(NamedTuple):
+    """Records that are shown together.
+
+    Attributes:
+        name: Name of the run or file; empty if there is only one group.
+        records: Its records, the oldest first.
+    """
+
+    name: str
+    records: list[EvaluationRecord]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate on a problem, with its newest record of each case.
+
+    Attributes:
+        key: Name of its page.
+        column: What it is a sample of: group and model; empty if there is nothing to tell apart.
+        problem: Name of the problem.
+        level: The folder of the problem's file.
+        records: A record for each case.
+        earlier: Digests of earlier texts of this solution, the newest last.
+    """
+
+    key: str
+    column: str
+    problem: str
+    level: str
+    records: tuple[EvaluationRecord, ...]
+    earlier: tuple[str, ...]
+
+    @property
+    def worst(self) -> EvaluationRecord:
+        """The record of the case that decides."""
+        return worst_of(self.records)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its status."""
+        return kind_of(self.worst.status)
+
+    @property
+    def share(self) -> float | None:
+        """The largest error over its budget."""
+        shares = [one.share for record in self.records for one in (*record.outputs, *record.gradients)]
+        return max((share for share in shares if share is not None), default=None)
+
+    @property
+    def own_share(self) -> float | None:
+        """The least share of own kernels."""
+        return min((one.own_share for one in self.records if one.own_share is not None), default=None)
+
+    def milliseconds(self, direction: str) -> float | None:
+        """Returns the median latency of its slowest case, in milliseconds."""
+        found = [number(getattr(record, f"{direction}_ms")) for record in self.records]
+        return max((one for one in found if one is not None), default=None)
+
+    def speedup(self, direction: str) -> Interval | None:
+        """Returns the speedup over eager of the case where it is lowest, if it passed and was timed."""
+        if self.worst.status is not Status.PASSED:
+            return None
+        found = []
+        for record in self.records:
+            bounds = record.speedup_interval.get(direction)
+            if (record.speedup or {}).get(direction) is not None and bounds is not None:
+                found.append(interval(((record.speedup or {})[direction], *bounds)))
+        return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
+
+    @property
+    def best(self) -> Interval | None:
+        """The speedup of the direction that counts: forward with backward if it was timed."""
+        return next((one for name in reversed(DIRECTIONS) if (one := self.speedup(name)) is not None), None)
+
+
+def kind_of(status: Status) -> str:
+    """Returns the kind of a status."""
+    return _KINDS.get(status, FAILED)
+
+
+def entries_of(groups: Sequence[Group]) -> list[Entry]:
+    """Returns the candidates of all groups, by problem."""
+    found: list[Entry] = []
+    for group in groups:
+        texts: dict[tuple[str, str], dict[str, None]] = {}
+        for record in group.records:
+            texts.setdefault((record.solution, record.problem_path), {})[record.digest] = None
+        for result in results_of(group.records):
+            last = result.records[-1]
+            earlier = [one for one in texts[last.solution, last.problem_path] if one != last.digest]
+            column = " ".join(filter(None, (group.name, result.model)))
+            found.append(Entry("", column, result.problem, result.level, tuple(result.records), tuple(earlier)))
+    found.sort(key=lambda one: (one.level, _natural(one.problem), one.column, one.worst.solution))
+    return [
+        Entry(f"c{place}", one.column, one.problem, one.level, one.records, one.earlier)
+        for place, one in enumerate(found)
+    ]
+
+
+def counts_of(entries: Iterable[Entry]) -> dict[str, int]:
+    """Counts candidates by status, the most frequent first; ``PASSED`` leads."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        counts[entry.worst.status] = counts.get(entry.worst.status, 0) + 1
+    return dict(sorted(counts.items(), key=lambda one: (one[0] != Status.PASSED, -one[1], one[0])))
+
+
+def _natural(name: str) -> tuple[int, str]:
+    """Sorts KernelBench's names by their number."""
+    head = name.split("_", 1)[0]
+    return (int(head) if head.isdecimal() and len(head) < 10 else -1, name)

@@ -1,0 +1,174 @@
+"""Writes the report: renders the template and puts style, script and drawings into one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.package import VERSION
+from harness.records.record import EvaluationRecord
+from harness.report.comparison import WORDS
+from harness.report.html.candidate import Sources, page_of
+from harness.report.html.charts import charts
+from harness.report.html.entries import SIGNS, Entry, Group, counts_of, entries_of, kind_of
+from harness.report.sample_scores import results_of
+from harness.report.table import share_text
+from harness.system.text import one_line, printable
+from harness.timing.sample_scores import DIRECTIONS, Counting, SampleScore, sample_scores
+from harness.timing.statistics import Interval
+
+#: Bytes of compressed pages beyond which sources are left out.
+MOST_BYTES = 2_000_000
+
+
+class Cell(NamedTuple):
+    """A cell of the matrix: a problem's candidates in a column.
+
+    Attributes:
+        entries: The candidates.
+        passed: How many passed.
+        best: The best speedup of those; None without one.
+    """
+
+    entries: list[Entry]
+    passed: int
+    best: Interval | None
+
+    @property
+    def kind(self) -> str:
+        """The kind of status that colours the cell: ``passed`` if one passed, else the most frequent."""
+        return "passed" if self.passed else kind_of(self.entries[0].worst.status)
+
+
+def rendered(groups: Sequence[Group], sources: Sources) -> str:
+    """Renders the report about some groups of records as one HTML document.
+
+    Args:
+        groups: What to show; several are shown side by side.
+        sources: Returns the judged texts.
+
+    Raises:
+        UsageError: matplotlib is missing.
+    """
+    entries = entries_of(groups)
+    scores = [(group.name, _telling(sample_scores(results_of(group.records)))) for group in groups]
+    environment = Environment(
+        loader=PackageLoader("harness.report.html", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"printable": printable, "one_line": one_line, "ratio": _ratio}
+    environment.globals |= {"SIGNS": SIGNS, "share_text": share_text, "WORDS": WORDS}
+    script, style = (_asset(name) for name in ("report.js", "report.css"))
+    columns = list(dict.fromkeys(entry.column for entry in entries))
+    return environment.get_template("report.html.j2").render(
+        entries=entries,
+        records=[record for group in groups for record in group.records],
+        counts=counts_of(entries),
+        columns=columns,
+        matrix=_matrix(entries) if len({entry.problem for entry in entries}) > 1 or len(columns) > 1 else {},
+        scores=scores,
+        provenance=_provenance,
+        machines=_machines(entries),
+        charts=[one._replace(svg=Markup(one.svg)) for one in charts(entries, _all(scores))],
+        directions=[name for name in DIRECTIONS if any(entry.milliseconds(name) is not None for entry in entries)],
+        kind_of=kind_of,
+        pages=_pages(entries, environment, sources),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=Markup(style),
+        version=VERSION,
+    )
+
+
+def _asset(name: str) -> str:
+    return files("harness.report.html").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _telling(scores: list[SampleScore]) -> list[SampleScore]:
+    """Leaves out the scores of own kernels where all that passed have some."""
+    return [one for one in scores if one.counting is not Counting.OWN_KERNEL or one.correct != _passed(one, scores)]
+
+
+def _passed(score: SampleScore, scores: Sequence[SampleScore]) -> int | None:
+    same = (one for one in scores if (one.model, one.level) == (score.model, score.level))
+    return next((one.correct for one in same if one.counting is Counting.PASSED), None)
+
+
+def _all(scores: Sequence[tuple[str, list[SampleScore]]]) -> list[SampleScore]:
+    return [score for _, found in scores for score in found]
+
+
+def _matrix(entries: Sequence[Entry]) -> dict[str, dict[str, Cell]]:
+    """Returns for each problem a cell for each column that has candidates."""
+    found: dict[str, dict[str, list[Entry]]] = {}
+    for entry in entries:
+        found.setdefault(entry.problem, {}).setdefault(entry.column, []).append(entry)
+    return {
+        problem: {column: _cell(members) for column, members in columns.items()} for problem, columns in found.items()
+    }
+
+
+def _cell(entries: list[Entry]) -> Cell:
+    speeds = [one for entry in entries if (one := entry.best) is not None]
+    passed = sum(entry.kind == "passed" for entry in entries)
+    return Cell(entries, passed, max(speeds, key=lambda one: one[0], default=None))
+
+
+def _machines(entries: Sequence[Entry]) -> list[str]:
+    """Describes the devices and versions that the records were made with, each once."""
+    found: dict[str, None] = {}
+    for entry in entries:
+        for record in entry.records:
+            told = {name: value for name, value in record.environment.items() if value}
+            words = ", ".join(f"{name} {value}" for name, value in told.items())
+            found[one_line(f"{record.device}: {words}")] = None
+    return list(found)
+
+
+def _provenance(score: SampleScore, records: Sequence[EvaluationRecord]) -> list[tuple[str, str]]:
+    """Says what a score's figures are over, and how they were measured."""
+    timed = ", ".join(f"{count} {WORDS[direction]}" for direction, count in score.timed.items() if count)
+    flags = {flag for record in records for flag in record.device_state.get("flags", ())}
+    return [
+        ("correct", f"of {score.samples} samples of {score.problems} problems; the others failed"),
+        (
+            "geometric mean",
+            f"of speedups over {score.baseline} of the timed correct samples ({timed})" if timed else "no times",
+        ),
+        ("pass@k", "mean over problems, estimated without bias"),
+        ("precision", score.precision),
+        ("clock", score.clock or "none"),
+        ("while timing", "; ".join(sorted(flags)) or "nothing that would disturb it was noticed"),
+    ]
+
+
+def _ratio(one: Interval | None) -> str:
+    return "" if one is None else "{:.3g}x [{:.3g}, {:.3g}]".format(*one)
+
+
+def _pages(entries: Sequence[Entry], environment: Environment, sources: Sources) -> str:
+    """Returns the candidates' pages, compressed, in base64; without the largest sources where they are too much."""
+    template = environment.get_template("candidate.html.j2")
+    pages: dict[str, str] = {}
+    budget: float = MOST_BYTES
+    for entry in entries:
+        page = page_of(entry, sources)
+        text = template.render(page=page, is_cut=False)
+        size = len(zlib.compress(text.encode(), 6))
+        if size > budget:
+            text = template.render(page=page, is_cut=True)
+            size = len(zlib.compress(text.encode(), 6))
+        budget -= size
+        pages[entry.key] = text
+    return base64.b64encode(zlib.compress(json.dumps(pages).encode(), 9)).decode()
