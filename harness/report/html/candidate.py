@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -174,6 +175,7 @@ def _tokens(lexer: Lexer, text: str) -> Iterator[tuple[str, str]]:
         yield _letter(kind), piece
 
 
+@cache
 def _letter(kind: _TokenType) -> str:
     return next((letter for parent, letter in _LETTERS.items() if _is_of(kind, parent)), "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from harness.records.record import EvaluationRecord, Status
@@ -42,7 +42,8 @@ class Entry:
 
     Attributes:
         key: Name of its page.
-        column: What it is a sample of: group and model; empty if there is nothing to tell apart.
+        group: Name of its group.
+        model: Name of the model that wrote it; empty if it is not known.
         problem: Name of the problem.
         level: The folder of the problem's file.
         records: A record for each case.
@@ -50,11 +51,17 @@ class Entry:
     """
 
     key: str
-    column: str
+    group: str
+    model: str
     problem: str
     level: str
     records: tuple[EvaluationRecord, ...]
     earlier: tuple[str, ...]
+
+    @property
+    def column(self) -> str:
+        """Its group and model; empty if there is nothing to tell apart."""
+        return " ".join(filter(None, (self.group, self.model)))
 
     @property
     def worst(self) -> EvaluationRecord:
@@ -114,13 +121,19 @@ def entries_of(groups: Sequence[Group]) -> list[Entry]:
         for result in results_of(group.records):
             last = result.records[-1]
             earlier = [one for one in texts[last.solution, last.problem_path] if one != last.digest]
-            column = " ".join(filter(None, (group.name, result.model)))
-            found.append(Entry("", column, result.problem, result.level, tuple(result.records), tuple(earlier)))
+            found.append(
+                Entry(
+                    key="",
+                    group=group.name,
+                    model=result.model,
+                    problem=result.problem,
+                    level=result.level,
+                    records=tuple(result.records),
+                    earlier=tuple(earlier),
+                )
+            )
     found.sort(key=lambda one: (one.level, _natural(one.problem), one.column, one.worst.solution))
-    return [
-        Entry(f"c{place}", one.column, one.problem, one.level, one.records, one.earlier)
-        for place, one in enumerate(found)
-    ]
+    return [replace(entry, key=f"c{place}") for place, entry in enumerate(found)]
 
 
 def counts_of(entries: Iterable[Entry]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -14,7 +14,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.package import VERSION
-from harness.records.record import EvaluationRecord
 from harness.report.comparison import WORDS
 from harness.report.html.candidate import Sources, page_of
 from harness.report.html.charts import charts
@@ -48,6 +47,20 @@ class Cell(NamedTuple):
         return "passed" if self.passed else kind_of(self.entries[0].worst.status)
 
 
+class Card(NamedTuple):
+    """A score with where it comes from.
+
+    Attributes:
+        title: What it is of; may be empty.
+        score: The score.
+        provenance: What its figures are over, and how they were measured.
+    """
+
+    title: str
+    score: SampleScore
+    provenance: list[tuple[str, str]]
+
+
 def rendered(groups: Sequence[Group], sources: Sources) -> str:
     """Renders the report about some groups of records as one HTML document.
 
@@ -77,8 +90,15 @@ def rendered(groups: Sequence[Group], sources: Sources) -> str:
         counts=counts_of(entries),
         columns=columns,
         matrix=_matrix(entries) if len({entry.problem for entry in entries}) > 1 or len(columns) > 1 else {},
-        scores=scores,
-        provenance=_provenance,
+        cards=[
+            Card(
+                ", ".join(filter(None, (group, score.model, score.level))),
+                score,
+                _provenance(score, [one for one in entries if _counts(one, group, score)]),
+            )
+            for group, found in scores
+            for score in found
+        ],
         machines=_machines(entries),
         charts=[one._replace(svg=Markup(one.svg)) for one in charts(entries, _all(scores))],
         directions=[name for name in DIRECTIONS if any(entry.milliseconds(name) is not None for entry in entries)],
@@ -93,6 +113,11 @@ def rendered(groups: Sequence[Group], sources: Sources) -> str:
 
 def _asset(name: str) -> str:
     return files("harness.report.html").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _counts(entry: Entry, group: str, score: SampleScore) -> bool:
+    """Returns whether a score is over this candidate, too."""
+    return entry.group == group and score.model in ("", entry.model) and score.level in ("", entry.level)
 
 
 def _telling(scores: list[SampleScore]) -> list[SampleScore]:
@@ -136,21 +161,18 @@ def _machines(entries: Sequence[Entry]) -> list[str]:
     return list(found)
 
 
-def _provenance(score: SampleScore, records: Sequence[EvaluationRecord]) -> list[tuple[str, str]]:
+def _provenance(score: SampleScore, entries: Iterable[Entry]) -> list[tuple[str, str]]:
     """Says what a score's figures are over, and how they were measured."""
     timed = ", ".join(f"{count} {WORDS[direction]}" for direction, count in score.timed.items() if count)
-    flags = {flag for record in records for flag in record.device_state.get("flags", ())}
-    return [
-        ("correct", f"of {score.samples} samples of {score.problems} problems; the others failed"),
-        (
-            "geometric mean",
-            f"of speedups over {score.baseline} of the timed correct samples ({timed})" if timed else "no times",
-        ),
-        ("pass@k", "mean over problems, estimated without bias"),
-        ("precision", score.precision),
-        ("clock", score.clock or "none"),
-        ("while timing", "; ".join(sorted(flags)) or "nothing that would disturb it was noticed"),
-    ]
+    told = [("correct", f"of {score.samples} samples of {score.problems} problems; the others failed")]
+    if timed:
+        flags = {flag for entry in entries for one in entry.records for flag in one.device_state.get("flags", ())}
+        told += [
+            ("geometric mean", f"of speedups over {score.baseline} of the timed correct samples ({timed})"),
+            ("clock", score.clock or "none"),
+            ("while timing", "; ".join(sorted(flags)) or "nothing that would disturb it was noticed"),
+        ]
+    return [*told, ("pass@k", "mean over problems, estimated without bias"), ("precision", score.precision)]
 
 
 def _ratio(one: Interval | None) -> str:
