@@ -151,7 +151,8 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
 @click.option(
     "--replay",
     metavar="RECORD",
-    help="Repeat the evaluation of this record (a name that `show` takes) and report whether the result is the same.",
+    help="Repeat the evaluation of this record (a name that `show` takes, or record.json of an unpacked bundle) and "
+    "report whether the result is the same.",
 )
 @click.option("--seed", help="The secret of an earlier run (hex), to repeat its draws. [default: a fresh one]")
 @click.option(

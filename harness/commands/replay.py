@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 from click.core import ParameterSource
@@ -20,7 +21,7 @@ _OWN = frozenset({"replay", "problem", "device", "root", "home", "as_json", "fre
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """The user's request: a record, its problem, the device, and the folders to use."""
+    """The user's request: a record or its file, its problem, the device, and the folders to use."""
 
     record: str
     problem: str | None
@@ -39,13 +40,19 @@ def replay(wish: ReplayRequest) -> int:
 
     Raises:
         UsageError: There is no such record, or it cannot be repeated here.
+        RecordError: The record's file cannot be read.
     """
     from harness.executors import replay as executor
+    from harness.executors.bundle_files import RecordSource, names_file, read_record_file
 
     _refuse_others()
     home = harness_home(wish.home)
-    with Store(home) as store:
-        original = store.get(wish.record)
+    if names_file(wish.record):
+        source = read_record_file(Path(wish.record))
+    else:
+        with Store(home) as store:
+            source = RecordSource(store.get(wish.record))
+    original = source.record
     device = wish.device
     if click.get_current_context().get_parameter_source("device") is not ParameterSource.COMMANDLINE:
         device = original.device
@@ -53,8 +60,8 @@ def replay(wish: ReplayRequest) -> int:
         raise UsageError(
             f"record {original.record} comes from `check`, which runs on the emulator: leave out --device {device}"
         )
-    problem = executor.problem_of(original, project_root(wish.root), wish.problem)
-    task = executor.ReplayTask(original, problem, device, home, _told)
+    problem = executor.problem_of(original, project_root(wish.root), wish.problem, source.problems)
+    task = executor.ReplayTask(original, problem, device, home, _told, source.solution)
     with Store(home, writable=True) as store:
         record = executor.repeated(task, store)
     if wish.as_json:

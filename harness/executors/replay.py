@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ProblemError, SolutionError, UsageError
+from harness.executors.bundle_files import SOLUTION_FILE
 from harness.executors.plan import Job
 from harness.executors.result_cache import ResultCache
 from harness.executors.single_run import judged, lane_alone
-from harness.project.cases import CUSTOM_CASE, parse_settings
+from harness.project.cases import CUSTOM_CASE, SMALL_CASE, parse_settings
 from harness.project.problems import Problem, read_problem
 from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
 from harness.records.baselines import chosen
@@ -27,7 +29,7 @@ from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, TensorReport
 from harness.records.run_config import RunConfig
 from harness.records.store import Store
-from harness.system.files import source_bytes
+from harness.system.files import read_source, source_bytes
 from harness.system.scratch import scratch_folder
 from harness.system.text import one_line
 
@@ -59,6 +61,7 @@ class ReplayTask:
         device: ``cpu`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
         progress: Called with the name of the current step.
+        solution: Another path where the solution's text may lie, as in a bundle.
     """
 
     original: EvaluationRecord
@@ -66,16 +69,18 @@ class ReplayTask:
     device: str
     home: Path
     progress: Callable[[str], None] = lambda _: None
+    solution: Path | None = None
 
 
-def problem_of(record: EvaluationRecord, root: Path, named: str | None) -> Problem:
+def problem_of(record: EvaluationRecord, root: Path, named: str | None, beside: Sequence[Path] = ()) -> Problem:
     """Returns the problem of a record, with the text that it had then.
 
     Args:
         record: The record.
         root: Folder that holds ``problems``.
-        named: The user's name or file for the problem. If None, ``problem_of`` looks at the
-            record's path, then in the root under the problem's name.
+        named: The user's name or file for the problem. If None, ``problem_of`` looks at the files
+            of ``beside``, at the record's path, then in the root under the problem's name.
+        beside: Files that came with the record.
 
     Raises:
         UsageError: No file has the problem's text.
@@ -85,7 +90,7 @@ def problem_of(record: EvaluationRecord, root: Path, named: str | None) -> Probl
     if named is not None:
         places = [known.get(named, Path(named))]
     else:
-        places = [Path(record.problem_path), *([known[record.problem]] if record.problem in known else [])]
+        places = [*beside, Path(record.problem_path), *([known[record.problem]] if record.problem in known else [])]
     changed = None
     for place in places:
         try:
@@ -121,9 +126,9 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
         HarnessError: The device or its compiler is missing.
     """
     original = task.original
-    constants = _constants(original, task.problem)
+    constants = constants_of(original, task.problem)
     chosen(RunConfig.of(original).baselines)  # raises UsageError for one of another version
-    with _candidate(original, task.problem, store) as candidate:
+    with _candidate(task, store) as candidate:
         config = RunConfig.of(original)
         with lane_alone(task.device, task.home, is_timed=config.timing) as lane:
             from harness.judge.evaluation.blank_records import TRIALS
@@ -247,42 +252,64 @@ def _other_environment(original: EvaluationRecord, again: EvaluationRecord) -> d
     return {name: {"then": then, "now": now} for name, (then, now) in pairs.items() if then != now}
 
 
-def _constants(record: EvaluationRecord, problem: Problem) -> dict[str, Any]:
+def constants_of(record: EvaluationRecord, problem: Problem) -> dict[str, Any]:
     """Returns the case's constants with their original types, which JSON does not keep.
 
     Raises:
         UsageError: The problem has no such case or constant, or a setting cannot be read.
     """
-    if record.case != CUSTOM_CASE:
+    is_made = record.case == SMALL_CASE and SMALL_CASE not in problem.cases  # by the harness, of whole numbers
+    if record.case != CUSTOM_CASE and not is_made:
         return problem.case(record.case)
     constants = parse_settings(record.settings) if record.settings else record.constants
     problem.check_constants(constants, f"record {record.record}")
     return constants
 
 
-@contextlib.contextmanager
-def _candidate(record: EvaluationRecord, problem: Problem, store: Store) -> Iterator[Candidate]:
-    """Provides the record's solution for the block, from its file or from the store.
+def judged_bytes(record: EvaluationRecord, store: Store, *places: Path) -> bytes:
+    """Returns the exact text of the solution that a record judged.
 
-    If the file has changed, ``_candidate`` writes the store's text to a temporary file.
+    Args:
+        record: The record.
+        store: The store that may have the text.
+        places: Files that may have it, beside the record's own path.
 
     Raises:
-        UsageError: The store does not have the text.
+        UsageError: The text is nowhere.
     """
+    data = source_bytes(store.source(record.digest) or "", record.digest)
+    if data is not None:
+        return data
+    for place in (*places, Path(record.solution_path)):
+        with contextlib.suppress(OSError):
+            data = read_source(place)
+            if hashlib.sha256(data).hexdigest() == record.digest:
+                return data
+    raise UsageError(
+        f"record {record.record}: its solution's file is missing or has changed, and the store does not "
+        "have its exact text"
+    )
+
+
+@contextlib.contextmanager
+def _candidate(task: ReplayTask, store: Store) -> Iterator[Candidate]:
+    """Provides the record's solution for the block, from its file or from the store.
+
+    If the file has changed, ``_candidate`` writes the text to a temporary file.
+
+    Raises:
+        UsageError: The text is nowhere.
+    """
+    record = task.original
     path = Path(record.solution_path)
     now: Solution | None = None
     with contextlib.suppress(SolutionError):
         now = read_solution(path, record.solution)
     if now is not None and now.digest == record.digest:
-        yield Candidate(problem, now)
+        yield Candidate(task.problem, now)
         return
-    data = source_bytes(store.source(record.digest) or "", record.digest)
-    if data is None:
-        raise UsageError(
-            f"record {record.record}: its solution's file is missing or has changed, and the store does not "
-            "have its exact text"
-        )
+    data = judged_bytes(record, store, *([task.solution] if task.solution is not None else []))
     with scratch_folder("harness-replay-") as folder:
-        file = folder / (path.name or "solution.py")
+        file = folder / (path.name if path.name and task.solution is None else SOLUTION_FILE)
         file.write_bytes(data)
-        yield Candidate(problem, read_solution(file, record.solution))
+        yield Candidate(task.problem, read_solution(file, record.solution))

@@ -1,0 +1,52 @@
+"""``bundle``: packs a record with its files, to repeat it on another machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.errors import EXIT_PASSED, UsageError
+from harness.project.paths import harness_home, project_root, shown
+from harness.project.settings import option
+from harness.records.store import Store
+from harness.system.files import write_whole
+from harness.system.text import one_line
+
+
+@click.command("bundle")
+@click.argument("record")
+@click.option("-o", "--output", metavar="FILE", required=True, help="Write the zip archive to this file.")
+@click.option("--problem", help="The record's problem (name or file), if it is elsewhere now.")
+@option("root")
+@option("home")
+def command(record: str, output: str, problem: str | None, root: str | None, home: str | None) -> int:
+    """Pack RECORD with its files, to repeat it on another machine.
+
+    RECORD is a record's name or the beginning of it. The zip archive holds the record, the solution
+    as it was judged, the problem with its cases.toml, the versions of the software, and a
+    README.txt with the command that repeats the evaluation. `bundle` refuses if the problem has
+    changed since.
+
+    \b
+    Examples:
+      python -m harness bundle 95f4c68cadf7 -o wrong.zip
+      python -m harness bundle 95f4 -o wrong.zip --problem old/group_norm.py
+    """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    from harness.executors.replay import judged_bytes, problem_of
+    from harness.report.bundle import COMMAND, bundle
+
+    path = Path(output)
+    where = one_line(shown(path))
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {where}: there is no folder {one_line(shown(path.parent))}")
+    with Store(harness_home(home)) as store:
+        found = store.get(record)
+        packed_problem = problem_of(found, project_root(root), problem)
+        data = bundle(found, packed_problem, judged_bytes(found, store))
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise UsageError(f"cannot write {where}: {error.strerror or error}") from None
+    click.echo(f"wrote {where}: unpack it and run `{COMMAND}` in its folder", err=True)
+    return EXIT_PASSED
