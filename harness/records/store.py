@@ -25,6 +25,7 @@ from harness.records import store_layout
 from harness.records.identity import identity
 from harness.records.record import EvaluationRecord
 from harness.system.files import is_there
+from harness.system.text import storable
 
 FILE_NAME = "store.db"
 #: Seconds to wait for another program that writes.
@@ -122,8 +123,8 @@ class Store:
             "digest": record.digest, "body": kept.body,
         }  # fmt: skip
         columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
-        row = {name: _writable(value) for name, value in row.items()}
-        text = _writable(kept.source)
+        row = {name: storable(value) for name, value in row.items()}
+        text = storable(kept.source)
         self._connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (row["digest"], text))
         self._connection.execute(f"INSERT INTO records ({columns}) VALUES ({values})", row)
 
@@ -423,12 +424,7 @@ def _is_strange(connection: sqlite3.Connection) -> bool:
 
 
 def _searchable(value: Any) -> Any:
-    return _writable(value) if isinstance(value, str) else value
-
-
-def _writable(text: str) -> str:
-    """Escapes what SQLite cannot store: a file's name may contain bytes that are not UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return storable(value) if isinstance(value, str) else value
 
 
 def _remedy(message: str) -> str:

@@ -23,6 +23,11 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else _spelt_out(one) for one in text)
 
 
+def storable(text: str) -> str:
+    """Escapes what UTF-8 cannot hold: a file's name may contain bytes that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def shortened(text: str, most: int) -> str:
     """Shortens a text to a maximum length, with dots at the end."""
     return text if len(text) <= most else text[: most - 3] + "..."
