@@ -38,7 +38,7 @@ COMMANDS = {
     "config": "Show the settings in effect, and where each comes from.",
     "doctor": "Check what this machine has for judging, and say how to get what is missing.",
     "evaluate": "Build, run and judge solutions against their problems.",
-    "export": "Write the store's records as JSON lines, CSV or Parquet.",
+    "export": "Write the store's records in a format of another program.",
     "extract": "Turn a language model's raw ANSWER into a solution file.",
     "list": "List problems (the default), templates, solutions, runs or records.",
     "new": "Start a problem or a template from a skeleton that passes.",

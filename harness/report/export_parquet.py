@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import itertools
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import Any
 from harness.records.record import EvaluationRecord
 from harness.report.export_rows import COLUMNS, row
 from harness.report.extras import imported
+from harness.report.record_times import time_of
 from harness.system.text import storable
 
 #: The number of rows of a row group, which is what memory holds at once as Python objects.
@@ -50,14 +50,5 @@ def _typed(name: str, value: Any) -> Any:
     if value is None or name == "trials":
         return value
     if name == "created_at":
-        return _time(value)
+        return time_of(value)
     return storable(str(value)) if name in _TEXTS else float(value)
-
-
-def _time(text: str) -> datetime.datetime | None:
-    """Parses a record's time; None if it is none, or a time without a zone."""
-    try:
-        found = datetime.datetime.fromisoformat(text)
-        return found.astimezone(datetime.UTC) if found.tzinfo is not None else None
-    except (ValueError, OverflowError):
-        return None

@@ -22,7 +22,7 @@ COLUMNS = (*_PLAIN, *_TAKEN, *_SHARES)
 
 
 def row(record: EvaluationRecord) -> dict[str, Any]:
-    """Returns the figures of a record by column. A figure that was not measured is None."""
+    """Returns the figures of a record by column, in the columns' order. A figure that was not measured is None."""
     eager, speedup = record.baselines.get("eager", {}), record.speedup or {}
     found = {name: getattr(record, name) for name in _PLAIN}
     for direction in ("forward", "forward_backward"):
@@ -30,7 +30,7 @@ def row(record: EvaluationRecord) -> dict[str, Any]:
         found[f"speedup_{direction}"] = speedup.get(direction)
     for name, reports in zip(_SHARES, (record.outputs, record.gradients), strict=True):
         found[name] = max((report.share for report in reports if report.share is not None), default=None)
-    return found
+    return {name: found[name] for name in COLUMNS}
 
 
 def csv_lines(records: Iterable[EvaluationRecord]) -> Iterator[str]:

@@ -186,6 +186,15 @@ def sample_scores(results: Sequence[SampleResult]) -> list[SampleScore]:
     return scores
 
 
+def overall(results: Sequence[SampleResult]) -> SampleScore:
+    """Scores samples of all models and levels together, by the harness's own verdict.
+
+    Args:
+        results: The samples; at least one.
+    """
+    return _score("", "", results, Counting.PASSED)
+
+
 def _scores(model: str, level: str, results: Sequence[SampleResult]) -> list[SampleScore]:
     has_kernelbench = any(record.policy.get("preset") == KERNELBENCH for one in results for record in one.records)
     countings = [one for one in Counting if one is not Counting.KERNELBENCH or has_kernelbench]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import datetime
+import hashlib
 import io
+import json
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from wandb.proto import wandb_internal_pb2
 
 from harness.records.record import EvaluationRecord, PrecisionClass, Status, TensorReport
 from harness.records.store import Store
@@ -53,6 +57,7 @@ HOSTILE = replace(
     record="000000000002",
     created_at="yesterday",
 )
+OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 SOURCES = {"d1": "class ModelNew: ...\n", "d2": "print('\x1b[31m')  # \u00e9 </script>\n"}
 
 
@@ -107,9 +112,12 @@ def test_parquet_of_nothing_has_the_columns(harness: Harness, home_of_two: Path,
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--parquet"], "name it with -o FILE"),
+        (["--parquet"], "name it with -o PATH"),
         (["--parquet", "-o", "{folder}"], "it is a folder, not a file"),
         (["--parquet", "-o", "{folder}/none/x.parquet"], "No such file or directory"),
+        (["--inspect"], "name it with -o PATH"),
+        (["--inspect", "-o", "{folder}/log.txt"], "ends with .eval or .json"),
+        (["--inspect", "--problem", "other", "-o", "{folder}/log.eval"], "no record to write"),
         (["--parquet", "--run", "run-none", "-o", "{folder}/x.parquet"], "no run 'run-none'"),
     ],
 )
@@ -121,12 +129,109 @@ def test_what_cannot_be_written_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-@pytest.mark.parametrize(("option", "package"), [("--parquet", "pyarrow")])
+def summary_of(folder: Path) -> dict[str, Any]:
+    """The summary in the file of an offline run, which ``wandb sync`` would send.
+
+    The file is a log as LevelDB writes it: blocks of 32 KiB, and in them pieces with checksum, length and kind.
+    """
+    (path,) = folder.glob("*.wandb")
+    data, found, position, record = path.read_bytes(), {}, 7, b""
+    while position + 7 <= len(data):
+        if (rest := 32_768 - position % 32_768) < 7:
+            position += rest
+            continue
+        length, kind = struct.unpack_from("<HB", data, position + 4)
+        record += data[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):  # whole, or the last piece
+            summary = wandb_internal_pb2.Record.FromString(record).summary
+            found |= {item.key or item.nested_key[0]: json.loads(item.value_json) for item in summary.update}
+            record = b""
+    return found
+
+
+def test_weights_and_biases_gets_a_run_for_each_run(harness: Harness, home_of_two: Path, tmp_path: Path) -> None:
+    other = replace(PASSED, record="000000000003", run="run-00000002")
+    with Store(home_of_two, writable=True) as store:
+        store.add(other, SOURCES["d1"])
+    ran = harness("export", "--wandb", "kernels", "-o", tmp_path, "--home", home_of_two, **OFFLINE)
+    assert (ran.code, ran.out) == (0, ""), ran.err
+    assert "logged run-00000001: 2 records" in ran.err
+    folders = sorted((tmp_path / "wandb").glob("offline-run-*"), key=lambda path: len(rows_of(path)), reverse=True)
+    assert [[row["record"] for row in rows_of(path)] for path in folders] == [
+        ["000000000001", "000000000002"],
+        ["000000000003"],
+    ]
+    first, second = rows_of(folders[0])
+    assert (first["speedup_forward"], first["status"], first["trials"]) == (2.5, "PASSED", 5)
+    assert second["solution"] == "../../=cmd|' /C calc'!A0\\x1b[31m\\udcff"
+    assert (second["output_share"], second["forward_ms"]) == (None, None)
+    found = summary_of(folders[0])
+    wanted = {"problems": 1, "samples": 2, "correct": 1, "solved": 1, "pass@1": 0.5}
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the table that a run logged."""
+    (path,) = folder.glob("files/media/table/records_*.table.json")
+    table = json.loads(path.read_text())
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+
+
+def test_weights_and_biases_refuses_in_one_line(harness: Harness, home_of_two: Path, tmp_path: Path) -> None:
+    for words, told, more in (
+        (["kernels"], "API key", {"WANDB_MODE": "online", "WANDB_API_KEY": "", "NETRC": str(tmp_path / "none")}),
+        (["kernels", "--problem", "other"], "no record to log", OFFLINE),
+        (["kernels", "-o", str(tmp_path / "none")], "there is no folder", OFFLINE),
+        (["kernels", "--csv"], "choose one format", OFFLINE),
+    ):
+        options = words if "-o" in words else [*words, "-o", str(tmp_path)]
+        ran = harness("export", "--wandb", *options, "--home", home_of_two, HOME=str(tmp_path), **more)
+        assert (ran.code, ran.out, told in ran.err, "Traceback" in ran.err) == (2, "", True, False), ran.err
+
+
+def test_an_inspect_log_has_a_sample_for_each_record(harness: Harness, home_of_two: Path, tmp_path: Path) -> None:
+    log = pytest.importorskip(
+        "inspect_ai.log", reason="inspect_ai brings over 200 MB of packages: pip install inspect_ai to run this"
+    )
+    problem = tmp_path / "norm.py"
+    problem.write_text("class Model: ...\n")
+    digest = hashlib.sha256(problem.read_bytes()).hexdigest()
+    known = replace(PASSED, record="000000000003", problem_path=str(problem), problem_digest=digest)
+    with Store(home_of_two, writable=True) as store:
+        store.add(known, SOURCES["d1"])
+    (tmp_path / "logs").mkdir()
+    for output in (tmp_path / "logs", tmp_path / "log.eval", tmp_path / "log.json"):
+        ran = harness("export", "--inspect", "-o", output, "--home", home_of_two)
+        assert (ran.code, ran.out) == (0, ""), ran.err
+    (named,) = (tmp_path / "logs").iterdir()
+    assert named.name.startswith("2026-01-01T00-00-00+00-00_kernel-harness_")
+    for path in (named, tmp_path / "log.eval", tmp_path / "log.json"):
+        found = log.read_eval_log(str(path))
+        assert (found.status, found.results.total_samples) == ("success", 3)
+        assert found.results.scores[0].metrics["accuracy"].value == pytest.approx(2 / 3)
+        samples = {one.id: one for one in found.samples}
+        assert list(samples) == ["000000000001", "000000000002", "000000000003"]
+        assert [one.scores["verdict"].value for one in found.samples] == ["C", "I", "C"]
+        assert samples["000000000001"].input == "problem norm (sha256 p)"
+        assert samples["000000000003"].input == "class Model: ...\n"
+        assert [one.output.completion for one in found.samples] == [SOURCES[one] for one in ("d1", "d2", "d1")]
+        told = samples["000000000001"].metadata
+        assert (told["status"], told["speedup"]) == ("PASSED", {"forward": 2.5})
+        hostile = samples["000000000002"]
+        assert hostile.scores["verdict"].explanation == HOSTILE.message
+        assert hostile.metadata["solution"] == "../../=cmd|' /C calc'!A0\x1b[31m\\udcff"
+
+
+@pytest.mark.parametrize(
+    ("option", "package"), [("--parquet", "pyarrow"), ("--inspect", "inspect_ai"), ("--wandb", "wandb")]
+)
 def test_a_missing_package_is_named_with_its_command(
     harness: Harness, home_of_two: Path, tmp_path: Path, option: str, package: str
 ) -> None:
     path = without(package, tmp_path / "without")
-    ran = harness("export", option, "-o", tmp_path / "x", "--home", home_of_two, PYTHONPATH=f"{path}:{REPOSITORY}")
+    options = [option, "p", "-o", tmp_path] if option == "--wandb" else [option, "-o", tmp_path / "x.eval"]
+    ran = harness("export", *options, "--home", home_of_two, PYTHONPATH=f"{path}:{REPOSITORY}")
     assert (ran.code, ran.out) == (2, "")
     assert f"{option}: {package} is not installed: pip install {package}" in ran.err
-    assert not (tmp_path / "x").exists()
+    assert not (tmp_path / "x.eval").exists()
