@@ -15,7 +15,7 @@ from harness.records.results_file import read_results
 from harness.records.store import Store
 from harness.report.sample_scores import RESULTS_FILE, as_csv, as_json, kernelbench_results, print_sample_scores
 from harness.system.files import is_file, write_whole
-from harness.system.text import printable
+from harness.system.text import one_line, printable
 
 
 @click.command("scores")
@@ -23,8 +23,12 @@ from harness.system.text import printable
 @click.option("--json", "form", flag_value="json", help="Print a JSON list, one object per model and level.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one row per model, level and direction.")
 @click.option("--kernelbench", metavar="DIR", help=f"Write KernelBench's {RESULTS_FILE} into DIR/MODEL/LEVEL instead.")
+@click.option("--badge", metavar="FILE", help="Write an SVG badge with the correct samples and their speed instead.")
+@click.option("--label", default="kernels", show_default=True, help="The left text of the badge.")
 @option("home")
-def command(results: str, form: str | None, kernelbench: str | None, home: str | None) -> int:
+def command(
+    *, results: str, form: str | None, kernelbench: str | None, badge: str | None, label: str, home: str | None
+) -> int:
     """Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.
 
     RESULTS is a file that `evaluate --answers --json` or `export --jsonl` wrote, RUN the name of a
@@ -36,11 +40,15 @@ def command(results: str, form: str | None, kernelbench: str | None, home: str |
       python -m harness scores results.jsonl
       python -m harness scores run-1f4e2a77 --csv
       python -m harness scores results.jsonl --kernelbench runs
+      python -m harness scores results.jsonl --badge kernels.svg
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    if form and kernelbench:
-        raise UsageError(f"--kernelbench writes files; leave out --{form}")
+    chosen = [name for name, value in (("--kernelbench", kernelbench), ("--badge", badge)) if value is not None]
+    if chosen and (form or len(chosen) > 1):
+        raise UsageError(f"{chosen[0]} writes files; leave out {chosen[1] if len(chosen) > 1 else f'--{form}'}")
     records = _records(results, home)
-    if kernelbench is not None:
+    if badge is not None:
+        _write_badge(Path(badge), records, label)
+    elif kernelbench is not None:
         _write(Path(kernelbench), records)
     elif form == "json":
         print(json.dumps(as_json(records)))
@@ -65,6 +73,15 @@ def _records(name: str, home: str | None) -> list[EvaluationRecord]:
     if not found:
         raise UsageError(f"{printable(name)} is no results file, and no run that `python -m harness list runs` names")
     return found
+
+
+def _write_badge(path: Path, records: list[EvaluationRecord], label: str) -> None:
+    from harness.report.badge import badge
+
+    try:
+        write_whole(path, badge(records, label).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {one_line(str(path))}: {error.strerror or error}") from None
 
 
 def _write(folder: Path, records: list[EvaluationRecord]) -> None:
