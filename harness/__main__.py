@@ -31,7 +31,7 @@ from harness.system.text import one_line, printable
 
 COMMANDS = {
     "benchmark": "Time solutions against eager and compiled PyTorch.",
-    "bundle": "Pack a record with its files, to repeat it on another machine.",
+    "bundle": "Pack RECORD with its files, to repeat it on another machine.",
     "cache": "Show or empty the build cache.",
     "check": "Check every access of solutions' kernels on the CPU emulator.",
     "compare": "Compare solutions, records or runs by speed.",

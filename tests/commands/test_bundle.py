@@ -158,6 +158,22 @@ def test_a_bundle_that_was_tampered_with_is_not_judged(place: Place, tmp_path: P
         assert (ran.code, "its problem has changed" in ran.err) == (2, True)
 
 
+def test_a_case_that_the_harness_chose_is_repeated(place: Place, tmp_path: Path) -> None:
+    """The problem declares no cases, and its own size does not fit the CPU."""
+    (tmp_path / "large.py").write_text(PROBLEM.replace("(6, 3)", "(40000, 4000)"))
+    (tmp_path / "mine.py").write_text(HONEST.replace("(6, 3)", "(40000, 4000)"))
+    options = ("--problem", "large.py", "--json", "--forward-only")
+    (before,) = place("evaluate", "mine.py", *options, cwd=tmp_path).rows
+    assert (before["case"], before["status"]) == ("small", "PASSED")
+    ran = place("bundle", before["record"], "-o", tmp_path / "small.zip", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    shutil.unpack_archive(tmp_path / "small.zip", tmp_path / "unpacked")
+    (tmp_path / "large.py").unlink()
+    (folder,) = (tmp_path / "unpacked").iterdir()
+    (row,) = place("evaluate", "--replay", "record.json", "--json", cwd=folder).rows
+    assert (row["replay"]["outcome"], row["case"], row["constants"]) == ("identical", "small", before["constants"])
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
