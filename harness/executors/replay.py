@@ -9,12 +9,14 @@ import contextlib
 import dataclasses
 import enum
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import ProblemError, SolutionError, UsageError
 from harness.executors.bundle_files import SOLUTION_FILE
 from harness.executors.plan import Job
@@ -27,7 +29,7 @@ from harness.records.baselines import chosen
 from harness.records.identity import IDENTIFYING, new_run_name
 from harness.records.json_values import plain
 from harness.records.record import EvaluationRecord, TensorReport
-from harness.records.run_config import RunConfig
+from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
 from harness.records.store import Store
 from harness.system.files import read_source, source_bytes
 from harness.system.scratch import scratch_folder
@@ -127,7 +129,7 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
     """
     original = task.original
     constants = constants_of(original, task.problem)
-    chosen(RunConfig.of(original).baselines)  # raises UsageError for one of another version
+    _check_repeatable(original)
     with _candidate(task, store) as candidate:
         config = RunConfig.of(original)
         with lane_alone(task.device, task.home, is_timed=config.timing) as lane:
@@ -142,6 +144,29 @@ def repeated(task: ReplayTask, store: Store) -> EvaluationRecord:
         record = replace(record, replay={"of": original.record, **compared(original, record), **record.replay})
         ledger = ResultCache(store, new_run_name(), fresh=True, seed=original.seed)
         return ledger.keep(candidate, record)
+
+
+def _check_repeatable(record: EvaluationRecord) -> None:
+    """Checks the seeds and the policy of a record that any program may have written.
+
+    Raises:
+        UsageError: This version of the harness cannot repeat them.
+    """
+    config = RunConfig.of(record)
+    chosen(config.baselines)
+    if not re.fullmatch("[0-9a-f]+", record.seed) or not re.fullmatch("[0-9a-f]*", record.own_seed):
+        raise UsageError(f"record {record.record}: its seeds are not hexadecimal, so no harness drew from them")
+    for name, value, known in (
+        ("precision", config.precision, (STRICT, RELAXED)),
+        ("preset", config.preset, ("", KERNELBENCH)),
+        ("tf32", config.tf32, ("", ALLOW, FORBID)),
+        ("check", config.check, ("", *ARCHITECTURES)),
+    ):
+        if value not in known:
+            raise UsageError(
+                f"record {record.record}: this harness knows no {name} {value!r}; it knows "
+                f"{', '.join(filter(None, known))}"
+            )
 
 
 def compared(original: EvaluationRecord, again: EvaluationRecord) -> dict[str, Any]:

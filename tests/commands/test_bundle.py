@@ -175,6 +175,31 @@ def test_a_case_that_the_harness_chose_is_repeated(place: Place, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": "\udcff"}, "its seeds are not hexadecimal"),
+        ({"seed": ""}, "its seeds are not hexadecimal"),
+        ({"own_seed": "x\x1b[31m"}, "its seeds are not hexadecimal"),
+        ({"policy": {"check": "sm_1"}}, "knows no check 'sm_1'"),
+        ({"policy": {"precision": "any"}}, "knows no precision 'any'"),
+        ({"policy": {"preset": "mine"}}, "knows no preset 'mine'"),
+        ({"policy": {"tf32": "maybe"}}, "knows no tf32 'maybe'"),
+        ({"policy": {"baselines": ["none"]}}, "must be one of eager"),
+        ({"case": "none"}, "has no case 'none'"),
+        ({"case": "custom", "settings": ["shape=__import__('os')"]}, "is not a Python literal"),
+        ({"case": "custom", "constants": {"__class__": 1}}, "has no constant '__class__'"),
+        ({"device": "evil"}, "--device 'evil'"),
+    ],
+)
+def test_a_record_that_was_tampered_with_is_refused(
+    place: Place, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "record.json").write_text(json.dumps({**place.rows["honest"], "settings": [], **changes}))
+    ran = place("evaluate", "--replay", tmp_path / "record.json", "--device", changes.get("device", "cpu"))
+    assert (ran.code, ran.out, words in ran.err, "Traceback" in ran.err) == (2, "", True, False), ran.err
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "holds no records"),
