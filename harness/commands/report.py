@@ -50,7 +50,7 @@ def command(results: tuple[str, ...], output: str, problem: str | None, home: st
         text = rendered(groups, _sources(groups, store))
     path = Path(output)
     try:
-        write_whole(path, text.encode())
+        write_whole(path, text.encode(errors="backslashreplace"))
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     count = sum(len(group.records) for group in groups)

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from wandb.proto import wandb_internal_pb2
 
 from harness.records.record import EvaluationRecord, PrecisionClass, Status, TensorReport
 from harness.records.store import Store
@@ -57,6 +56,7 @@ HOSTILE = replace(
     record="000000000002",
     created_at="yesterday",
 )
+WANDB = "wandb brings 20 packages: pip install wandb to run this"
 OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 SOURCES = {"d1": "class ModelNew: ...\n", "d2": "print('\x1b[31m')  # \u00e9 </script>\n"}
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_written_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def summary_of(folder: Path) -> dict[str, Any]:
+def summary_of(folder: Path, protocol: Any) -> dict[str, Any]:
     """The summary in the file of an offline run, which ``wandb sync`` would send.
 
     The file is a log as LevelDB writes it: blocks of 32 KiB, and in them pieces with checksum, length and kind.
@@ -144,13 +144,14 @@ def summary_of(folder: Path) -> dict[str, Any]:
         record += data[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (1, 4):  # whole, or the last piece
-            summary = wandb_internal_pb2.Record.FromString(record).summary
+            summary = protocol.Record.FromString(record).summary
             found |= {item.key or item.nested_key[0]: json.loads(item.value_json) for item in summary.update}
             record = b""
     return found
 
 
 def test_weights_and_biases_gets_a_run_for_each_run(harness: Harness, home_of_two: Path, tmp_path: Path) -> None:
+    protocol = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason=WANDB)
     other = replace(PASSED, record="000000000003", run="run-00000002")
     with Store(home_of_two, writable=True) as store:
         store.add(other, SOURCES["d1"])
@@ -166,7 +167,7 @@ def test_weights_and_biases_gets_a_run_for_each_run(harness: Harness, home_of_tw
     assert (first["speedup_forward"], first["status"], first["trials"]) == (2.5, "PASSED", 5)
     assert second["solution"] == "../../=cmd|' /C calc'!A0\\x1b[31m\\udcff"
     assert (second["output_share"], second["forward_ms"]) == (None, None)
-    found = summary_of(folders[0])
+    found = summary_of(folders[0], protocol)
     wanted = {"problems": 1, "samples": 2, "correct": 1, "solved": 1, "pass@1": 0.5}
     assert {name: found.get(name) for name in wanted} == wanted
 
@@ -179,6 +180,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_weights_and_biases_refuses_in_one_line(harness: Harness, home_of_two: Path, tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason=WANDB)
     for words, told, more in (
         (["kernels"], "API key", {"WANDB_MODE": "online", "WANDB_API_KEY": "", "NETRC": str(tmp_path / "none")}),
         (["kernels", "--problem", "other"], "no record to log", OFFLINE),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.errors import UsageError
+from harness.report.extras import imported
 from harness.report.html.entries import CHEATED, FAILED, PASSED, WRONG, Entry
 from harness.system.text import one_line, shortened
 from harness.timing.sample_scores import DIRECTIONS, Counting, SampleScore
@@ -52,10 +52,7 @@ def charts(entries: Sequence[Entry], scores: Sequence[SampleScore]) -> list[Char
     Raises:
         UsageError: matplotlib is missing.
     """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise UsageError("a report needs matplotlib: pip install 'kernel-harness[report]'") from None
+    imported("matplotlib.figure", "report")
     makers = (_forest, _errors, _light, _progress, _clocks)
     found = [maker(entries) for maker in makers]
     return [chart for chart in (*found, _fast(scores)) if chart is not None]

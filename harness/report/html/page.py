@@ -187,10 +187,14 @@ def _pages(entries: Sequence[Entry], environment: Environment, sources: Sources)
     for entry in entries:
         page = page_of(entry, sources)
         text = template.render(page=page, is_cut=False)
-        size = len(zlib.compress(text.encode(), 6))
+        size = _compressed(text)
         if size > budget:
             text = template.render(page=page, is_cut=True)
-            size = len(zlib.compress(text.encode(), 6))
+            size = _compressed(text)
         budget -= size
         pages[entry.key] = text
     return base64.b64encode(zlib.compress(json.dumps(pages).encode(), 9)).decode()
+
+
+def _compressed(text: str) -> int:
+    return len(zlib.compress(text.encode(errors="backslashreplace"), 6))
