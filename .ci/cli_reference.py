@@ -56,10 +56,11 @@ def page() -> str:
         own = [row for row in rows if row not in shared]
         flags = ", ".join(f"`{names.split()[0].strip('`,')}`" for names, meaning in rows if (names, meaning) in shared)
         also = [(flags, SEE_SHARED)] if flags else []
-        parts += [
-            _help(name, command),
-            _table([*own, *also]) if own else _wrapped(f"Options: {flags} ({SEE_SHARED}).") + "\n",
-        ]
+        parts.append(_help(name, command))
+        if own:
+            parts.append(_table([*own, *also]))
+        elif flags:
+            parts.append(_wrapped(f"Options: {flags} ({SEE_SHARED}).") + "\n")
     return "\n".join([*parts, "## Shared options\n", _table(shared)])
 
 

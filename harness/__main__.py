@@ -45,6 +45,7 @@ COMMANDS = {
     "profile": "Show which kernels SOLUTION launches, and for how long.",
     "render": "Render templates into solution files.",
     "report": "Write a report: one HTML file that opens from disk.",
+    "schema": "Print the JSON Schema of the records that other commands print.",
     "scores": "Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.",
     "show": "Show everything about RECORD, with the command that repeats it.",
     "store": "Merge the records of several machines.",

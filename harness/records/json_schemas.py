@@ -28,7 +28,18 @@ class _LatencyExtra(TypedDict, total=False):
 
 
 class Latency(_LatencyExtra):
-    """A side's latency in ``samples``, as ``timing.statistics.Latency`` has it."""
+    """A side's latency in ``samples``, as ``timing.statistics.Latency`` has it.
+
+    Attributes:
+        median_ms: Median of the samples.
+        low_ms: First quartile.
+        high_ms: Third quartile.
+        samples_ms: Raw samples, in the order of measurement.
+        window_ms: Median of the judge's own clock around the same calls, including messages; an
+            upper bound.
+        behind_ms: For each sample, the time from the call's end until the host had seen the whole
+            device idle.
+    """
 
     median_ms: int | float
     low_ms: int | float
@@ -37,7 +48,17 @@ class Latency(_LatencyExtra):
 
 
 class Baseline(TypedDict, total=False):
-    """A baseline in ``baselines``."""
+    """A baseline in ``baselines``.
+
+    Attributes:
+        forward_ms: Median latency of a forward.
+        forward_backward_ms: Median latency of a forward with backward.
+        speedup: By direction, the median of paired ratios with its 95 % interval: ratio, low, high.
+        prepare_s: Compile time in seconds, possibly shortened by caches.
+        note: Oddity of this baseline.
+        failure: Why it was not timed.
+        kept_from: Name of the record that the medians come from.
+    """
 
     forward_ms: int | float
     forward_backward_ms: int | float
@@ -49,7 +70,15 @@ class Baseline(TypedDict, total=False):
 
 
 class Certificate(TypedDict):
-    """A direction in ``certified``."""
+    """A direction in ``certified``.
+
+    Attributes:
+        calls: Number of calls in a short window; a long one has twice as many.
+        candidate_ms: Time of a candidate's call, by the judge's clock.
+        at_least_ms: Lower bound on that time.
+        eager_ms: Time of a call of eager PyTorch, by the same clock.
+        resolution_ms: Smallest distinguishable time.
+    """
 
     calls: int
     candidate_ms: int | float
@@ -59,7 +88,16 @@ class Certificate(TypedDict):
 
 
 class Floor(TypedDict, total=False):
-    """A direction in ``floor``."""
+    """A direction in ``floor``.
+
+    Attributes:
+        bytes: Bytes that a call must move.
+        flops: Floating-point operations of matrix products.
+        floor_ms: The least time for both, if they overlap completely.
+        bound: The one of the two that takes this time: ``bytes`` or ``flops``.
+        intensity: Flops for each byte; None if a call moves nothing.
+        share: Part of this speed that the candidate reaches: share, low, high.
+    """
 
     bytes: int | float
     flops: int | float
@@ -70,7 +108,14 @@ class Floor(TypedDict, total=False):
 
 
 class ShortCall(TypedDict, total=False):
-    """A mode in ``modes``."""
+    """A mode in ``modes``.
+
+    Attributes:
+        candidate_ms: Time of a candidate's call.
+        eager_ms: Time of a call of eager PyTorch.
+        overhead_ms: Time of an empty call.
+        failure: Why this mode was not measured.
+    """
 
     candidate_ms: int | float | None
     eager_ms: int | float | None
@@ -79,7 +124,14 @@ class ShortCall(TypedDict, total=False):
 
 
 class Around(TypedDict, total=False):
-    """The GPU ``before`` or ``after`` timing: the fields of a ``Reading`` that decisions depend on."""
+    """The GPU ``before`` or ``after`` timing: the fields of a ``Reading`` that decisions depend on.
+
+    Attributes:
+        max_sm_mhz: Highest clock of the multiprocessors.
+        power_limit_w: Enforced power limit, in watts.
+        other_pids: Processes of others that compute on the GPU; None if they are unknown.
+        strangers: Minimum number of processes of others.
+    """
 
     max_sm_mhz: int | float | None
     power_limit_w: int | float | None
@@ -88,7 +140,14 @@ class Around(TypedDict, total=False):
 
 
 class DeviceState(TypedDict, total=False):
-    """The value of ``device_state``."""
+    """The value of ``device_state``.
+
+    Attributes:
+        before: State before timing.
+        during: Ranges of clocks, power and temperature while timing.
+        after: State after timing.
+        flags: Instabilities, with remedies.
+    """
 
     before: Around
     during: dict[str, Any]
@@ -97,7 +156,17 @@ class DeviceState(TypedDict, total=False):
 
 
 class KernelBench(TypedDict, total=False):
-    """The value of ``kernelbench``."""
+    """The value of ``kernelbench``.
+
+    Attributes:
+        correct: Whether ``torch.allclose`` holds in all trials.
+        tolerance: Its ``atol`` and ``rtol``.
+        error: The smallest tolerance that would do; None if none does.
+        trials: Number of trials.
+        runtime_ms: Mean time of a candidate's call.
+        eager_ms: Mean time of a call of eager PyTorch.
+        speedup: Ratio of these means.
+    """
 
     correct: bool
     tolerance: int | float
@@ -109,7 +178,13 @@ class KernelBench(TypedDict, total=False):
 
 
 class Tf32(TypedDict, total=False):
-    """The value of ``tf32``."""
+    """The value of ``tf32``.
+
+    Attributes:
+        products: Kinds of float32 products in the reference: ``matmul``, ``convolution``.
+        allowed: Kinds for which TF32 was allowed.
+        eager: Precision class in which eager ran, by its error; None if it was not measured.
+    """
 
     products: list[str]
     allowed: list[str]
@@ -117,7 +192,26 @@ class Tf32(TypedDict, total=False):
 
 
 class Policy(TypedDict, total=False):
-    """The value of ``policy`` (see ``run_config``)."""
+    """The value of ``policy`` (see ``run_config``).
+
+    Attributes:
+        forward_only: Whether gradients were left out.
+        timeout_s: Time limit for running, in seconds.
+        build_timeout_s: Time limit for building, in seconds.
+        timing: False if a GPU was not timed.
+        require_confinement: Whether a missing layer of confinement was refused.
+        baselines: Chosen baselines.
+        precision: ``relaxed`` for the tolerances of torch's own tests.
+        rules: Rules with a mode other than the default.
+        refused: Rules that were enforced, in records of older versions.
+        replay: True for a repeated evaluation.
+        preset: Chosen preset, such as ``kernelbench``.
+        tf32: ``allow`` or ``forbid``.
+        compat: Whether code for an older torch may build.
+        check: Architecture of ``--check``, such as ``sm_90``.
+        nvcc: Version of its nvcc; None without nvcc.
+        trials: Chosen number of trials.
+    """
 
     forward_only: bool
     timeout_s: int | float | None
@@ -138,20 +232,37 @@ class Policy(TypedDict, total=False):
 
 
 class Change(TypedDict):
-    """A part of the environment that a replay found changed."""
+    """A part of the environment that a replay found changed.
+
+    Attributes:
+        then: Old value.
+        now: New value.
+    """
 
     then: Any
     now: Any
 
 
 class Difference(Change):
-    """A field that a replay found different."""
+    """A field that a replay found different.
+
+    Attributes:
+        then: Old value.
+        now: New value.
+        field: Name of the field.
+    """
 
     field: str
 
 
 class TensorSpread(TypedDict):
-    """The distance between runs on the same inputs, for one tensor."""
+    """The distance between runs on the same inputs, for one tensor.
+
+    Attributes:
+        differing: Number of runs that differ from the first.
+        l2: Largest relative L2 distance from it.
+        max: Largest distance of an element, over the RMS.
+    """
 
     differing: int
     l2: int | float
@@ -159,7 +270,13 @@ class TensorSpread(TypedDict):
 
 
 class Spread(TypedDict, total=False):
-    """The ``spread`` of a replay."""
+    """The ``spread`` of a replay.
+
+    Attributes:
+        runs: Number of runs.
+        tensors: The distance of each tensor.
+        failure: Why it was not measured.
+    """
 
     runs: int
     tensors: dict[str, TensorSpread]
@@ -167,7 +284,16 @@ class Spread(TypedDict, total=False):
 
 
 class Replay(TypedDict, total=False):
-    """The value of ``replay``."""
+    """The value of ``replay``.
+
+    Attributes:
+        of: Name of the original record.
+        outcome: ``identical``, ``same verdict`` or ``different``.
+        why: Reason for the outcome.
+        environment: Changed parts of the environment.
+        differences: Fields with another value.
+        spread: Results on the same inputs.
+    """
 
     of: str
     outcome: str

@@ -11,7 +11,8 @@ from typing import Any
 
 from harness.system.text import shortened
 
-_NON_FINITE = ("inf", "-inf", "nan")
+#: How JSON has the numbers that it cannot represent.
+NON_FINITE = ("inf", "-inf", "nan")
 
 
 def plain(value: Any) -> Any:
@@ -83,7 +84,7 @@ def _number(value: Any, where: str) -> int | float:
     """Returns a number; JSON has non-finite ones as strings."""
     if type(value) is int:
         return _within_64_bits(value, where)
-    if type(value) is float or (isinstance(value, str) and value in _NON_FINITE):
+    if type(value) is float or (isinstance(value, str) and value in NON_FINITE):
         return float(value)
     raise _mismatch(value, "a number", where)
 
