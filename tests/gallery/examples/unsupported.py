@@ -1,0 +1,21 @@
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r"""
+__global__ void square(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) asm("mul.f32 %0, %1, %1;" : "=f"(y[i]) : "f"(x[i]));
+}
+
+torch::Tensor forward(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  square<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+  return y;
+}
+"""
+module = load_inline("unsupported", "torch::Tensor forward(torch::Tensor x);", CUDA, functions=["forward"])
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return module.forward(x.contiguous())
