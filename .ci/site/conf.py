@@ -41,9 +41,9 @@ napoleon_use_ivar = True
 #: The pages of each part, in a reader's order.
 PARTS = {
     "First steps": ["docs/README", "docs/getting-started", "docs/compare"],
-    "Verdicts": ["docs/read-a-verdict", "docs/gallery", "docs/score-answers"],
+    "Verdicts": ["docs/read-a-verdict", "docs/gallery", "docs/reports", "docs/score-answers"],
     "Your own operators": ["docs/write-a-problem", "docs/write-a-template"],
-    "In depth": ["docs/measuring", "docs/numerics", "docs/emulator", "docs/security", "docs/scale"],
+    "In depth": ["docs/measuring", "docs/numerics", "docs/emulator", "docs/security", "docs/scale", "docs/ci"],
     "Reference": ["docs/cli", "docs/library", "docs/api", "docs/record"],
     "Measurements": ["benchmarks/*"],
     "Project": ["CONTRIBUTING", "docs/design/*", "CHANGELOG"],

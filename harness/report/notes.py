@@ -11,6 +11,7 @@ from harness.scanning.rules import RULES
 from harness.system.text import one_line
 
 _MOST_LINES = 5
+_MOST_NAMES = 3
 
 
 def told_in_full(record: EvaluationRecord) -> list[Finding]:
@@ -47,21 +48,35 @@ def _places_text(lines: Sequence[int]) -> str:
 
 
 def finding_lines(records: Sequence[EvaluationRecord]) -> list[str]:
-    """Describes the findings on solutions that passed, once for each solution over all of its cases.
+    """Describes the findings on solutions that passed, one line for those that the same solutions have.
 
-    A missing own kernel is described in full, and the other findings by name in one line.
+    A missing own kernel is described in full, and the other findings by name.
     """
-    lines: list[str] = []
-    others: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, tuple[EvaluationRecord, Finding]]] = {}
     for record in records:
         for finding in told_in_full(record):
-            if finding.kind == NO_OWN_KERNEL:
-                lines.append(one_line(f"{record.solution}: {finding.kind}: {finding.message}; {finding.remedy}"))
-            else:
-                others.setdefault(record.solution, {}).setdefault(finding.kind, record.record)
-    for solution, kinds in others.items():
-        lines.append(one_line(f"{solution}: reported: {', '.join(kinds)} (see `show {next(iter(kinds.values()))}`)"))
-    return list(dict.fromkeys(lines))
+            found.setdefault(finding.kind, {}).setdefault(record.solution, (record, finding))
+    lines: list[str] = []
+    others: dict[tuple[str, ...], list[str]] = {}
+    for kind, by_solution in found.items():
+        solutions = tuple(by_solution)
+        if kind == NO_OWN_KERNEL:
+            _, finding = by_solution[solutions[0]]
+            message = finding.message if len(solutions) == 1 else finding.message.partition(":")[0]
+            lines.append(one_line(f"{_listed(solutions)}: {kind}: {message}; {finding.remedy}"))
+        else:
+            others.setdefault(solutions, []).append(kind)
+    for solutions, kinds in others.items():
+        record, _ = found[kinds[0]][solutions[0]]
+        lines.append(one_line(f"{_listed(solutions)}: reported: {', '.join(kinds)} (see `show {record.record}`)"))
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Lists the first few names and counts the others: ``a, b, c and 4 more``."""
+    if len(names) <= _MOST_NAMES + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
 
 
 def baseline_lines(records: Sequence[EvaluationRecord]) -> list[str]:

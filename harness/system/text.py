@@ -7,6 +7,7 @@ import re
 #: Maximum length of a kernel's name. Template arguments of libraries run to thousands of
 #: characters.
 MAX_NAME_CHARACTERS = 200
+MAX_BARE_NAME_CHARACTERS = 40
 _FORMAT_STRING = re.compile(r"(?<![^\W\d])(?:[fF][rR]?|[rR][fF])[\"']")
 #: The limit for braces times characters of a text with f-strings. A text at the limit takes Python
 #: 3.11 some 0.2 s longer to parse than one without f-strings.
@@ -53,6 +54,15 @@ def kernel_name(kernel: str) -> str:
             end = position
             break
     return shortened(kernel[:end].removeprefix("void "), MAX_NAME_CHARACTERS)
+
+
+def bare_kernel_name(kernel: str) -> str:
+    """Strips namespaces and template arguments as well, and cuts what is still long.
+
+    For example, ``void at::native::tiles<4, at::F<float> >(float*)`` becomes ``tiles``.
+    """
+    name = kernel_name(kernel).partition("<")[0].rpartition("::")[2]
+    return shortened(name, MAX_BARE_NAME_CHARACTERS)
 
 
 def words_of(error: BaseException) -> str:

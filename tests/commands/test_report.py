@@ -185,7 +185,7 @@ def test_an_overview_names_scores_and_what_they_are_over(page: Any) -> None:
     assert re.search(r"geometric mean\s+of speedups over eager of the timed correct samples \(1 forward\)", first)
     titles = page.locator("figure h3").all_inner_texts()
     assert titles == ["Speedups", "Error and speed", "Roofline", "Clock and temperature", "fast_p"]
-    assert "norm/fast" in page.locator("figure svg").first.inner_text()
+    assert "norm/fast" in page.locator("figure svg").first.text_content()
 
 
 def test_rows_are_sorted_and_filtered(page: Any) -> None:

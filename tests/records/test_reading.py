@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from harness.commands.export import _csv
 from harness.executors import replay
 from harness.executors.result_cache import is_final
 from harness.project.problems import read_problem
@@ -24,6 +23,7 @@ from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 from harness.report import agreement, benchmark, comparison
 from harness.report.comparison_table import print_groups
+from harness.report.export_rows import csv_lines
 from harness.report.single import sections
 from harness.report.table import print_table
 from tests.commands.test_compare import measured
@@ -162,7 +162,7 @@ def read_everywhere(record: EvaluationRecord) -> None:
     assert comparison.markdown(groups)
     assert json.dumps(comparison.as_json(groups))
     assert list(groups[0].regressions(0.05)) == []
-    assert "".join(_csv(iter([record])))
+    assert "".join(csv_lines([record]))
     assert EvaluationRecord.from_json(record.to_json()).to_json() == record.to_json()
     assert benchmark.markdown([record], "command").encode("utf-8", "backslashreplace")
     assert json.dumps(benchmark.as_json([record], "command"), allow_nan=False)

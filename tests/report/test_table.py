@@ -139,6 +139,19 @@ def test_hostile_names_and_messages_stay_text(monkeypatch: pytest.MonkeyPatch) -
     assert "[bold]m[/bold]" in text
 
 
+def test_what_several_solutions_have_in_common_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(kind: str, message: str) -> Finding:
+        return Finding(kind, kernel=None, line=None, accesses=(), remedy="do it", message=message, level="report")
+
+    both = found("no-own-kernel", "no kernel of its own ran: only gemm, relu"), found("robustness", "wrong")
+    ones = [record(f"op/{number}", findings=both) for number in range(6)]
+    table = shown(*ones, record("op/alone", findings=both[1:]), width=None, monkeypatch=monkeypatch)
+    assert "op/0, op/1, op/2 and 3 more: no-own-kernel: no kernel of its own ran; do it" in table
+    assert "op/0, op/1, op/2 and 4 more: reported: robustness (see `show 123456789abc`)" in table
+    alone = shown(ones[0], width=None, monkeypatch=monkeypatch)
+    assert "op/0: no-own-kernel: no kernel of its own ran: only gemm, relu; do it" in alone
+
+
 def test_the_worst_case_is_a_failure_then_the_slowest() -> None:
     fast, slow, wrong = timed("a", 3.0), timed("a", 2.0), record("a", status=Status.CRASHED)
     assert worst_of([fast, slow]) is slow

@@ -23,7 +23,7 @@ from harness.judge.process.time_limits import Clock
 from harness.records.kernels import CopyUse, KernelUse
 from harness.records.record import REPORT, Finding, own_share_text
 from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS
-from harness.system.text import shortened
+from harness.system.text import bare_kernel_name, shortened
 from harness.wire.commands import Inspect, Trace
 from harness.wire.replies import Inspected, Launched, Traced
 
@@ -199,7 +199,7 @@ def _refused(reply: Traced) -> str:
 
 
 def _none_of_its_own(reply: Traced, without: dict[str, tuple[KernelUse, ...]], kernels: Collection[str]) -> Finding:
-    names = list(dict.fromkeys(use.name for uses in without.values() for use in uses))
+    names = list(dict.fromkeys(bare_kernel_name(use.name) for uses in without.values() for use in uses))
     where = "" if len(without) == len(kernels) else f" in {' or '.join(without)}"
     others = f": only {_names(names)}" if names else ""
     remedy = "call the operators that load_inline built, in forward and backward; otherwise the speed is torch's"
