@@ -45,21 +45,27 @@ LONGEST_PROSE = 100
 
 
 def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_path: Path) -> None:
-    """Skeletons, rendering and comparing, in an empty folder, as Getting started and CONTRIBUTING show them."""
+    """From an empty folder to a report, as Getting started and CONTRIBUTING show it."""
     shown = commands("docs/getting-started.md", "Start a project of your own", "Compare two candidates")
     assert [words[0] for words in shown] == [
-        *("new", "validate", "new", "render", "evaluate"),
-        *("render", "evaluate", "compare"),
+        *("new", "validate", "new", "render", "render", "extract", "evaluate", "compare", "report"),
+        "compare",
     ]
     for words in commands("CONTRIBUTING.md", "Add a problem", "Add a template"):
         assert words in shown or words == ["evaluate", "my_op/my_op"]  # Getting started evaluates all of my_op
     for words in shown:
-        ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu")
+        if words[0] == "extract":
+            answer = (tmp_path / "problems" / "my_op.py").read_text().replace("class Model(", "class ModelNew(")
+            (tmp_path / "answer.txt").write_text(f"Here it is:\n```python\n{answer}```\n")
+        ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu", HARNESS_HOME=str(tmp_path / "home"))
         assert ran.code == 0, f"{words}: {ran.out}{ran.err}"
         if words[0] == "evaluate":
-            assert ran.out.count("PASSED") == (2 if (tmp_path / "solutions" / "my_op" / "narrow.py").exists() else 1)
-    assert "my_op/narrow" in ran.out
-    assert "no winner: two that passed have no measured speed" in ran.out
+            assert "3 passed, 0 failed" in ran.out
+        elif words[0] == "compare":
+            assert "my_op/narrow" in ran.out
+            assert "no winner: two that passed have no measured speed" in ran.out
+    text = (tmp_path / "report.html").read_text()
+    assert "3 of 3 candidates passed" in text
 
 
 def test_getting_started_extracts_an_answer(harness: Harness, tmp_path: Path) -> None:
