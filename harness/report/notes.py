@@ -62,7 +62,7 @@ def finding_lines(records: Sequence[EvaluationRecord]) -> list[str]:
         solutions = tuple(by_solution)
         if kind == NO_OWN_KERNEL:
             _, finding = by_solution[solutions[0]]
-            message = finding.message if len(solutions) == 1 else finding.message.partition(":")[0]
+            message = finding.message if len(solutions) == 1 else "kernels of their own do none or little of the work"
             lines.append(one_line(f"{_listed(solutions)}: {kind}: {message}; {finding.remedy}"))
         else:
             others.setdefault(solutions, []).append(kind)

@@ -146,7 +146,9 @@ def test_what_several_solutions_have_in_common_is_said_once(monkeypatch: pytest.
     both = found("no-own-kernel", "no kernel of its own ran: only gemm, relu"), found("robustness", "wrong")
     ones = [record(f"op/{number}", findings=both) for number in range(6)]
     table = shown(*ones, record("op/alone", findings=both[1:]), width=None, monkeypatch=monkeypatch)
-    assert "op/0, op/1, op/2 and 3 more: no-own-kernel: no kernel of its own ran; do it" in table
+    assert (
+        "op/0, op/1, op/2 and 3 more: no-own-kernel: kernels of their own do none or little of the work; do it" in table
+    )
     assert "op/0, op/1, op/2 and 4 more: reported: robustness (see `show 123456789abc`)" in table
     alone = shown(ones[0], width=None, monkeypatch=monkeypatch)
     assert "op/0: no-own-kernel: no kernel of its own ran: only gemm, relu; do it" in alone
