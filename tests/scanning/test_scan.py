@@ -230,7 +230,7 @@ def test_a_finding_changes_no_verdict_and_is_shown(tmp_path: Path, own_home: Pat
     places = "foreign-functions (line 1), threads (line 2), heavy-operator (line 12)"
     assert f"loud.py: {places}: see `show {records['loud']['record']}`" in words
     assert f"wrong.py: {places}: see `show {records['wrong']['record']}`" in words
-    assert "no-own-kernel: no kernel of the solution's own ran" in table
+    assert "no-own-kernel: kernels of their own do none or little of the work" in table
     shown = harness("show", records["loud"]["record"], **home).out
     assert "foreign-functions, line 1: import ctypes: functions of any library can be called without torch" in shown
     assert RULES["foreign-functions"].remedy in shown
