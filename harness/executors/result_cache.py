@@ -9,8 +9,8 @@ from typing import Any
 
 from harness.compilation.errors import may_pass_next_time
 from harness.device.device_state import clock_state
+from harness.judge.process.candidate_stopped import OUT_OF_MEMORY_KILLS
 from harness.judge.process.disk import OTHERS_MAY_HAVE
-from harness.judge.process.memory_watch import OUT_OF_MEMORY_KILLS
 from harness.project.solutions import Candidate
 from harness.records.identity import constants_key, identity, new_record_name
 from harness.records.record import EvaluationRecord, Status

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
 from harness.records.record import Finding, Status
+
+#: What is said of a process that SIGKILL ended.
+OUT_OF_MEMORY_KILLS = "perhaps the system ran out of memory"
 
 
 class CandidateStopped(Exception):
@@ -31,3 +36,17 @@ class CandidateStopped(Exception):
         self.rule = rule
         self.findings = findings
         self.build_log = build_log
+
+
+def ended_by_signal(number: int, has_no_memory_left: bool) -> CandidateStopped:
+    """Return the end of a candidate whose process a signal ended.
+
+    Python's own code may crash where a candidate has used up its memory, and torch's aborts.
+    """
+    known = {one.value: one.name for one in signal.Signals}
+    words = f"signal {known.get(number, str(number))} ended the process"
+    if number == signal.SIGKILL:
+        return CandidateStopped(Status.CRASHED, f"{words} ({OUT_OF_MEMORY_KILLS})")
+    if has_no_memory_left:
+        return CandidateStopped(Status.OUT_OF_MEMORY, f"{words}, which had used up the memory that it may allocate")
+    return CandidateStopped(Status.CRASHED, words)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.errors import HarnessError
-from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped, ended_by_signal
 from harness.judge.process.cut_log import CutLog
 from harness.judge.process.disk import DiskWatch
 from harness.judge.process.leftovers import (
@@ -34,7 +34,7 @@ from harness.judge.process.leftovers import (
     processor_seconds,
     sweep,
 )
-from harness.judge.process.memory_watch import INTERVAL_S, OUT_OF_MEMORY_KILLS, MemoryWatch
+from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
 from harness.judge.process.readable_files import copy_readable, readable_places
 from harness.judge.process.time_limits import Clock, Waited
 from harness.judge.process.zygote import Zygote, worker_environment
@@ -477,12 +477,10 @@ class WorkerHandle:
         except subprocess.TimeoutExpired:
             return CandidateStopped(Status.CHEATED, "the candidate closed the worker's channel", rule=PROTOCOL)
         self._drain()
-        if code < 0:
-            known = {number.value: number.name for number in signal.Signals}
-            name = known.get(-code, str(-code))
-            hint = f" ({OUT_OF_MEMORY_KILLS})" if name == "SIGKILL" else ""
-            return CandidateStopped(Status.CRASHED, f"signal {name} ended the process{hint}")
-        return CandidateStopped(Status.CRASHED, f"the process ended with exit code {code} while the candidate ran")
+        if code >= 0:
+            return CandidateStopped(Status.CRASHED, f"the process ended with exit code {code} while the candidate ran")
+        is_used_up = self._memory is not None and self._memory.is_used_up(self._process.peak_bytes)
+        return ended_by_signal(-code, is_used_up)
 
     def _drain(self) -> None:
         """Read what the worker printed; bounded, so that endless output cannot outrun the clock."""

@@ -21,8 +21,9 @@ LEAST_BOUND_BYTES = 4 << 30
 MIN_AVAILABLE_BYTES = 256 << 20
 #: Seconds between two checks.
 INTERVAL_S = 0.25
-#: What is said of a process that SIGKILL ended.
-OUT_OF_MEMORY_KILLS = "perhaps the system ran out of memory"
+#: A process that held more than this part of what it may allocate has used up its memory: the rest is
+#: reserved, and not touched.
+_NEARLY_ALL = 0.8
 _REMEDY = "use less memory at a time, or run it on a machine with more memory"
 
 
@@ -35,12 +36,15 @@ class MemoryWatch:
 
     Args:
         process: The worker's process id.
-        bound_bytes: Memory that all may hold together, at least ``LEAST_BOUND_BYTES``.
+        memory_bytes: Memory that the worker may allocate. All may hold this much together, or
+            ``LEAST_BOUND_BYTES`` if that is more.
     """
 
-    def __init__(self, process: int, bound_bytes: int):
+    def __init__(self, process: int, memory_bytes: int):
         self._process = process
-        self._bound_bytes = max(bound_bytes, LEAST_BOUND_BYTES) + _resident_bytes(process)
+        resident_bytes = _resident_bytes(process)
+        self._bound_bytes = max(memory_bytes, LEAST_BOUND_BYTES) + resident_bytes
+        self._nearly_all_bytes = _NEARLY_ALL * memory_bytes + resident_bytes
         self._floor_bytes = min(MIN_AVAILABLE_BYTES, available_memory() // 4)
         self._was_beyond = False
         self._paced = Paced(self._look, INTERVAL_S)
@@ -48,6 +52,10 @@ class MemoryWatch:
     def fault(self) -> str:
         """Return what is wrong, and what to do; empty if nothing is, or right after a check."""
         return self._paced.fault()
+
+    def is_used_up(self, peak_bytes: int) -> bool:
+        """Return whether a worker that held so much at its peak had no memory left."""
+        return peak_bytes > self._nearly_all_bytes
 
     def _look(self) -> str:
         if available_memory() < self._floor_bytes:

@@ -55,10 +55,14 @@ class AdoptedProcess:
 
     Args:
         pid: Its process id, which stays valid until this object has reaped the process.
+
+    Attributes:
+        peak_bytes: The most memory that it held, in bytes; 0 until this object has reaped it.
     """
 
     def __init__(self, pid: int):
         self.pid = pid
+        self.peak_bytes = 0
         self._status: int | None = None
         self._lock = threading.Lock()
 
@@ -67,7 +71,8 @@ class AdoptedProcess:
         with self._lock:
             if self._status is None:
                 try:
-                    seen_off, status = os.waitpid(self.pid, os.WNOHANG)
+                    seen_off, status, used = os.wait4(self.pid, os.WNOHANG)
+                    self.peak_bytes = used.ru_maxrss << 10
                 # Other code in this process has reaped it, so its exit status is lost.
                 except ChildProcessError:
                     seen_off, status = self.pid, 0
@@ -183,7 +188,7 @@ class Zygote:
                 self._answer(IMPORT_LIMIT_S)
                 self._is_ready = True
 
-    def fork(self, channel: socket.socket, log: int) -> Process:
+    def fork(self, channel: socket.socket, log: int) -> AdoptedProcess:
         """Fork a worker's process, which waits for its settings and has no session of its own yet.
 
         Args:
