@@ -37,9 +37,13 @@ from harness.system.files import write_whole
 from harness.system.interrupts import unwinding
 from harness.system.scratch import scratch_folder
 from harness.system.streams import results_alone
+from harness.system.text import shortened
 
 #: Where GitHub Actions says which file takes a step's summary.
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+#: The longest name of a step in the progress bar, so that its counts stay on a line of 100 characters.
+_MOST_STEP = 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +158,7 @@ def run_order(order: Order, wanted_device: str) -> int:
             table.expect(names, itertools.chain.from_iterable(cases))
         total = _Total(jobs, plans)
         bar = stack.enter_context(_bar(total.now))
-        outcomes = run(progress=bar.set_description_str)
+        outcomes = run(progress=lambda step: bar.set_description_str(shortened(step, _MOST_STEP)))
         stack.enter_context(contextlib.closing(outcomes))
         try:
             for done, outcome in enumerate(outcomes, start=1):
