@@ -17,7 +17,7 @@ from harness.records.results_file import read_results
 from harness.records.store import Store
 from harness.report.html.candidate import Sources
 from harness.report.html.entries import Group
-from harness.system.files import is_file, write_whole
+from harness.system.files import is_file, read_source, write_whole
 from harness.system.text import printable
 
 
@@ -52,7 +52,7 @@ def command(results: tuple[str, ...], output: str, problem: str | None, home: st
     try:
         write_whole(path, text.encode(errors="backslashreplace"))
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
     count = sum(len(group.records) for group in groups)
     click.echo(f"wrote {path}: {count} records, {len(text) / 1e6:.1f} MB", err=True)
     return EXIT_PASSED
@@ -64,9 +64,9 @@ def _sources(groups: Sequence[Group], store: Store) -> Sources:
 
     def source(digest: str) -> str | None:
         text = store.source(digest)
-        if text is None and digest in paths and is_file(Path(paths[digest])):
+        if text is None and digest in paths:
             with contextlib.suppress(OSError, UnicodeDecodeError):  # then there is no text to show
-                found = Path(paths[digest]).read_bytes()
+                found = read_source(Path(paths[digest]))
                 return found.decode() if hashlib.sha256(found).hexdigest() == digest else None
         return text
 

@@ -7,6 +7,10 @@ from pathlib import Path
 
 from harness.errors import RecordError
 from harness.records.record import EvaluationRecord
+from harness.system.files import read_regular
+
+#: The largest results file. A record has some 20 KB.
+MOST_BYTES = 4 << 30
 
 
 def read_results(path: Path) -> list[EvaluationRecord]:
@@ -18,8 +22,10 @@ def read_results(path: Path) -> list[EvaluationRecord]:
         RecordError: The file cannot be read, contains no records, or has a line that is none.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_regular(path, MOST_BYTES).decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise RecordError(f"cannot read results {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise RecordError(f"cannot read results {path}: {error}") from None
     records = []
     for number, line in enumerate(lines, start=1):

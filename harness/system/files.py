@@ -53,7 +53,7 @@ def read_regular(path: Path, limit: int) -> bytes:
             what = f"it has {status.st_size:,} bytes; the limit is {limit:,}"
             raise OSError(errno.EFBIG, what, str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(limit)
+            return file.read(min(limit, max(status.st_size, 1 << 20))) or b""  # None: it would block
     finally:
         os.close(descriptor)
 

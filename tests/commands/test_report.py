@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pytest
 from harness.records.kernels import KernelUse
 from harness.records.record import EvaluationRecord, Finding, PrecisionClass, Status, TensorReport
 from harness.records.store import Store
+from harness.report.html.candidate import coloured
 
 Harness = Callable[..., Any]
 TIMES = {"median_ms": 2.0, "low_ms": 1.9, "high_ms": 2.2, "samples_ms": [1.9, 2.0, 2.2]}
@@ -147,6 +150,61 @@ def test_the_file_loads_nothing(report: Path) -> None:
     assert links.found
     assert all(link.startswith("#") for link in links.found)
     assert len(text) < 500_000
+
+
+#: Figures and texts that a results file may hold, though no harness writes them.
+ODD: dict[str, dict[str, Any]] = {
+    "infinite share of light": {"floor": {"forward": {"share": [float("inf"), 1, 1], "intensity": 2.5}}},
+    "huge share of light": {"floor": {"forward": {"share": [1.7e308, 1, 1], "intensity": 2.5}}},
+    "speedups of no measurement": {"speedup": {"forward": 1e300}, "speedup_interval": {"forward": [-1, 1e308]}},
+    "hours beyond counting": {"total_s": 1e308},
+    "negative share of a budget": {"outputs": (replace(PASSED.outputs[0], share=-3.0),)},
+    "endless share of a budget": {"outputs": (replace(PASSED.outputs[0], share=float("-inf")),)},
+    "a grid of another form": {"outputs": (replace(PASSED.outputs[0], wrong_grid=((0.5,) * 500,) * 400),)},
+    "an endless log": {"log": "".join(map(chr, range(32, 127))) * 60_000},
+    "an endless message": {"message": "x " * 3_000_000},
+    "no times at all": {"samples": {"forward": {"candidate": {**TIMES, "samples_ms": []}}}},
+    "a file that is none": {"solution_path": "/proc/kmsg"},
+    "an endless file": {"solution_path": "/dev/zero"},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_figures_and_endless_texts_make_a_report(harness: Harness, tmp_path: Path, name: str) -> None:
+    odd = [replace(PASSED, solution=f"norm/{number}", **ODD[name]) for number in range(4)]
+    results = tmp_path / "odd.jsonl"
+    results.write_text("".join(f"{one.to_json()}\n" for one in odd))
+    ran = harness("report", results, "-o", tmp_path / "r.html", "--home", tmp_path / "home")
+    assert (ran.code, ran.out) == (0, ""), ran.err
+    assert (tmp_path / "r.html").stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x = """\n__global__ void f();\nint ' + "//\\\n" * 40 + '\n"""',
+        'x = """\n__global__ int ' + " " * 50_000 + '"""',
+        '"""' * 15_000,
+        "'" * 50_000,
+        'x = """\n__global__ ' + "/*" * 20_000,
+        '"\\' * 20_000,
+    ],
+)
+def test_no_source_holds_it_up(text: str) -> None:
+    """Also its text is shown whole."""
+    lines = [html.unescape(re.sub("</?b( class=.)?>", "", line)) for line in coloured(text)]
+    assert "\n".join(lines) == text
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_results_that_are_no_file_are_refused(harness: Harness, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "record.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    ran = harness("evaluate", "--replay", path, HARNESS_HOME=str(tmp_path / "home"))
+    assert (ran.code, "not a regular file" in ran.err, "Traceback" in ran.err) == (2, True, False), ran.err
 
 
 def test_without_matplotlib_the_command_says_how_to_get_it(harness: Harness, filled: Path, tmp_path: Path) -> None:

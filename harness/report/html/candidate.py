@@ -7,19 +7,14 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
-from pygments.lexer import Lexer
-from pygments.lexers.c_cpp import CppLexer
-from pygments.lexers.python import PythonLexer
-from pygments.token import Token, _TokenType
 
 from harness.records.record import EvaluationRecord, TensorReport
 from harness.report.html.entries import Entry
 from harness.report.single import sections
-from harness.system.text import printable
+from harness.system.text import printable, shortened
 from harness.timing.sample_scores import DIRECTIONS
 from harness.timing.scores import number
 
@@ -27,19 +22,38 @@ from harness.timing.scores import number
 _MOST_COLOURED, _MOST_COMPARED = 60_000, 200_000
 #: Single measurements of a side that a drawing shows.
 _MOST_DOTS = 60
-#: Letters of the style sheet for kinds of tokens.
-_LETTERS = {
-    Token.Comment: "c",
-    Token.Keyword: "k",
-    Token.Literal.String: "s",
-    Token.Literal.Number: "m",
-    Token.Name.Function: "f",
-    Token.Name.Class: "f",
-    Token.Name.Decorator: "f",
-}
-_PYTHON: Lexer = PythonLexer(stripnl=False, ensurenl=False)
-_CPP: Lexer = CppLexer(stripnl=False, ensurenl=False)  # type: ignore[no-untyped-call]
-_CUDA = re.compile(r"__global__|__device__|#include|torch::Tensor|at::Tensor")
+#: The most characters of a message, and of everything about a case.
+_MOST_MESSAGE, _MOST_TOLD = 20_000, 60_000
+#: The largest grid that the judge makes.
+_MOST_ROWS, _MOST_COLUMNS = 16, 32
+#: What is coloured, by the letter of the style sheet: comments, strings, numbers, keywords and names of
+#: what is defined. Each expression takes linear time on any text, which lexers of Pygments do not.
+_PYTHON = re.compile(
+    r"""
+    (?P<c>\#[^\n]*)
+    | (?P<s>[bfru]{0,2}(?:\"\"\"(?:[^"\\]|\\.|"(?!""))*(?:\"\"\")?|\'\'\'(?:[^'\\]|\\.|'(?!''))*(?:\'\'\')?
+        |"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?))
+    | (?P<m>\b\d[\w.]*)
+    | (?P<k>\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|False|finally|for|from|global
+        |if|import|in|is|lambda|None|nonlocal|not|or|pass|raise|return|True|try|while|with|yield)\b)
+    | \w+
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CPP = re.compile(
+    r"""
+    (?P<c>//[^\n]*|/\*(?:[^*]|\*(?!/))*(?:\*/)?)
+    | (?P<s>"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)
+    | (?P<m>\b\d[\w.']*)
+    | (?P<f>\#[ ]*[a-z]+|__(?:global|device|host|shared|constant|restrict|launch_bounds)__)
+    | (?P<k>\b(?:alignas|auto|bool|break|case|char|class|const|constexpr|continue|default|do|double|else|enum|extern
+        |false|float|for|half|if|inline|int|long|namespace|nullptr|operator|private|public|return|short|signed|sizeof
+        |static|struct|switch|template|this|true|typename|union|unsigned|using|void|volatile|while)\b)
+    | \w+
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CUDA = re.compile(r"__global__|__device__|\#include|torch::Tensor|at::Tensor")
 
 #: Returns the judged text with a digest; None if it is not known.
 Sources = Callable[[str], str | None]
@@ -95,7 +109,25 @@ def page_of(entry: Entry, sources: Sources) -> Page:
         source=[] if text is None else coloured(text),
         marked=frozenset(one.line for record in entry.records for one in record.findings if one.line),
         changes=[] if text is None or before is None else _changes(before, text),
-        told=[(record.case, "\n\n".join(sections(record))) for record in entry.records],
+        told=[(record.case, shortened("\n\n".join(sections(record)), _MOST_TOLD)) for record in entry.records],
+    )
+
+
+def message_of(record: EvaluationRecord) -> str:
+    """Returns a record's message with control characters escaped, cut if it is very long."""
+    return shortened(printable(record.message), _MOST_MESSAGE)
+
+
+def bar_width(share: float) -> float:
+    """Returns the length of a bar from 0 to 100, where 50 is the budget; a share may be any number."""
+    return round(min(100.0, max(0.0, 50 * share)), 1) if share == share else 100.0
+
+
+def has_grid(report: TensorReport) -> bool:
+    """Returns whether a tensor has a grid of the judge's form."""
+    grid = report.wrong_grid
+    return 0 < len(grid) <= _MOST_ROWS and all(
+        0 < len(row) <= _MOST_COLUMNS and len(row) == len(grid[0]) for row in grid
     )
 
 
@@ -148,7 +180,7 @@ def coloured(text: str) -> list[Markup]:
     if len(text) > _MOST_COLOURED:
         return [escape(line) for line in text.splitlines()]
     lines: list[list[str]] = [[]]
-    for letter, piece in _tokens(_PYTHON, text):
+    for letter, piece in _pieces(_PYTHON, text):
         for place, part in enumerate(piece.split("\n")):
             if place:
                 lines.append([])
@@ -158,30 +190,17 @@ def coloured(text: str) -> list[Markup]:
     return [Markup("".join(line)) for line in lines]  # every part was escaped
 
 
-def _tokens(lexer: Lexer, text: str) -> Iterator[tuple[str, str]]:
-    """Yields pieces of the text with the letter of their kind; a string that holds CUDA comes as C++."""
-    strings: list[str] = []
-    for kind, piece in [*lexer.get_tokens(text), (Token.Text, "")]:
-        if _is_of(kind, Token.Literal.String) and lexer is _PYTHON:
-            strings.append(piece)
-            continue
-        if strings:
-            whole = "".join(strings)
-            if "\n" in whole and _CUDA.search(whole):
-                yield from _tokens(_CPP, whole)
-            else:
-                yield "s", whole
-            strings = []
-        yield _letter(kind), piece
-
-
-@cache
-def _letter(kind: _TokenType) -> str:
-    return next((letter for parent, letter in _LETTERS.items() if _is_of(kind, parent)), "")
-
-
-def _is_of(kind: _TokenType, parent: _TokenType) -> bool:
-    return kind[: len(parent)] == parent
+def _pieces(language: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
+    """Yields the text in pieces with the letter of their kind; a string that holds CUDA comes as C++."""
+    end = 0
+    for match in language.finditer(text):
+        yield "", text[end : match.start()]
+        letter, piece, end = match.lastgroup or "", match[0], match.end()
+        if letter == "s" and language is _PYTHON and "\n" in piece and _CUDA.search(piece):
+            yield from _pieces(_CPP, piece)
+        else:
+            yield letter, piece
+    yield "", text[end:]
 
 
 def _changes(before: str, text: str) -> list[tuple[str, str]]:

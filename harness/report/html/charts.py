@@ -30,6 +30,8 @@ _MARKERS = "osD^vP"
 #: The most rows of the forest plot, and lines of other charts.
 MOST_ROWS, MOST_LINES = 60, 6
 _MOST_NAME = 44
+#: Numbers beyond these are no measurements.
+_LEAST, _MOST = 1e-12, 1e12
 
 
 class Chart(NamedTuple):
@@ -59,7 +61,7 @@ def charts(entries: Sequence[Entry], scores: Sequence[SampleScore]) -> list[Char
 
 
 def _forest(entries: Sequence[Entry]) -> Chart | None:
-    timed = [(entry, one) for entry in entries if (one := entry.best) is not None]
+    timed = [(entry, one) for entry in entries if (one := entry.best) is not None and all(map(_sane, one))]
     timed.sort(key=lambda pair: -pair[1][0])
     if not timed:
         return None
@@ -90,7 +92,7 @@ def _errors(entries: Sequence[Entry]) -> Chart | None:
     points = [
         (share, one[0], entry)
         for entry in entries
-        if (share := entry.share) is not None and share > 0 and (one := entry.best) is not None
+        if (share := _sane(entry.share)) and (one := entry.best) is not None and _sane(one[0])
     ]
     if not points:
         return None
@@ -116,9 +118,9 @@ def _light(entries: Sequence[Entry]) -> Chart | None:
     for entry in entries:
         for record in entry.records:
             for direction, told in record.floor.items():
-                share, intensity = told.get("share"), told.get("intensity")
+                share, intensity = _sane((told.get("share") or [None])[0]), _sane(told.get("intensity"))
                 if share and intensity:
-                    points.append((float(intensity), float(share[0]), direction))
+                    points.append((intensity, share, direction))
     if not points:
         return None
 
@@ -144,8 +146,9 @@ def _progress(entries: Sequence[Entry]) -> Chart | None:
     by_problem: dict[str, list[tuple[str, float, float | None]]] = {}
     for entry in entries:
         best, worst = entry.best, entry.worst
-        seconds = sum(record.total_s for record in entry.records)
-        by_problem.setdefault(entry.problem, []).append((worst.created_at, seconds, None if best is None else best[0]))
+        seconds = sum(_sane(record.total_s) or 0.0 for record in entry.records)
+        found = (worst.created_at, seconds, None if best is None else _sane(best[0]))
+        by_problem.setdefault(entry.problem, []).append(found)
     lines = {name: sorted(found, key=lambda one: one[0]) for name, found in by_problem.items() if len(found) > 2}
     lines = {name: found for name, found in lines.items() if any(ratio for _, _, ratio in found)}
     if not lines:
@@ -208,7 +211,7 @@ def _clocks(entries: Sequence[Entry]) -> Chart | None:
     for entry in entries:
         for record in entry.records:
             during = record.device_state.get("during") or {}
-            clock, heat = number(mapping(during.get("sm_mhz")).get("median")), number(during.get("max_temperature_c"))
+            clock, heat = _sane(mapping(during.get("sm_mhz")).get("median")), _sane(during.get("max_temperature_c"))
             if clock is not None:
                 readings.append((record.created_at, clock, heat))
     if len(readings) < 2:
@@ -232,6 +235,12 @@ def _clocks(entries: Sequence[Entry]) -> Chart | None:
 
     caption = "The GPU's clock and temperature while candidates were timed. A clock that falls makes times longer."
     return Chart("Clock and temperature", caption, _svg("clocks", draw, (5.2, 3.6)))
+
+
+def _sane(value: Any) -> float | None:
+    """Returns a positive number that can be drawn; None for anything else."""
+    found = number(value)
+    return found if found is not None and _LEAST < found < _MOST else None
 
 
 def _words(direction: str) -> str:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from harness.package import VERSION
 from harness.report.comparison import WORDS
-from harness.report.html.candidate import Sources, page_of
+from harness.report.html.candidate import Sources, bar_width, has_grid, message_of, page_of
 from harness.report.html.charts import charts
 from harness.report.html.entries import SIGNS, Entry, Group, counts_of, entries_of, kind_of
 from harness.report.sample_scores import results_of
@@ -24,7 +24,7 @@ from harness.system.text import one_line, printable
 from harness.timing.sample_scores import DIRECTIONS, Counting, SampleScore, sample_scores
 from harness.timing.statistics import Interval
 
-#: Bytes of compressed pages beyond which sources are left out.
+#: Bytes of compressed pages beyond which sources are left out, and then whole pages.
 MOST_BYTES = 2_000_000
 
 
@@ -81,7 +81,8 @@ def rendered(groups: Sequence[Group], sources: Sources) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"printable": printable, "one_line": one_line, "ratio": _ratio}
-    environment.globals |= {"SIGNS": SIGNS, "share_text": share_text, "WORDS": WORDS}
+    environment.globals |= {"SIGNS": SIGNS, "WORDS": WORDS, "kind_of": kind_of}
+    environment.globals |= {one.__name__: one for one in (share_text, message_of, bar_width, has_grid)}
     script, style = (_asset(name) for name in ("report.js", "report.css"))
     columns = list(dict.fromkeys(entry.column for entry in entries))
     return environment.get_template("report.html.j2").render(
@@ -102,7 +103,6 @@ def rendered(groups: Sequence[Group], sources: Sources) -> str:
         machines=_machines(entries),
         charts=[one._replace(svg=Markup(one.svg)) for one in charts(entries, _all(scores))],
         directions=[name for name in DIRECTIONS if any(entry.milliseconds(name) is not None for entry in entries)],
-        kind_of=kind_of,
         pages=_pages(entries, environment, sources),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -191,6 +191,8 @@ def _pages(entries: Sequence[Entry], environment: Environment, sources: Sources)
         if size > budget:
             text = template.render(page=page, is_cut=True)
             size = _compressed(text)
+        if size > budget:
+            text, size = environment.get_template("left_out.html.j2").render(record=entry.worst), 0
         budget -= size
         pages[entry.key] = text
     return base64.b64encode(zlib.compress(json.dumps(pages).encode(), 9)).decode()

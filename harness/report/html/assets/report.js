@@ -76,5 +76,10 @@ async function showPage() {
   place.focus({preventScroll: true});
 }
 
+// The page of the chosen candidate shows again although the address does not change.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#c']");
+  if (link && link.getAttribute("href") === location.hash) showPage();
+});
 addEventListener("hashchange", showPage);
 showPage();
