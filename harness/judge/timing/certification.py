@@ -29,7 +29,7 @@ from harness.wire.replies import Released
 WINDOW_MS = 8.0
 MOST_CALLS = 64
 #: A candidate whose call takes as long as this is called once in a short window.
-SLOW_MS = 200.0
+SLOW_MS = 250.0
 #: The most tensors in all slots; their descriptions must fit a message.
 MOST_REGIONS = 16_000
 #: The share of the device's free memory for slots and for copies of their results.
