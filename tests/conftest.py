@@ -46,17 +46,20 @@ settings.load_profile("repeatable")
 _SLOW_FIXTURES = {"harness", "home", "own_home", "shared_emulator", "fork_servers", "made_once"}
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what starts processes as slow, before pytest chooses by marks."""
+    if _SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)  # behind a plugin that shuffles
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts processes as slow, and skip what needs a GPU where torch finds none.
+    """Skip what needs a GPU where torch finds none.
 
     Attacks on a GPU come first: other tests open the GPU in this process, which it then holds until it ends, and no
     speed is certified beside a process that holds the GPU.
     """
     items.sort(key=lambda item: item.path.name != "test_exploits_gpu.py")
-    for item in items:
-        if _SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.slow)
     if torch.cuda.is_available():
         return
     for item in items:
