@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from harness.errors import EXIT_PASSED, UsageError
-from harness.project.paths import harness_home, project_root, shown
+from harness.commands.outputs import check_folder, named, write_output
+from harness.errors import EXIT_PASSED
+from harness.project.paths import harness_home, project_root
 from harness.project.settings import option
 from harness.records.store import Store
-from harness.system.files import write_whole
-from harness.system.text import one_line
 
 
 @click.command("bundle")
@@ -37,16 +36,11 @@ def command(record: str, output: str, problem: str | None, root: str | None, hom
     from harness.report.bundle import COMMAND, bundle
 
     path = Path(output)
-    where = one_line(shown(path))
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {where}: there is no folder {one_line(shown(path.parent))}")
+    check_folder(path)
     with Store(harness_home(home)) as store:
         found = store.get(record)
         packed_problem = problem_of(found, project_root(root), problem)
         data = bundle(found, packed_problem, judged_bytes(found, store))
-    try:
-        write_whole(path, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {where}: {error.strerror or error}") from None
-    click.echo(f"wrote {where}: unpack it and run `{COMMAND}` in its folder", err=True)
+    write_output(path, data)
+    click.echo(f"wrote {named(path)}: unpack it and run `{COMMAND}` in its folder", err=True)
     return EXIT_PASSED

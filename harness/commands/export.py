@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 
+from harness.commands.outputs import named, write_output
 from harness.errors import EXIT_PASSED, UsageError
-from harness.project.paths import harness_home, shown
+from harness.project.paths import harness_home
 from harness.project.settings import option
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 from harness.report.export_rows import csv_lines
-from harness.system.files import write_whole
 from harness.system.text import one_line
 
 
@@ -72,7 +72,7 @@ def command(
         elif form == "parquet":
             from harness.report.export_parquet import parquet_bytes
 
-            _write_bytes(Path(output or ""), parquet_bytes(chosen))
+            write_output(Path(output or ""), parquet_bytes(chosen))
         elif form == "inspect":
             _write_inspect(Path(output or ""), list(chosen), store)
         else:
@@ -101,8 +101,8 @@ def _write_inspect(path: Path, records: list[EvaluationRecord], store: Store) ->
         raise UsageError(
             f"--inspect: the name of a log ends with {' or '.join(SUFFIXES)}; or name a folder that exists"
         )
-    _write_bytes(path, inspect_log(records, store.source, path.suffix))
-    click.echo(f"wrote {one_line(shown(path))}: {len(records)} samples", err=True)
+    write_output(path, inspect_log(records, store.source, path.suffix))
+    click.echo(f"wrote {named(path)}: {len(records)} samples", err=True)
 
 
 def _log_runs(project: str, records: list[EvaluationRecord], folder: str | None) -> None:
@@ -151,13 +151,6 @@ def _write(path: Path, lines: Iterator[str]) -> None:
         if not direct:
             with contextlib.suppress(OSError):  # the file may not exist
                 target.unlink()
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    try:
-        write_whole(path, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {one_line(shown(path))}: {error.strerror or error}") from None
 
 
 def _jsonl(records: Iterator[EvaluationRecord]) -> Iterator[str]:

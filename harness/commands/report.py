@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from harness.commands.outputs import check_folder, named, write_output
 from harness.errors import EXIT_PASSED, UsageError
 from harness.project.paths import harness_home
 from harness.project.settings import option
@@ -17,7 +17,7 @@ from harness.records.results_file import read_results
 from harness.records.store import Store
 from harness.report.html.candidate import Sources
 from harness.report.html.entries import Group
-from harness.system.files import is_file, read_source, write_whole
+from harness.system.files import is_file, source_text
 from harness.system.text import printable
 
 
@@ -44,30 +44,28 @@ def command(results: tuple[str, ...], output: str, problem: str | None, home: st
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     from harness.report.html.page import rendered
 
+    path = Path(output)
+    check_folder(path)
     with Store(harness_home(home)) as store:
         groups = _groups(results, problem, store)
-
-        text = rendered(groups, _sources(groups, store))
-    path = Path(output)
-    try:
-        write_whole(path, text.encode(errors="backslashreplace"))
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+        data = rendered(groups, _sources(groups, store)).encode(errors="backslashreplace")
+    write_output(path, data)
     count = sum(len(group.records) for group in groups)
-    click.echo(f"wrote {path}: {count} records, {len(text) / 1e6:.1f} MB", err=True)
+    click.echo(f"wrote {named(path)}: {count} records, {len(data) / 1e6:.1f} MB", err=True)
     return EXIT_PASSED
 
 
 def _sources(groups: Sequence[Group], store: Store) -> Sources:
     """Finds judged texts in the store, or in the solution's file if that still holds the same text."""
-    paths = {record.digest: record.solution_path for group in groups for record in group.records}
+    from harness.executors.replay import judged_bytes
+
+    records = {record.digest: record for group in groups for record in group.records}
 
     def source(digest: str) -> str | None:
         text = store.source(digest)
-        if text is None and digest in paths:
-            with contextlib.suppress(OSError, UnicodeDecodeError):  # then there is no text to show
-                found = read_source(Path(paths[digest]))
-                return found.decode() if hashlib.sha256(found).hexdigest() == digest else None
+        if text is None:
+            with contextlib.suppress(UsageError):  # then there is no text to show
+                return source_text(judged_bytes(records[digest], store))
         return text
 
     return source

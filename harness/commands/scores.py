@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 
 import click
 
+from harness.commands.outputs import write_output
 from harness.errors import EXIT_PASSED, UsageError
 from harness.project.paths import harness_home
 from harness.project.settings import option
@@ -14,8 +15,8 @@ from harness.records.record import EvaluationRecord
 from harness.records.results_file import read_results
 from harness.records.store import Store
 from harness.report.sample_scores import RESULTS_FILE, as_csv, as_json, kernelbench_results, print_sample_scores
-from harness.system.files import is_file, write_whole
-from harness.system.text import one_line, printable
+from harness.system.files import is_file
+from harness.system.text import printable
 
 
 @click.command("scores")
@@ -78,10 +79,7 @@ def _records(name: str, home: str | None) -> list[EvaluationRecord]:
 def _write_badge(path: Path, records: list[EvaluationRecord], label: str) -> None:
     from harness.report.badge import badge
 
-    try:
-        write_whole(path, badge(records, label).encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {one_line(str(path))}: {error.strerror or error}") from None
+    write_output(path, badge(records, label).encode())
 
 
 def _write(folder: Path, records: list[EvaluationRecord]) -> None:
@@ -97,7 +95,7 @@ def _write(folder: Path, records: list[EvaluationRecord]) -> None:
         path = folder / name / RESULTS_FILE
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps(run, indent=4).encode())
         except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+            raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from None
+        write_output(path, json.dumps(run, indent=4).encode())
         click.echo(f"wrote {path}: {len(run)} problems", err=True)

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import jinja2
-
 from harness.records.record import EvaluationRecord
 from harness.report.comparison import WORDS
 from harness.report.sample_scores import results_of
 from harness.report.scores import significant
+from harness.report.templates import markup_environment
 from harness.system.text import one_line, shortened
 from harness.timing.sample_scores import SampleScore, overall
 
@@ -46,17 +45,11 @@ def badge(records: Iterable[EvaluationRecord], label: str) -> str:
     told, explained = _words(score)
     left = _part(label, 0)
     right = _part(told, left.width)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FILES),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     color = _ALL if score.correct == score.samples else _SOME if score.correct else _NONE
-    return environment.get_template("badge.svg.j2").render(
-        left=left, right=right, width=left.width + right.width, title=f"{label}: {explained}", color=color
+    return (
+        markup_environment(_FILES)
+        .get_template("badge.svg.j2")
+        .render(left=left, right=right, width=left.width + right.width, title=f"{label}: {explained}", color=color)
     )
 
 

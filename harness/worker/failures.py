@@ -77,10 +77,14 @@ def _is_of_the_kernel(error: BaseException | None) -> bool:
 
 
 def describe(error: BaseException, solution: str) -> str:
-    """Describes an error in a few lines, with the last of the solution's own lines involved."""
+    """Describes an error in a few lines, with the last of the solution's own lines involved.
+
+    A compiler's places in the solution have the file's name alone: it lies in the worker's folder.
+    """
     build = build_error(error)
     if build is not None:
-        return words_of(build).removeprefix(f"{type(build).__name__}: ")
+        words = words_of(build).removeprefix(f"{type(build).__name__}: ")
+        return words.replace(f"{Path(solution).parent}/", "")
     words = words_of(error)
     if isinstance(error, SystemExit):
         code = repr(error.code) if isinstance(error.code, int | str | None) else type(error.code).__name__
@@ -135,7 +139,7 @@ def noted(load: Callable[..., Any], solution: str, lines: list[str]) -> Callable
         try:
             return load(*positional, **options)
         except Exception as error:
-            words = describe(error, solution).replace(f"{Path(solution).parent}/", "").splitlines()
+            words = describe(error, solution).splitlines()
             told = next((line for line in words if "error" in line), words[0] if words else "")
             if told not in lines and len(lines) < MAX_REFUSED:
                 lines.append(told.strip()[:MAX_REFUSED_CHARACTERS])

@@ -142,11 +142,10 @@ def page(run: Run) -> str:
 def steady(text: str, example: Example) -> list[str]:
     """Returns the words of a section that every run prints.
 
-    Numbers, names of records and folders differ. So does which tensor or cotangent is the worst. The
+    Numbers and names of records differ. So does which tensor or cotangent is the worst. The
     words of a compiler are left out.
     """
     for pattern, instead in (
-        (r"harness-worker-\w+", "harness-worker"),
         (r"show [0-9a-f]{12}", "show RECORD"),
         (r"\((output|gradient of x)\)", "(TENSOR)"),
         (r"'\w+' cotangent", "COTANGENT"),

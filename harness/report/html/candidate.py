@@ -77,7 +77,7 @@ class Dots(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """What a candidate's page shows.
+    """The content of a candidate's page.
 
     Attributes:
         entry: The candidate.
@@ -140,30 +140,27 @@ def _latencies(entry: Entry) -> Iterator[tuple[str, list[Dots]]]:
     for record in entry.records:
         for direction in DIRECTIONS:
             sides: dict[str, Any] = record.samples.get(direction, {})
-            told = {name: side for name, side in sides.items() if _times(side)}
-            if not told:
-                continue
-            least = min(min(_times(side)) for side in told.values())
-            most = max(max(_times(side)) for side in told.values())
+            times = {name: found for name, side in sides.items() if (found := _times(side))}
+            if times:
+                words = "forward" if direction == DIRECTIONS[0] else "forward and backward"
+                yield f"{words}, case {record.case}", _dots(sides, times)
 
-            def place(time: float, least: float = least, most: float = most) -> float:
-                if most <= least:
-                    return 50.0
-                return round(100 * math.log(time / least) / math.log(most / least), 2)
 
-            words = "forward" if direction == DIRECTIONS[0] else "forward and backward"
-            yield (
-                f"{words}, case {record.case}",
-                [
-                    Dots(
-                        name,
-                        [place(time) for time in _times(side)[:_MOST_DOTS]],
-                        place(float(side["median_ms"])),
-                        "{median_ms:.4g} ms [{low_ms:.4g}, {high_ms:.4g}]".format(**side),
-                    )
-                    for name, side in told.items()
-                ],
-            )
+def _dots(sides: dict[str, Any], times: dict[str, list[float]]) -> list[Dots]:
+    least, most = min(map(min, times.values())), max(map(max, times.values()))
+
+    def place(time: float) -> float:
+        return round(100 * math.log(time / least) / math.log(most / least), 2) if most > least else 50.0
+
+    return [
+        Dots(
+            name,
+            [place(time) for time in found[:_MOST_DOTS]],
+            place(float(sides[name]["median_ms"])),
+            "{median_ms:.4g} ms [{low_ms:.4g}, {high_ms:.4g}]".format(**sides[name]),
+        )
+        for name, found in times.items()
+    ]
 
 
 def _times(side: dict[str, Any]) -> list[float]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from harness.records.record import EvaluationRecord, Status
-from harness.report.sample_scores import results_of
 from harness.report.table import worst_of
-from harness.timing.sample_scores import DIRECTIONS
+from harness.timing.sample_scores import DIRECTIONS, SampleResult
 from harness.timing.scores import interval, number
 from harness.timing.statistics import Interval
 
-#: Kinds of status: a name for the style sheet, a sign that tells them apart without colour, words.
+#: Kinds of status: names for the style sheet, and signs that tell them apart without colour.
 PASSED, WRONG, CHEATED, FAILED = "passed", "wrong", "cheated", "failed"
 SIGNS = {PASSED: "✓", WRONG: "✗", CHEATED: "!", FAILED: "■"}
 _KINDS = {
@@ -111,14 +110,19 @@ def kind_of(status: Status) -> str:
     return _KINDS.get(status, FAILED)
 
 
-def entries_of(groups: Sequence[Group]) -> list[Entry]:
-    """Returns the candidates of all groups, by problem."""
+def entries_of(groups: Sequence[Group], samples: Sequence[Sequence[SampleResult]]) -> list[Entry]:
+    """Returns the candidates of all groups, by problem.
+
+    Args:
+        groups: The groups.
+        samples: The samples of each (see ``sample_scores.results_of``).
+    """
     found: list[Entry] = []
-    for group in groups:
+    for group, results in zip(groups, samples, strict=True):
         texts: dict[tuple[str, str], dict[str, None]] = {}
         for record in group.records:
             texts.setdefault((record.solution, record.problem_path), {})[record.digest] = None
-        for result in results_of(group.records):
+        for result in results:
             last = result.records[-1]
             earlier = [one for one in texts[last.solution, last.problem_path] if one != last.digest]
             found.append(

@@ -7,10 +7,10 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from harness.package import VERSION
@@ -20,10 +20,12 @@ from harness.report.html.charts import charts
 from harness.report.html.entries import SIGNS, Entry, Group, counts_of, entries_of, kind_of
 from harness.report.sample_scores import results_of
 from harness.report.table import share_text
+from harness.report.templates import markup_environment
 from harness.system.text import one_line, printable
 from harness.timing.sample_scores import DIRECTIONS, Counting, SampleScore, sample_scores
 from harness.timing.statistics import Interval
 
+_ASSETS = Path(__file__).resolve().parent / "assets"
 #: Bytes of compressed pages beyond which sources are left out, and then whole pages.
 MOST_BYTES = 2_000_000
 
@@ -71,19 +73,14 @@ def rendered(groups: Sequence[Group], sources: Sources) -> str:
     Raises:
         UsageError: matplotlib is missing.
     """
-    entries = entries_of(groups)
-    scores = [(group.name, _telling(sample_scores(results_of(group.records)))) for group in groups]
-    environment = Environment(
-        loader=PackageLoader("harness.report.html", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    samples = [results_of(group.records) for group in groups]
+    entries = entries_of(groups, samples)
+    scores = [(group.name, _telling(sample_scores(found))) for group, found in zip(groups, samples, strict=True)]
+    environment = markup_environment(_ASSETS)
     environment.filters |= {"printable": printable, "one_line": one_line, "ratio": _ratio}
     environment.globals |= {"SIGNS": SIGNS, "WORDS": WORDS, "kind_of": kind_of}
     environment.globals |= {one.__name__: one for one in (share_text, message_of, bar_width, has_grid)}
-    script, style = (_asset(name) for name in ("report.js", "report.css"))
+    script, style = ((_ASSETS / name).read_text(encoding="utf-8") for name in ("report.js", "report.css"))
     columns = list(dict.fromkeys(entry.column for entry in entries))
     return environment.get_template("report.html.j2").render(
         entries=entries,
@@ -109,10 +106,6 @@ def rendered(groups: Sequence[Group], sources: Sources) -> str:
         style=Markup(style),
         version=VERSION,
     )
-
-
-def _asset(name: str) -> str:
-    return files("harness.report.html").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _counts(entry: Entry, group: str, score: SampleScore) -> bool:
