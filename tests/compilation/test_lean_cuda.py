@@ -135,6 +135,11 @@ def test_where_they_do_not_do_the_plain_build_is_as_if_alone(build: Build, error
     assert all(loader.plain.values())
 
 
+def test_a_function_of_its_own_that_is_missing_is_not_looked_for_in_torchs_headers(build: Build) -> None:
+    with pytest.raises(ImportError, match="_Z3runN2at6TensorE"):
+        build(ImportError("m.so: undefined symbol: _Z3runN2at6TensorE"), None)
+
+
 def test_the_plain_builds_errors_are_told(build: Build) -> None:
     with pytest.raises(BuildFailed, match="of the plain one"):
         build(NOT_BUILT, RuntimeError("cuda.cu(4): error: of the plain one"))

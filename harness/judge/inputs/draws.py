@@ -135,15 +135,17 @@ def draw(
         module: The problem's body, run under the case.
         args: The constructor's arguments.
         seed: The trial's seed.
-        device: The device of the model and the inputs; inputs are drawn there.
+        device: The device of the model and the inputs, both of which are drawn there.
         as_constructed: Whether constant and fixed parameters stay as they are.
 
     Raises:
         ProblemError: The constructor or ``get_inputs`` raised or returned the wrong thing.
     """
-    fixed = frozenset[str]() if as_constructed else _fixed_parameters(problem, module, args)
+    if device.type == "cuda":
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # seeded() sets the GPU's generator only then
+    fixed = frozenset[str]() if as_constructed else _fixed_parameters(problem, module, args, device)
     with seeded(seed):
-        model = _constructed(problem, module, args)
+        model = _constructed_on(problem, module, args, device)
         if not isinstance(model, torch.nn.Module):
             raise ProblemError(f"{problem.path}: Model is not a torch.nn.Module")
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
@@ -174,6 +176,25 @@ def draw(
             _redraw_fixed_parameters(model, fixed)
             redraw_constant_parameters(model)
     return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
+
+
+def _constructed_on(problem: Problem, module: ProblemModule, args: list[Any], device: torch.device) -> Any:
+    """Construct the model on its device, where a large layer's parameters take a thousandth of the time.
+
+    A model that does not construct there is constructed on the CPU. So is one that keeps tensors aside, since the
+    candidate's constructor has to compute the same, and does that on the CPU.
+    """
+    if device.type == "cpu":
+        return _constructed(problem, module, args)
+    states = [generator.get_state() for generator in generators()], random.getstate()
+    with contextlib.suppress(ProblemError, torch.OutOfMemoryError), device:
+        model = _constructed(problem, module, args)
+        if not isinstance(model, torch.nn.Module) or not tensors_aside(model):
+            return model
+    for generator, state in zip(generators(), states[0], strict=True):
+        generator.set_state(state)
+    random.setstate(states[1])
+    return _constructed(problem, module, args)
 
 
 def _constructed(problem: Problem, module: ProblemModule, args: list[Any]) -> Any:
@@ -261,7 +282,7 @@ def _is_finite(tensor: torch.Tensor) -> bool:
 _fixed: weakref.WeakKeyDictionary[ProblemModule, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-def _fixed_parameters(problem: Problem, module: ProblemModule, args: list[Any]) -> frozenset[str]:
+def _fixed_parameters(problem: Problem, module: ProblemModule, args: list[Any], device: torch.device) -> frozenset[str]:
     """Return the names of parameters that every seed constructs alike, such as an identity matrix.
 
     Constructs the model under two seeds, once for each body of a problem.
@@ -270,7 +291,7 @@ def _fixed_parameters(problem: Problem, module: ProblemModule, args: list[Any]) 
         found = []
         for seed in (CONSTRUCTION_SEED, CONSTRUCTION_SEED + 1):
             with seeded(seed):
-                found.append(_fingerprints(_constructed(problem, module, args)))
+                found.append(_fingerprints(_constructed_on(problem, module, args, device)))
         first, second = found
         _fixed[module] = frozenset(name for name, one in first.items() if second.get(name) == one)
     return _fixed[module]
