@@ -110,7 +110,10 @@ def test_the_readme_shows_the_test_command_and_is_short() -> None:
     assert len(readme.split()) < 700
 
 
-@pytest.mark.parametrize(("page", "script"), [("cli.md", "cli_reference.py"), ("record.md", "record_reference.py")])
+@pytest.mark.parametrize(
+    ("page", "script"),
+    [("cli.md", "cli_reference.py"), ("record.md", "record_reference.py"), ("ptx.md", "ptx_reference.py")],
+)
 def test_a_reference_page_is_what_the_program_says(page: str, script: str) -> None:
     written = (REPOSITORY / "docs" / page).read_text()
     ran = subprocess.run([sys.executable, REPOSITORY / ".ci" / script], capture_output=True, text=True)

@@ -77,6 +77,7 @@ _ATOMIC = re.compile(r"atomic(Add|Sub|Exch|Min|Max|Inc|Dec|And|Or|Xor|CAS)(_bloc
 _ASKING = frozenset({"assert", "__trap"})
 _WAITING_CALL = re.compile(
     r"__(sync|shfl|ballot|any|all|match|reduce_|threadfence|pipeline)\w*|__activemask|__nanosleep|__ldcv"
+    r"|(__)?asm(__)?"
 )
 # Names that rule out a kernel even if it does not call them: it may pass them to something that
 # does.

@@ -11,13 +11,16 @@ import re
 from harness.emulator.launches import Kernels, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
 from harness.emulator.plain_kernels import rewrite_plain_kernels
+from harness.emulator.ptx.statement import Refused, parse_statement
+from harness.emulator.ptx.translation import translate
 from harness.emulator.shared_memory import rewrite_shared
 from harness.emulator.syntax import Code, names_in
 
 PTX_CONSTRUCT = "inline PTX"
 PTX_REMEDY = "guard it with #ifdef __CUDA_ARCH__ and give a plain C++ fallback in the #else branch"
 
-_ASM = frozenset({"asm", "__asm__", "__asm"})
+#: The words that begin an assembler statement.
+ASM_WORDS = frozenset({"asm", "__asm__", "__asm"})
 _ASM_QUALIFIERS = frozenset({"volatile", "__volatile__", "__volatile", "goto", "inline"})
 #: A part of the names of macros that register for a dispatch key; libraries wrap torch's in their own.
 _LIBRARY_MACRO = "TORCH_LIBRARY_IMPL"
@@ -116,12 +119,13 @@ def _with_shared_macros_expanded(source: str) -> str:
 
 
 def _rewrite_asm(code: Code) -> None:
-    """Replaces inline PTX by an assertion that fails if the preprocessor lets it through.
+    """Replaces inline PTX by C++ with the same meaning.
 
-    Without any PTX the statement only keeps the compiler from moving accesses, and does so here too.
+    What the emulator does not run becomes an assertion, which fails if the preprocessor lets it through. Without any
+    PTX the statement only keeps the compiler from moving accesses, and does so here too.
     """
     for position in range(len(code)):
-        if code.text(position) not in _ASM or not code.is_name(position):
+        if code.text(position) not in ASM_WORDS or not code.is_name(position):
             continue
         opening = position + 1
         while code.text(opening) in _ASM_QUALIFIERS:
@@ -132,8 +136,12 @@ def _rewrite_asm(code: Code) -> None:
         if _is_empty_asm(code, opening + 1, closing):
             code.replace(position, closing + 1, '__asm__ __volatile__("" ::: "memory")')
             continue
-        failure = f'static_assert(false, "cuemu-unsupported: {PTX_CONSTRUCT}: {PTX_REMEDY}")'
-        code.replace(position, closing + 1, f"do {{ {failure}; }} while (0)")
+        try:
+            code.replace(position, closing + 1, translate(parse_statement(code, opening + 1, closing)))
+        except Refused as reason:
+            what = re.sub(r'["\\\s]+', " ", f"{PTX_CONSTRUCT} ({reason})")
+            failure = f'static_assert(false, "cuemu-unsupported: {what}: {PTX_REMEDY}")'
+            code.replace(position, closing + 1, f"do {{ {failure}; }} while (0)")
 
 
 def _is_empty_asm(code: Code, start: int, closing: int) -> bool:

@@ -44,6 +44,7 @@ from harness.emulator.compiler import (
 from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.processes import FinishedProcess, run_together
+from harness.emulator.rewrite import ASM_WORDS
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
 from harness.errors import ToolchainError
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
@@ -389,6 +390,8 @@ class _Build:
         arguments += [f"-DTORCH_EXTENSION_NAME={self._sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         if unit.is_cuda:
             arguments += ["-include", _PRELUDE, *cuda_flags(self._sources.extra_cuda_cflags)]
+            if ASM_WORDS & set(unit.names):
+                arguments += ["-include", "cuemu/ptx.h"]
         else:
             arguments += host_flags(self._sources.extra_cflags)
         arguments += further

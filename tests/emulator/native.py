@@ -71,6 +71,7 @@ def build_kernels(source: Path, runtime: Path, checked: bool = False) -> Path:
     link = [f"-L{runtime.parent}", "-lcuemu", "-Wl,-rpath,$ORIGIN"]
     compiler = find_compiler()
     flags = [*(compiler.checked_flags() if checked else compiler.fast_flags()), "-include", "cuemu_prelude.h"]
+    flags += ["-include", "cuemu/ptx.h"] if "asm" in text else []
     compiled = library.with_suffix(".o")
     subprocess.run([*COMPILE, *flags, "-c", str(unit), "-o", str(compiled)], check=True)
     subprocess.run([*COMPILE, str(compiled), "-o", str(library), *link], check=True)

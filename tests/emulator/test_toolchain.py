@@ -275,8 +275,10 @@ def test_an_unknown_name_shows_its_source_line(run_solution: RunSolution) -> Non
 @pytest.mark.parametrize(
     ("part", "construct"),
     [
-        ('asm volatile("bar.sync 0;");', "inline PTX"),
+        ('asm volatile("bar.arrive 1, 64;");', "inline PTX (bar.arrive)"),
         ("cublasHandle_t handle;", "cuBLAS"),
+        ("} __global__ void __cluster_dims__(2, 1, 1) pair() {", "thread block clusters"),
+        ("} __cluster_dims__(2) __global__ void pair() {", "thread block clusters"),
     ],
 )
 def test_what_the_emulator_refuses_is_named_with_its_line(run_solution: RunSolution, part: str, construct: str) -> None:

@@ -23,10 +23,12 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
-#define __cluster_dims__(...) \
-  static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel")
-#define __block_size__(...) \
-  static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel")
+// An attribute, since these stand before the return type or behind it.
+#define __cluster_dims__(...) __attribute__((aligned([] {                                                           \
+  static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel"); \
+  return 1;                                                                                                         \
+}())))
+#define __block_size__(...) __cluster_dims__()
 // Empty, because the standard library writes __attribute__((__noinline__)).
 #define __noinline__
 #define __forceinline__ inline __attribute__((always_inline))

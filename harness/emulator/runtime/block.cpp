@@ -53,6 +53,7 @@ void Block::begin(std::uint64_t number) {
     clock_.begin(static_cast<std::uint32_t>(number % Cell::kMostBlocks) + 1, size_);
     conduct_.assign(size_, Conduct{});
   }
+  copies_.begin(size_);
   arena_.begin_block();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "async_copies.h"
 #include "checker.h"
 #include "cuemu/runtime.h"
 #include "fiber.h"
@@ -67,6 +68,9 @@ inline bool waits_alike(const Thread& left, const Thread& right) {
          (left.state == State::at_barrier || left.mask == right.mask);
 }
 
+// splitmix64
+std::uint64_t next_random(std::uint64_t& state);
+
 class Block {
  public:
   // Call this before the launch's first begin().
@@ -126,6 +130,14 @@ class Block {
   BlockClock& clock() { return clock_; }
   Conduct& conduct(unsigned thread) { return conduct_[thread]; }
 
+  AsyncCopies& copies() { return copies_; }
+  // Whether the copy that begins now happens as late as possible. The checking mode finds accesses meanwhile by
+  // themselves.
+  bool delays_copy() {
+    if (is_checking()) return true;
+    return launch_->order == Order::reverse || (launch_->order == Order::random && (next_random(random_) & 1) != 0);
+  }
+
   bool spinning = false;  // whether its threads only yielded when it last ran
 
  private:
@@ -155,6 +167,7 @@ class Block {
   std::vector<Thread> threads_;
   SharedArena arena_;
   BlockClock clock_;
+  AsyncCopies copies_;
   std::vector<Conduct> conduct_;  // by thread, in the checking mode
 };
 
@@ -203,9 +216,6 @@ inline bool Block::arrive_at_barrier(Thread& thread, Barrier kind, int predicate
   else if (warps_[number].converging != 0) lane_stopped(number);
   return true;
 }
-
-// splitmix64
-std::uint64_t next_random(std::uint64_t& state);
 
 uint3 index_in(std::uint64_t linear, const dim3& sizes);
 

@@ -242,6 +242,23 @@ void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool 
   }
 }
 
+// An access to what an asynchronous copy is about to write, or a write to what it is about to read.
+void tell_copy_in_flight(const Running& at, const Touch& touch, const AsyncCopies::Waiting& one, const std::string& where) {
+  if (!is_new('y', touch.code, one.copy.line)) return;
+  const uint3 thread = index_in(one.thread, checker().config.block);
+  const std::string line = std::to_string(one.copy.line);
+  Report report{"race", checker().kernel, 0,
+                thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + where + " in line {0} while the " +
+                    "asynchronous copy that " + thread_words(thread, at.block.index()) + " began in line " + line +
+                    " is in flight: no wait has ended it",
+                one.copy.barrier != nullptr
+                    ? "Wait for the mbarrier's phase before the access, with the right parity."
+                    : "Wait for the copy's group (cp.async.wait_group) in the thread that began it, then synchronise.",
+                {{at.index(), at.block.index(), 0, verb(touch), touch.code},
+                 {thread, at.block.index(), one.copy.line, "copies", nullptr}}};
+  add_report(std::move(report));
+}
+
 bool conflicts(const Cell& earlier, const Touch& touch, unsigned bytes, const Running& at) {
   return !earlier.is_empty() && (earlier.bytes() & bytes) != 0 && !(earlier.is_atomic() && touch.is_atomic) &&
          !at.clock.is_behind(earlier, at.thread);
@@ -510,6 +527,9 @@ void check_access(Touch touch) {
     }
   } else if (!is_in_bounds(at, touch)) {
     return;
+  }
+  if (const auto* copy = block.copies().in_flight(touch.address, touch.bytes, touch.writes)) {
+    tell_copy_in_flight(at, touch, *copy, place_words(touch, is_shared ? &place : nullptr));
   }
   if (touch.writes && !touch.is_atomic) ++all.progress;
   if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);

@@ -63,28 +63,47 @@ void add_products(int m, int k, const Number* left, const Number* right, Number*
   }
 }
 
+enum class Role { left, right, sum };
+
+// Where element i of a lane stands in a matrix that is stored by rows. For mma.sync these are the layouts of "Matrix
+// Fragments for mma" in the PTX ISA: all shapes share them, in terms of the elements that one register holds.
+int place(const MatrixProduct& product, Role role, int lane, int i) {
+  if (!product.is_mma) return kLanes * i + lane;
+  const int group = lane / 4, member = lane % 4;
+  if (role == Role::sum) return (group + i / 2 * 8) * product.n + member * 2 + i % 2;
+  const int held = product.left.element == Element::float64 ? 1 : 4 / bytes_of(product.left.element);
+  const int number = i / held, inner = member * held + i % held;
+  if (role == Role::left) return (group + number % 2 * 8) * product.k + inner + number / 2 * 4 * held;
+  return (inner + number * 4 * held) * product.n + group;
+}
+
 // Products are exact, because factors have at most 11 significant bits and a float holds each
 // product. Sums are rounded to Number.
 template <typename Number>
 void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
   const int m = lanes[0]->m, n = lanes[0]->n, k = lanes[0]->k;
   Number left[kMostElements], right[kMostElements], sum[kMostElements];
-  const auto gather = [&](Number* matrix, int elements, LaneOfMatrix MatrixProduct::* which) {
-    for (int i = 0; i < elements; ++i) matrix[i] = widened<Number>(lanes[i % kLanes]->*which, i / kLanes);
+  const auto gather = [&](Number* matrix, int elements, Role role, LaneOfMatrix MatrixProduct::* which) {
+    for (int i = 0; i < elements; ++i) {
+      matrix[place(*lanes[0], role, i % kLanes, i / kLanes)] = widened<Number>(lanes[i % kLanes]->*which, i / kLanes);
+    }
   };
-  gather(left, m * k, &MatrixProduct::left);
-  gather(right, k * n, &MatrixProduct::right);
-  gather(sum, m * n, &MatrixProduct::addend);
+  gather(left, m * k, Role::left, &MatrixProduct::left);
+  gather(right, k * n, Role::right, &MatrixProduct::right);
+  gather(sum, m * n, Role::sum, &MatrixProduct::addend);
   if (n == 8) add_products<8>(m, k, left, right, sum);
   else if (n == 16) add_products<16>(m, k, left, right, sum);
   else add_products<32>(m, k, left, right, sum);
-  for (int i = 0; i < m * n; ++i) store(*lanes[i % kLanes], i / kLanes, sum[i]);
+  for (int i = 0; i < m * n; ++i) {
+    store(*lanes[i % kLanes], i / kLanes, sum[place(*lanes[0], Role::sum, i % kLanes, i / kLanes)]);
+  }
 }
 
 bool alike(const MatrixProduct& one, const MatrixProduct& other) {
   return one.m == other.m && one.n == other.n && one.k == other.k && one.left.element == other.left.element &&
          one.right.element == other.right.element && one.addend.element == other.addend.element &&
-         one.sum_element == other.sum_element && one.saturate == other.saturate;
+         one.sum_element == other.sum_element && one.saturate == other.saturate &&
+         one.is_mma == other.is_mma;
 }
 
 MatrixOutcome multiply_warp(Thread* const (&threads)[kLanes]) {

@@ -31,6 +31,7 @@ class SharedArena {
 
   // Whether an address is the arena's, red zones included.
   bool holds(const char* address) const { return address >= memory_ && address < end_; }
+  const char* begin() const { return memory_; }
   // The variable at an address of the arena, or the nearest one.
   struct Place {
     const char* data;

@@ -2,9 +2,9 @@ import torch
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
-__global__ void square(const float* x, float* y, int n) {
+__global__ void __cluster_dims__(1) square(const float* x, float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) asm("mul.f32 %0, %1, %1;" : "=f"(y[i]) : "f"(x[i]));
+  if (i < n) y[i] = x[i] * x[i];
 }
 
 torch::Tensor forward(torch::Tensor x) {

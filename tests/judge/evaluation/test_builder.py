@@ -130,7 +130,12 @@ def test_a_forward_runs_only_if_nothing_was_built_before(ahead: Ahead) -> None:
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 11)", "os._exit(0)", "raise ValueError", "while True: pass"])
 def test_what_was_built_is_kept_however_the_candidate_ends(ahead: Ahead, end: str) -> None:
-    assert ahead.build(run_s=3, IN_INIT=f"build(); {end}" if end[0] != "w" else f"build()\n        {end}") == {}
+    assert (
+        ahead.build(
+            run_s=3 if end[0] == "w" else 60, IN_INIT=f"build(); {end}" if end[0] != "w" else f"build()\n        {end}"
+        )
+        == {}
+    )
     assert ahead.libraries == 1
 
 

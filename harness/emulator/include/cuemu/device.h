@@ -170,7 +170,14 @@ inline long long clock64() {
 inline unsigned long long __globaltimer() { return static_cast<unsigned long long>(clock64()); }
 inline unsigned __isShared(const void*) { return 0; }
 inline unsigned __isGlobal(const void*) { return 1; }
-template <typename T> inline std::size_t __cvta_generic_to_shared(T*) {
-  static_assert(!sizeof(T*), "cuemu-unsupported: shared-memory addresses for inline PTX: access shared memory in C++");
-  return 0;
+template <typename T> inline std::size_t __cvta_generic_to_shared(T* pointer) {
+  return reinterpret_cast<std::size_t>(pointer);
 }
+template <typename T> inline std::size_t __cvta_generic_to_global(T* pointer) {
+  return reinterpret_cast<std::size_t>(pointer);
+}
+inline void* __cvta_shared_to_generic(std::size_t address) {
+  return address >> 32 != 0 ? reinterpret_cast<void*>(address)
+                            : static_cast<void*>(::cuemu::shared_pointer(static_cast<std::uint32_t>(address)));
+}
+inline void* __cvta_global_to_generic(std::size_t address) { return reinterpret_cast<void*>(address); }

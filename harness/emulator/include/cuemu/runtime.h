@@ -84,6 +84,16 @@ unsigned active_lanes(int line);
 // The elements of matrices that the 32 lanes of a warp hold together. In a matrix with `columns`
 // columns, element i of lane l is at row (32 i + l) / columns and column (32 i + l) % columns.
 enum class Element : int { half, bfloat16, tf32, float32, float64, int8, uint8, int32 };
+constexpr int bytes_of(Element element) {
+  switch (element) {
+    case Element::half:
+    case Element::bfloat16: return 2;
+    case Element::float64: return 8;
+    case Element::int8:
+    case Element::uint8: return 1;
+    default: return 4;
+  }
+}
 struct LaneOfMatrix {
   Element element;
   const void* values;
@@ -95,11 +105,50 @@ struct MatrixProduct {
   Element sum_element;
   void* sum;
   bool saturate;
+  bool is_mma = false;  // whether lanes hold what PTX's mma.sync says
 };
 void matrix_multiply(const MatrixProduct& own, int line);
 // Waits for the other lanes of the warp, and reports addresses and strides that loads and stores do
 // not allow.
 void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes, int line);
+
+// The byte of the block's shared memory whose address has these lower 32 bits.
+char* shared_pointer(std::uint32_t address);
+// Reports an address that is no multiple of `alignment` bytes.
+void check_alignment(const void* address, unsigned alignment, const char* instruction, int line);
+
+// An asynchronous copy: reads `read` bytes and writes `bytes`, the rest zeros.
+struct AsyncCopy {
+  char* to;
+  const char* from;
+  std::uint32_t bytes, read;
+  char* barrier;  // the mbarrier that it completes; null for a copy of a group
+  bool is_bulk;
+  int line;
+};
+// A copy happens at any moment between its begin and the wait for it: at once in one order of threads, as late as
+// possible in another, and at random in the third. Returns whether the caller has to do it at once.
+bool begin_async_copy(const AsyncCopy& copy);
+// Ends the calling thread's group of copies.
+void commit_async_copies(bool is_bulk);
+// Finds a copy that has to happen before the calling thread goes on, so that at most `pending` groups are left; ~0 for
+// all copies, also those in no group. Returns false if there is none.
+bool take_due_copy(bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
+// Finds a copy of the block that completes an mbarrier.
+bool take_copy_of(const char* barrier, AsyncCopy& copy);
+[[noreturn]] void mbarrier_fault(const char* message, const char* remedy, int line);
+
+// Makes an access of more than 8 bytes a single one for other blocks.
+class WideAccess {
+ public:
+  explicit WideAccess(bool is_wide);
+  ~WideAccess();
+  WideAccess(const WideAccess&) = delete;
+  WideAccess& operator=(const WideAccess&) = delete;
+
+ private:
+  bool is_wide_;
+};
 
 // A memory fence. A fence of the whole device also publishes earlier writes to other blocks.
 void fence(bool of_device);

@@ -1,0 +1,115 @@
+#include "async_copies.h"
+
+#include <atomic>
+#include <string>
+
+#include "worker.h"
+
+namespace cuemu {
+namespace {
+
+constexpr int kMisaligned = 716;  // cudaErrorMisalignedAddress
+
+std::atomic_flag wide_access = ATOMIC_FLAG_INIT;
+
+}  // namespace
+
+void AsyncCopies::begin(unsigned threads) {
+  waiting_.clear();
+  committed_.clear();
+  threads_ = threads;
+}
+
+std::uint32_t& AsyncCopies::committed(unsigned thread, bool is_bulk) {
+  if (committed_.empty()) committed_.resize(threads_, {0, 0});
+  return committed_[thread][is_bulk];
+}
+
+void AsyncCopies::commit(unsigned thread, bool is_bulk) { ++committed(thread, is_bulk); }
+
+void AsyncCopies::add(unsigned thread, const AsyncCopy& copy) {
+  waiting_.push_back({copy, thread, committed(thread, copy.is_bulk)});
+}
+
+bool AsyncCopies::take(std::size_t place, AsyncCopy& copy) {
+  copy = waiting_[place].copy;
+  waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(place));
+  return true;
+}
+
+bool AsyncCopies::take_due(unsigned thread, bool is_bulk, std::uint32_t pending, AsyncCopy& copy) {
+  const std::uint32_t all = committed(thread, is_bulk);
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    const Waiting& one = waiting_[i];
+    if (one.thread != thread || one.copy.is_bulk != is_bulk || one.copy.barrier != nullptr) continue;
+    if (pending == ~0u || (one.group < all && all - one.group > pending)) return take(i, copy);
+  }
+  return false;
+}
+
+bool AsyncCopies::take_of(const char* barrier, AsyncCopy& copy) {
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    if (waiting_[i].copy.barrier == barrier) return take(i, copy);
+  }
+  return false;
+}
+
+const AsyncCopies::Waiting* AsyncCopies::in_flight(const char* address, std::size_t bytes, bool writes) const {
+  const auto meet = [&](const char* begin, std::size_t size) { return address < begin + size && begin < address + bytes; };
+  for (const Waiting& one : waiting_) {
+    if (meet(one.copy.to, one.copy.bytes) || (writes && meet(one.copy.from, one.copy.read))) return &one;
+  }
+  return nullptr;
+}
+
+bool begin_async_copy(const AsyncCopy& copy) {
+  Worker& worker = this_worker();
+  if (!worker.block().delays_copy()) return true;
+  worker.block().copies().add(worker.thread().linear, copy);
+  return false;
+}
+
+void commit_async_copies(bool is_bulk) {
+  Worker& worker = this_worker();
+  worker.block().copies().commit(worker.thread().linear, is_bulk);
+}
+
+bool take_due_copy(bool is_bulk, std::uint32_t pending, AsyncCopy& copy) {
+  Worker& worker = this_worker();
+  return worker.block().copies().take_due(worker.thread().linear, is_bulk, pending, copy);
+}
+
+bool take_copy_of(const char* barrier, AsyncCopy& copy) {
+  return this_worker().block().copies().take_of(barrier, copy);
+}
+
+char* shared_pointer(std::uint32_t address) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(this_worker().block().arena().begin());
+  // The arena may reach across a multiple of 4 GiB, and is much smaller.
+  return reinterpret_cast<char*>(begin + static_cast<std::int32_t>(address - static_cast<std::uint32_t>(begin)));
+}
+
+void check_alignment(const void* address, unsigned alignment, const char* instruction, int line) {
+  const auto value = reinterpret_cast<std::uintptr_t>(address);
+  if (value % alignment == 0) return;
+  Worker& worker = this_worker();
+  worker.fail("misaligned", line, std::string(instruction) + " in " + worker.position() + ": an address or size lies " +
+              std::to_string(value % alignment) + " bytes after a multiple of " + std::to_string(alignment),
+              "Align the shared array with __align__, and let rows begin at multiples of it.", kMisaligned);
+}
+
+void mbarrier_fault(const char* message, const char* remedy, int line) {
+  Worker& worker = this_worker();
+  worker.fail("barrier", line, std::string(message) + " in " + worker.position(), remedy, kLaunchFailure);
+}
+
+WideAccess::WideAccess(bool is_wide) : is_wide_(is_wide) {
+  while (is_wide_ && wide_access.test_and_set(std::memory_order_acquire)) {
+  }
+}
+
+WideAccess::~WideAccess() {
+  if (is_wide_) wide_access.clear(std::memory_order_release);
+}
+
+}  // namespace cuemu

@@ -1,0 +1,39 @@
+// The asynchronous copies of a block that have begun and not happened yet.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "cuemu/runtime.h"
+
+namespace cuemu {
+
+class AsyncCopies {
+ public:
+  // Forgets the copies of the block before.
+  void begin(unsigned threads);
+
+  void add(unsigned thread, const AsyncCopy& copy);
+  void commit(unsigned thread, bool is_bulk);
+  bool take_due(unsigned thread, bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
+  bool take_of(const char* barrier, AsyncCopy& copy);
+
+  struct Waiting {
+    AsyncCopy copy;
+    unsigned thread;
+    std::uint32_t group;  // the number of the thread's groups before it
+  };
+  // A copy that writes what an access touches, or reads what it writes; null if there is none.
+  const Waiting* in_flight(const char* address, std::size_t bytes, bool writes) const;
+
+ private:
+  std::uint32_t& committed(unsigned thread, bool is_bulk);
+  bool take(std::size_t place, AsyncCopy& copy);
+
+  std::vector<Waiting> waiting_;                         // in the order of their begin
+  std::vector<std::array<std::uint32_t, 2>> committed_;  // by thread: the groups of plain and of bulk copies, if any
+  unsigned threads_ = 0;
+};
+
+}  // namespace cuemu

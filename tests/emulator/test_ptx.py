@@ -1,0 +1,70 @@
+"""Tests inline PTX: its results are those of a GPU, and what the emulator does not run is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.emulator.rewrite import rewrite_cuda
+
+from .native import Emulator
+from .ptx_operations import OPERATIONS, RESULTS, distance, inputs, results, source
+
+#: What an H100 computed, written by ``python3 -m tests.emulator.ptx_operations --write``.
+ON_GPU = json.loads(RESULTS.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def built(native: Callable[..., Emulator], shared: Path, made_once: Callable[..., Path]) -> Emulator:
+    def write() -> Path:
+        path = shared / "ptx_operations.cu"
+        path.write_text(source(), encoding="utf-8")
+        return path
+
+    return native(made_once("ptx_operations", write), False)
+
+
+@pytest.fixture
+def emulator(built: Emulator) -> Iterator[Emulator]:
+    built.begin()
+    yield built
+    built.reset()
+
+
+@pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=[one.text for one in OPERATIONS])
+def test_an_instruction_computes_what_a_gpu_computes(emulator: Emulator, number: int) -> None:
+    one = OPERATIONS[number]
+    expected, found = ON_GPU[one.text], results(emulator.kernels, number, 1)
+    for thread, (right, got) in enumerate(zip(expected, found, strict=True)):
+        for letter, first, second in zip(one.results, right, got, strict=True):
+            assert distance(letter, one.kind, first, second) <= one.ulps, (
+                thread,
+                inputs(number, 1)[10 * thread :][:10],
+            )
+    assert emulator.reports() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ('asm("wgmma.fence.sync.aligned;")', "wgmma.fence.sync.aligned"),
+        ('asm("bar.sync 1, 64;")', "a barrier of a part of the block"),
+        ('asm("add.s32 %0, %1;" : "=r"(x) : "r"(x))', "add.s32 with 2 operands"),
+        ('asm("add.s32 %0, %1, %7;" : "=r"(x) : "r"(x))', "add.s32 with %7"),
+        ('asm("add.s64 %0, %1, %1;" : "=r"(x) : "r"(x))', "a register of 32 bits"),
+        ('asm("mov.u32 %0, %%pm0;" : "=r"(x))', "mov.u32 with %pm0"),
+        ('asm(NAME " %0;" : "=r"(x))', "NAME in it, which is no plain string"),
+        ('asm("mov.u32 %0, 1" : "=w"(x))', "an operand that begins with =w"),
+        ('asm("{ add.s32 %0, %0, 1;" : "+r"(x))', "an opening brace without a closing one"),
+        ('asm(".shared .b32 x;")', ".shared .b32 x"),
+        ('asm("ld.global.u32 %0, [%1+x];" : "=r"(x) : "l"(&x))', "the address"),
+        ('asm("@p bra OUT;")', "bra with p"),
+    ],
+)
+def test_what_is_not_run_is_named(statement: str, words: str) -> None:
+    text = rewrite_cuda(f"__device__ void f(int x) {{\n{statement};\n}}\n").splitlines()[1]
+    assert "cuemu-unsupported: inline PTX (" in text
+    assert words in text

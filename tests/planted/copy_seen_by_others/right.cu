@@ -1,0 +1,35 @@
+// Each thread waits for its own copies, and a barrier shows them to the others.
+#include <cuda_runtime.h>
+
+__device__ unsigned at(const void* place) { return static_cast<unsigned>(__cvta_generic_to_shared(place)); }
+__device__ void copy(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at(to)), "l"(from) : "memory");
+}
+__device__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int pending>
+__device__ void wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+__global__ void reversed(const float* x, float* y) {
+  __shared__ float tile[64];
+  copy(&tile[threadIdx.x], x + threadIdx.x);
+  commit();
+  wait<0>();
+  __syncthreads();
+  y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+extern "C" void run() {
+  const int n = 64;
+  static float x[n], y[n];
+  for (int i = 0; i < n; ++i) x[i] = i % 13;
+  float *d_x, *d_y;
+  cudaMalloc(&d_x, n * sizeof(float));
+  cudaMalloc(&d_y, n * sizeof(float));
+  cudaMemcpy(d_x, x, n * sizeof(float), cudaMemcpyHostToDevice);
+  reversed<<<1, 64>>>(d_x, d_y);
+  cudaMemcpy(y, d_y, n * sizeof(float), cudaMemcpyDeviceToHost);
+  cudaFree(d_x);
+  cudaFree(d_y);
+}

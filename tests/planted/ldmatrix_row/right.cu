@@ -1,0 +1,45 @@
+// Rows of 24 halves do, and lie in different banks.
+#include <cuda_runtime.h>
+
+using Barrier = unsigned long long;
+
+__device__ unsigned at(const void* place) { return static_cast<unsigned>(__cvta_generic_to_shared(place)); }
+__device__ void init(Barrier* barrier, unsigned arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at(barrier)), "r"(arrivals) : "memory");
+}
+__device__ void expect(Barrier* barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at(barrier)), "r"(bytes) : "memory");
+}
+__device__ void load(void* to, const void* from, unsigned bytes, Barrier* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(at(to)), "l"(from), "r"(bytes), "r"(at(barrier)) : "memory");
+}
+__device__ void wait(Barrier* barrier, unsigned parity) {
+  asm volatile(
+      "{\n .reg .pred done;\n"
+      "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra DONE;\n bra AGAIN;\n DONE:\n }" ::"r"(at(barrier)), "r"(parity) : "memory");
+}
+
+__global__ void matrix(const float* x, float* y) {
+  __shared__ alignas(16) unsigned short tile[8][24];
+  for (int i = threadIdx.x; i < 64; i += 32) tile[i / 8][i % 8] = static_cast<unsigned short>(x[i]);
+  __syncwarp();
+  unsigned held;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(held) : "r"(at(tile[threadIdx.x % 8])));
+  y[2 * threadIdx.x] = held & 0xffff;
+  y[2 * threadIdx.x + 1] = held >> 16;
+}
+
+extern "C" void run() {
+  const int n = 64;
+  static float x[n], y[n];
+  for (int i = 0; i < n; ++i) x[i] = i % 13;
+  float *d_x, *d_y;
+  cudaMalloc(&d_x, n * sizeof(float));
+  cudaMalloc(&d_y, n * sizeof(float));
+  cudaMemcpy(d_x, x, n * sizeof(float), cudaMemcpyHostToDevice);
+  matrix<<<1, 32>>>(d_x, d_y);
+  cudaMemcpy(y, d_y, n * sizeof(float), cudaMemcpyDeviceToHost);
+  cudaFree(d_x);
+  cudaFree(d_y);
+}
