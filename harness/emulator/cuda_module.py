@@ -16,7 +16,7 @@ import torch
 from harness.compilation.errors import Unsupported
 
 DEVICE_NAME = "CUDA emulator (CPU)"
-CAPABILITY = (8, 0)
+CAPABILITY = (9, 0)
 
 _MULTIPROCESSORS = 132
 _MEMORY_BYTES = 16 * 2**30
@@ -233,7 +233,7 @@ def replacements() -> dict[str, object]:
         "get_device_name": lambda device=None: DEVICE_NAME,
         "get_device_capability": lambda device=None: CAPABILITY,
         "get_device_properties": properties,
-        "get_arch_list": lambda: ["sm_80"],
+        "get_arch_list": lambda: ["sm_90"],
         "mem_get_info": _memory_info,
         "current_stream": lambda device=None: Stream(),
         "default_stream": lambda device=None: Stream(),

@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:27b9f70406fcc8203d128541d040d3906c010d10be79bfa9ac216bcf145dee72
+# digest: sha256:6cfc8a4265df4adb3c6c141c8bebcc51a94af5d55248609b3fada6ece9ce3a46
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -1195,17 +1195,12 @@ inline int attribute_of(cudaDeviceAttr attribute, int device) {
 // Blocks of a launch that streams on a device; 0 where it cannot: bulk copies and their barriers are Hopper's, and the
 // ring needs nearly all shared memory of a multiprocessor.
 inline int streaming_blocks(int device, int shared_bytes) {
-#ifdef __NVCC__
   if (device < 0 && cudaGetDevice(&device) != cudaSuccess) return 0;
   if (attribute_of(cudaDevAttrComputeCapabilityMajor, device) < 9) return 0;
   if (attribute_of(cudaDevAttrCooperativeLaunch, device) == 0) return 0;
   if (attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin, device) < shared_bytes + kBesideRing) return 0;
   const int blocks = attribute_of(cudaDevAttrMultiProcessorCount, device);
   return blocks < kMaxBlocks ? blocks : kMaxBlocks;
-#else
-  (void)device, (void)shared_bytes;
-  return 0;  // a compiler without Hopper's instructions, such as a host's
-#endif
 }
 
 // `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `stages`:
@@ -1238,7 +1233,6 @@ inline int64_t streaming_sums(const Shape& shape) {
   return 2 * kBackwardSumWarps * shape.samples * shape.channels * (shape.spatial / kChunk);
 }
 
-#ifdef __NVCC__  // Hopper's instructions; a host's compiler leaves them out, and nothing streams
 // What the streaming kernels share: barriers in shared memory, bulk copies, words between multiprocessors. All of it is
 // for compute capability 9.0 and above; other code never comes here (see plan.cuh).
 //
@@ -1400,6 +1394,7 @@ __device__ __forceinline__ bool is_last_warp(int* arrived, int warps, int lane) 
   before = __shfl_sync(kAllLanes, before, 0);
   if (before != warps - 1) return false;
   __threadfence_block();
+  __syncwarp();  // a shuffle orders no accesses: what lane 0 wrote is read by the others
   if (lane == 0) *arrived = 0;
   return true;
 }
@@ -1647,7 +1642,7 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Ve
 __global__ void __launch_bounds__(kThreads, 1)
     stream_forward(Chunks chunks, const Element* x, const Weight* weight, const Weight* bias, float eps, Element* y,
                    float* mean, float* rstd, float* mean_low, ulonglong2* words) {
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;
@@ -1893,7 +1888,7 @@ __device__ inline void write_gradients(const Chunks& chunks, int mine, const Vec
 __global__ void __launch_bounds__(kThreads, 1)
     stream_backward(Chunks chunks, const Element* dy, const Element* x, const Weight* weight, const float* mean,
                     const float* rstd, const float* mean_low, Element* dx, RowSums* sums, ulonglong2* words) {
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;
@@ -1961,7 +1956,6 @@ LaunchStatus launch_streamed_backward(const Element* dy, const Element* x, const
       sums, shape.samples, shape.channels, shape.spatial / kChunk * kSumWarps, gradients.weight, gradients.bias);
   return launched("affine_gradients_of_chunks");
 }
-#endif
 
 // Chooses kernels by the shape, in each direction: see plan.cuh. Whatever the forward runs writes what the mean's float
 // lacks behind rstd, or zeros: the backward may run something else.
@@ -1982,12 +1976,10 @@ LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight
   if (choice.plan == Plan::kSmall) {
     return held::launch_forward(x, weight, bias, shape, eps, y, mean, rstd, cuda_stream);
   }
-#ifdef __NVCC__
   if (choice.plan == Plan::kStreamed && is_compiled(streamed_forward::stream_forward)) {
     return launch_streamed_forward(x, weight, bias, shape, eps, y, mean, rstd, reinterpret_cast<ulonglong2*>(scratch),
                                    choice.blocks, cuda_stream);
   }
-#endif
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0 && cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream) != cudaSuccess) {
     return launched("clearing statistics");
@@ -2008,7 +2000,6 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* 
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
   const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardStages, kBackwardShared, device);
-#ifdef __NVCC__
   if (choice.plan == Plan::kStreamed && gradients.x != nullptr && is_compiled(streamed_backward::stream_backward)) {
     const CurrentDevice current(device);
     RowSums* sums = reinterpret_cast<RowSums*>(scratch + streaming_words(shape));
@@ -2016,7 +2007,6 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* 
                                     reinterpret_cast<ulonglong2*>(scratch), sums, choice.blocks,
                                     static_cast<cudaStream_t>(stream));
   }
-#endif
   const auto launch = choice.plan == Plan::kSmall ? whole::launch_backward : in_parts::launch_backward;
   return launch(dy, x, weight, mean, rstd, shape, gradients, scratch, device, stream);
 }

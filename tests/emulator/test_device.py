@@ -210,7 +210,7 @@ def test_the_cuda_module() -> None:
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 1
     assert torch.cuda.current_device() == 0
-    assert torch.cuda.get_device_capability() == (8, 0)
+    assert torch.cuda.get_device_capability() == (9, 0)
     assert torch.cuda.get_device_properties(0).multi_processor_count > 0
     assert torch.cuda.current_stream().cuda_stream == 0
     assert torch.cuda.max_memory_allocated() == 0

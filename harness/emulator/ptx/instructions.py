@@ -218,7 +218,7 @@ _CACHE = (
     r"(?:\.L2::evict_(?:normal|first|last))?(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?"
 )
 _WITHIN = r"(?:\.(?:cta|cluster|gpu|sys))?"
-_STRONG = rf"\.(?:volatile|relaxed|acquire|release){_WITHIN}"
+_STRONG = rf"\.(?:volatile|relaxed|(?P<ordered>acquire|release)){_WITHIN}"
 _SEVERAL = r"(?:\.v(?P<count>[248]))?\.(?P<t>[bus](?:8|16|32|64)|f(?:32|64))"
 _SCOPE = rf"(?:\.relaxed|(?P<ordered>\.acquire|\.release|\.acq_rel))?{_WITHIN}"
 _ATOMIC = (
@@ -228,10 +228,10 @@ _ATOMIC = (
 _rows(
     "ld, ldu, st, prefetch, createpolicy, atom, red",
     (rf"ld(?:\.weak)?{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_plain<{T}, {count|1}>({a})"),
-    (rf"ld{_STRONG}{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_strong<{T}, {count|1}>({a})"),
+    (rf"ld{_STRONG}{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_strong<{T}, {count|1}>({a}, {ordered?})"),
     (rf"ldu\.global{_SEVERAL}", ">* @", "P::load_plain<{T}, {count|1}>({a})"),
     (rf"st(?:\.weak)?{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_plain<{T}, {count|1}>({a}, {b})"),
-    (rf"st{_STRONG}{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_strong<{T}, {count|1}>({a}, {b})"),
+    (rf"st{_STRONG}{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_strong<{T}, {count|1}>({a}, {b}, {ordered?})"),
     (r"prefetchu?(?:\.global|\.local|\.L1|\.L2|::evict_last|::evict_normal)*", "@", "static_cast<void>({a})"),
     (r"createpolicy\.fractional\.L2::evict_\w+(?:\.L2::evict_\w+)?\.b64", "u64 ?f32", "0"),
     *(

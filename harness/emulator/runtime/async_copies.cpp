@@ -104,8 +104,8 @@ void mbarrier_fault(const char* message, const char* remedy, int line) {
 }
 
 WideAccess::WideAccess(bool is_wide) : is_wide_(is_wide) {
-  while (is_wide_ && wide_access.test_and_set(std::memory_order_acquire)) {
-  }
+  // The checking mode may let other threads run between the halves of an access.
+  while (is_wide_ && wide_access.test_and_set(std::memory_order_acquire)) yield();
 }
 
 WideAccess::~WideAccess() {

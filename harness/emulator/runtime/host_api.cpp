@@ -182,7 +182,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
   properties->clockRate = 1410000;
   properties->totalConstMem = 65536;
-  properties->major = 8;
+  properties->major = 9;
   properties->minor = 0;
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerMultiProcessor = cuemu::limits().threads_per_multiprocessor;

@@ -251,7 +251,7 @@ cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kern
   *attributes = cudaFuncAttributes{};
   attributes->maxThreadsPerBlock = kMostThreads;
   attributes->numRegs = 32;
-  attributes->ptxVersion = attributes->binaryVersion = 80;
+  attributes->ptxVersion = attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(known_kernel(here, kernel).most_dynamic());
   return cudaSuccess;
 }

@@ -203,7 +203,7 @@ __device__ inline void write_gradients(const Chunks& chunks, int mine, const Vec
 __global__ void __launch_bounds__(kThreads, 1)
     stream_backward(Chunks chunks, const Element* dy, const Element* x, const Weight* weight, const float* mean,
                     const float* rstd, const float* mean_low, Element* dx, RowSums* sums, ulonglong2* words) {
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;

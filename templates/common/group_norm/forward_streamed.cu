@@ -192,7 +192,7 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Ve
 __global__ void __launch_bounds__(kThreads, 1)
     stream_forward(Chunks chunks, const Element* x, const Weight* weight, const Weight* bias, float eps, Element* y,
                    float* mean, float* rstd, float* mean_low, ulonglong2* words) {
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) Vector ring[];
   __shared__ Shared shared;
   const int blocks = gridDim.x;

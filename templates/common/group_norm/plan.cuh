@@ -39,17 +39,12 @@ inline int attribute_of(cudaDeviceAttr attribute, int device) {
 // Blocks of a launch that streams on a device; 0 where it cannot: bulk copies and their barriers are Hopper's, and the
 // ring needs nearly all shared memory of a multiprocessor.
 inline int streaming_blocks(int device, int shared_bytes) {
-#ifdef __NVCC__
   if (device < 0 && cudaGetDevice(&device) != cudaSuccess) return 0;
   if (attribute_of(cudaDevAttrComputeCapabilityMajor, device) < 9) return 0;
   if (attribute_of(cudaDevAttrCooperativeLaunch, device) == 0) return 0;
   if (attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin, device) < shared_bytes + kBesideRing) return 0;
   const int blocks = attribute_of(cudaDevAttrMultiProcessorCount, device);
   return blocks < kMaxBlocks ? blocks : kMaxBlocks;
-#else
-  (void)device, (void)shared_bytes;
-  return 0;  // a compiler without Hopper's instructions, such as a host's
-#endif
 }
 
 // `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `stages`:

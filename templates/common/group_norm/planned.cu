@@ -17,12 +17,10 @@ LaunchStatus launch_forward(const Element* x, {% if shifted %}const Shift& shift
   if (choice.plan == Plan::kSmall) {
     return held::launch_forward(x, weight, bias, shape, eps, y, mean, rstd, cuda_stream);
   }
-#ifdef __NVCC__
   if (choice.plan == Plan::kStreamed && is_compiled(streamed_forward::stream_forward)) {
     return launch_streamed_forward(x, weight, bias, shape, eps, y, mean, rstd, reinterpret_cast<ulonglong2*>(scratch),
                                    choice.blocks, cuda_stream);
   }
-#endif
   const int64_t groups = shape.samples * shape.groups;
   if (groups > 0 && cudaMemsetAsync(rstd + groups, 0, groups * sizeof(float), cuda_stream) != cudaSuccess) {
     return launched("clearing statistics");
@@ -43,7 +41,6 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, {% if shifted 
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
   const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardStages, kBackwardShared, device);
-#ifdef __NVCC__
   if (choice.plan == Plan::kStreamed && gradients.x != nullptr && is_compiled(streamed_backward::stream_backward)) {
     const CurrentDevice current(device);
     RowSums* sums = reinterpret_cast<RowSums*>(scratch + streaming_words(shape));
@@ -51,7 +48,6 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, {% if shifted 
                                     reinterpret_cast<ulonglong2*>(scratch), sums, choice.blocks,
                                     static_cast<cudaStream_t>(stream));
   }
-#endif
   const auto launch = choice.plan == Plan::kSmall ? whole::launch_backward : in_parts::launch_backward;
   return launch(dy, x, {% if shifted %}shift, {% endif %}weight, mean, rstd, shape, gradients, scratch, device, stream);
 }

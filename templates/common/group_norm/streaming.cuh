@@ -159,6 +159,7 @@ __device__ __forceinline__ bool is_last_warp(int* arrived, int warps, int lane) 
   before = __shfl_sync(kAllLanes, before, 0);
   if (before != warps - 1) return false;
   __threadfence_block();
+  __syncwarp();  // a shuffle orders no accesses: what lane 0 wrote is read by the others
   if (lane == 0) *arrived = 0;
   return true;
 }

@@ -344,9 +344,9 @@ CUEMU_INLINE void store_plain(char* to, const auto& values) {
 }
 template <typename T> using Word = typename WordOfSize<sizeof(T)>::type;
 
-// Ordered or volatile accesses, which other blocks may see. Those of 16 bytes are single ones, too.
+// Relaxed, volatile, acquiring and releasing accesses, which other blocks may see. Those of 16 bytes are single ones, too.
 template <typename T, int n>
-CUEMU_INLINE Pack<T, n> load_strong(const char* from) {
+CUEMU_INLINE Pack<T, n> load_strong(const char* from, bool acquires) {
   changed_nothing();  // a loop of them waits
   Pack<T, n> pack;
   {
@@ -356,12 +356,12 @@ CUEMU_INLINE Pack<T, n> load_strong(const char* from) {
       std::memcpy(&pack.x[i], &word, sizeof word);
     }
   }
-  fence(true);
+  if (acquires) fence(true);
   return pack;
 }
 template <typename T, int n>
-CUEMU_INLINE void store_strong(char* to, const auto& values) {
-  fence(true);
+CUEMU_INLINE void store_strong(char* to, const auto& values, bool releases) {
+  if (releases) fence(true);
   const WideAccess whole(n * sizeof(T) > 8);
   for (int i = 0; i < n; ++i) {
     const T value = in<T>(values.x[i]);

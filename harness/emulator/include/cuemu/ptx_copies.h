@@ -88,8 +88,10 @@ CUEMU_INLINE bool has_completed(char* address, std::uint64_t parity, int line) {
   AsyncCopy copy;
   for (;;) {
     const std::uint64_t word = __atomic_load_n(pointer<std::uint64_t>(address), __ATOMIC_SEQ_CST);
-    fence(false);
-    if (word >> 63 != parity) return true;
+    if (word >> 63 != parity) {
+      fence(false);
+      return true;
+    }
     if (!take_copy_of(address, copy)) break;
     perform(copy);
     change_mbarrier(address, -static_cast<std::int64_t>(copy.bytes), 0, line);
