@@ -1,0 +1,207 @@
+"""Tests ``generate`` from the command line, with a server on the loopback as the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.generation.chat_server import (
+    KEY,
+    block,
+    by_prompt,
+    dies,
+    fails,
+    never_ends,
+    says,
+    says_much,
+    says_nonsense,
+    serving,
+)
+from tests.generation.kernels import BROKEN, OUT_OF_BOUNDS, OVERFITTED, PROBLEM, RIGHT, TORCH, WRONG, WRONG_GRADIENT
+
+Harness = Callable[..., Any]
+REPOSITORY = Path(__file__).resolve().parents[2]
+QUICK = ("--device", "cpu", "--case", "small", "--timeout", "600", "--json")
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    path = tmp_path / "hyperbolic.py"
+    path.write_text(PROBLEM)
+    return path
+
+
+def test_every_fault_has_its_outcome_and_the_run_goes_on(harness: Harness, problem: Path, tmp_path: Path) -> None:
+    right = says(block(RIGHT), 29, 17)
+    script = [
+        (says("I would rather not.", 11, 3), "no code"),
+        (fails(429, retry_after="0"), "rate limited"),
+        (says(block(RIGHT)[:500], 13, 5, finish="length"), "no code"),
+        (fails(500), "server error"),
+        (says_nonsense(), "malformed"),
+        (says_much, "too long"),
+        (never_ends, "timed out"),
+        (says(block(WRONG), 17, 7), "judged"),
+        (dies, "connection lost"),
+        (fails(401), "refused"),
+        (says(block(WRONG + "# once more\n"), 19, 11), "duplicate"),
+        (says(block(TORCH), 23, 13), "judged"),
+        (right, "judged"),
+    ]
+    with serving(*[step for step, _ in script]) as server:
+        ran = harness(
+            *("generate", problem, "--model", "scripted", "--strategy", "best-of-n", "--run", tmp_path / "run"),
+            *("--retries", 0, "--answer-timeout", 3, "--price", 10, 100, *QUICK),
+            **server.environment,
+        )
+    assert ran.code == 0, ran.err
+    *searched, last = ran.rows
+    assert [row["outcome"] for row in searched] == [outcome for _, outcome in script]
+    assert [row["status"] for row in searched if row["records"]] == ["WRONG_OUTPUT", "CHEATED", "PASSED"]
+    assert [row["reward"] for row in searched if row["records"]] == [-0.5, -1.0, 0.0]
+    assert (last["attempt"], last["winner"], last["gate"]["passed"]) == (13, True, True)
+    counted = [row["tokens"] for row in searched if not row["tokens"]["estimated"]]
+    assert (sum(one["sent"] for one in counted), sum(one["received"] for one in counted)) == (112, 56)
+    total = sum(row["tokens"]["sent"] + row["tokens"]["received"] for row in searched)
+    assert f"13 attempts, {total:,} tokens (estimated), cost" in ran.err
+    written = (tmp_path / "run" / "transcript.jsonl").read_text() + ran.out + ran.err
+    assert KEY not in written
+    assert server.environment["OPENAI_BASE_URL"] not in written
+
+
+def test_a_model_that_needs_the_feedback_passes_by_its_third_turn(
+    harness: Harness, problem: Path, tmp_path: Path
+) -> None:
+    def repair(prompt: str) -> str:
+        told = prompt.partition("# Its result")[2]
+        if "no member named 'nothing'" in told and "threadIdx.nothing" in told:
+            return block(WRONG_GRADIENT)
+        if "WRONG_GRADIENT" in told and "gradient of x" in told and "received" in told:
+            return block(RIGHT)
+        return block(BROKEN)
+
+    with serving(*[by_prompt(repair)] * 4) as server:
+        ran = harness("generate", problem, "--model", "m", "--run", tmp_path / "run", *QUICK, **server.environment)
+    assert ran.code == 0, ran.err
+    assert [row["status"] for row in ran.rows] == ["BUILD_ERROR", "WRONG_GRADIENT", "PASSED", "PASSED"]
+    assert [row["kind"] for row in ran.rows] == ["write", "repair", "repair", "repair"]
+    assert len(server.asked) == 3
+    first, _, last = server.prompts
+    assert "secret_size" not in first + last
+    assert "dx[i] = dy[i] * (1.0f - y[i]);" in last
+
+
+def test_a_winner_that_fails_at_the_gate_is_overfitted_and_the_next_is_tried(
+    harness: Harness, problem: Path, tmp_path: Path
+) -> None:
+    with serving(says(block(OVERFITTED)), says(block(RIGHT))) as server:
+        ran = harness(
+            *("generate", problem, "--model", "m", "--run", tmp_path / "run", *QUICK[:-1]), **server.environment
+        )
+    assert ran.code == 0, ran.err
+    results = [line.split(None, 1) for line in ran.out.splitlines() if line[:4].strip().isdecimal()]
+    assert [number for number, _ in results] == ["1", "1", "2", "2"]
+    assert "OVERFITTED: case secret_size: " in ran.out
+    assert "winner: attempt 2, record " in ran.out
+    assert "secret_size" not in "".join(server.prompts)
+
+
+def test_a_killed_run_sends_nothing_twice_and_judges_nothing_twice(
+    harness: Harness, problem: Path, home: Path, tmp_path: Path
+) -> None:
+    words = ["generate", str(problem), "--model", "m", "--run", str(tmp_path / "run"), *QUICK]
+    with serving(says(block(OUT_OF_BOUNDS)), never_ends, says(block(RIGHT))) as server:
+        environment = {
+            **os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **server.environment,
+        }  # fmt: skip
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness", *words],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        for _ in range(2):
+            assert server.arrived.acquire(timeout=300)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        again = harness(*words, **server.environment)
+        assert again.code == 0, again.err
+        assert [row["attempt"] for row in again.rows] == [2, 2]
+        assert again.rows[-1]["winner"]
+        assert len(server.asked) == 3  # the second had no answer, and was sent again
+        assert server.prompts[1] == server.prompts[2]
+        assert first["status"] == "UNSAFE"
+        assert "tanh_kernel, line 9" in server.prompts[1]
+        assert "thread [8, 0, 0]" in server.prompts[1]
+        over = harness(*words, **server.environment)
+        assert (over.code, over.out, len(server.asked)) == (0, "", 3)
+    changed = harness(*words, "--strategy", "refine", **server.environment)
+    assert changed.code == 2
+    assert "the run has another strategy: tree, not refine" in changed.err
+
+
+def test_a_model_that_never_answers_ends_the_run(harness: Harness, problem: Path, tmp_path: Path) -> None:
+    with serving(*[fails(401)] * 5) as server:
+        ran = harness("generate", problem, "--model", "m", "--run", tmp_path / "run", *QUICK, **server.environment)
+    assert (ran.code, len(server.asked)) == (2, 3)
+    assert "no answers any more: m: refused: " in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "say who answers"),
+        (("--model", "a", "--command", "cat"), "say who answers"),
+        (("--command", "'"), "No closing quotation"),
+        (("--command", " "), "--command is empty"),
+        (("--from-files", "nowhere"), "there is no such folder"),
+        (("--from-files", "."), "no answer that ends in .txt"),
+        (("--command", "cat", "--candidates", "0"), "0 is not in the range"),
+        (("--command", "cat", "--minutes", "nan"), "finite"),
+        (("--command", "cat", "--case", "smal"), "no case 'smal'"),
+        (("--command", "cat", "--device", "tpu"), "must be auto, cpu"),
+        (("--command", "cat", "--run", "taken"), "cannot use the folder"),
+        (("--model", "a"), "set OPENAI_API_KEY"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_told(
+    harness: Harness, problem: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "taken").write_text("a file")
+    ran = harness("generate", problem, *options, cwd=tmp_path / "empty", OPENAI_API_KEY="", OPENAI_BASE_URL="")
+    assert ran.code == 2, ran.err
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_the_prompt_is_what_would_be_sent(harness: Harness, problem: Path, tmp_path: Path) -> None:
+    first = harness("prompt", problem, "--device", "cpu", "--case", "small")
+    assert first.code == 0, first.err
+    assert "def get_inputs()" in first.out
+    assert "secret_size" not in first.out
+    assert "tokens" in first.err
+    (tmp_path / "bad.py").write_text(BROKEN)
+    options = ("--problem", problem, "--device", "cpu", "--case", "small", "--json")
+    (row,) = harness("evaluate", tmp_path / "bad.py", *options).rows
+    second = harness("prompt", problem, "--feedback", row["record"])
+    assert second.code == 0, second.err
+    assert "has no member named 'nothing'" in second.out
+    assert row["seed"] not in second.out
+    assert str(tmp_path) not in second.out
+    other = harness("prompt", "group_norm", "--feedback", row["record"])
+    assert (other.code, "is of problem hyperbolic" in other.err) == (2, True)
+    rewrite = harness("prompt", problem, "--feedback", row["record"], "--rewrite")
+    assert (rewrite.code, "only a solution that passed" in rewrite.err) == (2, True)
