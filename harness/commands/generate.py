@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
 from harness.project.paths import harness_home, project_root, shown
 from harness.project.settings import POSITIVE, is_set, option
 from harness.project.solutions import find_problem
+from harness.system.interrupts import unwinding
 from harness.system.text import one_line, shortened
 
 if TYPE_CHECKING:
@@ -173,12 +175,13 @@ def command(
         concurrency=concurrency,
         folder=folder if folder is not None else new_folder(place),
     )
-    with contextlib.closing(Search(plan)) as search:
+    with contextlib.closing(Search(plan)) as search, unwinding():
         table = _Table(as_json)
         table.begin(search, plan.folder)
         try:
-            for verdict in search.verdicts():
-                table.add(verdict)
+            with contextlib.closing(search.verdicts()) as verdicts:
+                for verdict in verdicts:
+                    table.add(verdict)
         finally:
             table.finish(search, plan.folder, price)
     return EXIT_NOT_PASSED if search.winner is None else EXIT_PASSED
@@ -226,9 +229,10 @@ class _Table:
             click.echo(f"\nwinner: attempt {winner.number}, record {record}; {words}", err=self._as_json)
             click.echo(f"next: python -m harness adopt {record} --name NAME", err=self._as_json)
             return
-        why = f" because {search.why_ended}" if search.why_ended else ""
-        click.echo(f"\nno winner; {words}; it ended{why}", err=self._as_json)
-        click.echo(f"to go on: the same command with --run {one_line(shown(folder))}", err=self._as_json)
+        why = f": {search.why_ended}" if search.why_ended else ""
+        click.echo(f"\nno winner; {words}{why}", err=self._as_json)
+        place = one_line(shlex.quote(shown(folder)))
+        click.echo(f"to go on: the same command with --run {place}", err=self._as_json)
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:

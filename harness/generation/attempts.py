@@ -8,7 +8,7 @@ from typing import Protocol
 
 from harness.project.problems import Problem
 from harness.records.record import EvaluationRecord, Status
-from harness.rewards import FAILED, NO_KERNEL, reward
+from harness.rewards import FAILED, NO_KERNEL, certain_speedup, reward
 
 #: The most bytes of an answer. No kernel needs more.
 MAX_ANSWER_BYTES = 1 << 18
@@ -174,13 +174,18 @@ class Attempt:
 
     @property
     def value(self) -> float:
-        """What a search goes by: the reward, or the lowest one for what holds nothing to judge."""
+        """What a search goes by: the reward of a failure, and for a pass a share of 1 that grows with its speed.
+
+        Unlike the reward it tells solutions apart that are slower than eager.
+        """
         if not self.records:
             return NO_KERNEL
         if self.is_overfitted:
             return FAILED
-        found = reward(self.records)
-        return found if found is not None else (0.0 if self.has_passed else NO_KERNEL)
+        if not self.has_passed:
+            return reward(self.records) or NO_KERNEL
+        speed = min(certain_speedup(record) or 0.0 for record in self.records)
+        return speed / (1.0 + speed)
 
 
 @dataclass(frozen=True)

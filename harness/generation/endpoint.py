@@ -153,7 +153,7 @@ class EndpointModel:
                     words = f"no whole answer in {self._sampling.timeout_s:g} s"
                     raise ProposerFailed(Outcome.TIMED_OUT, words, estimated_tokens(prompt, "".join(parts)))
         if not finish and not any(parts):
-            raise ValueError("it ended without a word")
+            raise ValueError("no event of a stream came; the endpoint must stream its answers")
         if not finish:
             raise _Passing(Outcome.LOST, "the answer ended in the middle")
         note = "The answer was cut off at the limit of its length." if finish == "length" else ""

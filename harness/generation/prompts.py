@@ -69,6 +69,8 @@ class Prompts:
             "example": example.name,
             "example_source": example.source,
         }
+        for kind in Kind:  # a mistake is told before anything is sent
+            self._template(f"{kind}.md.j2")
 
     def text(self, kind: Kind, parent: Attempt | None = None) -> str:
         """Returns the prompt of a turn.
@@ -88,15 +90,33 @@ class Prompts:
 
     def _render(self, name: str, values: dict[str, object]) -> str:
         try:
-            return self._environment.get_template(name).render(values)
+            return self._template(name).render(values)
         except jinja2.TemplateSyntaxError as error:
-            raise TemplateError(f"templates/{FOLDER}/{error.name or name}, line {error.lineno}: {error}") from None
+            raise _syntax_error(error, name) from None
         except jinja2.TemplateNotFound as error:
-            raise TemplateError(f"templates/{FOLDER}/{one_line(str(error.name))} is missing") from None
+            raise _missing(error) from None
         except (jinja2.TemplateError, UnicodeDecodeError, *_EXPRESSION_ERRORS) as error:
             frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.endswith(".j2")]
             where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else name
             raise TemplateError(f"templates/{FOLDER}/{where}: {error}") from None
+
+    def _template(self, name: str) -> jinja2.Template:
+        try:
+            return self._environment.get_template(name)
+        except jinja2.TemplateSyntaxError as error:
+            raise _syntax_error(error, name) from None
+        except jinja2.TemplateNotFound as error:
+            raise _missing(error) from None
+        except UnicodeDecodeError:
+            raise TemplateError(f"templates/{FOLDER}/{name} is not UTF-8 text") from None
+
+
+def _syntax_error(error: jinja2.TemplateSyntaxError, name: str) -> TemplateError:
+    return TemplateError(f"templates/{FOLDER}/{error.name or name}, line {error.lineno}: {error.message}")
+
+
+def _missing(error: jinja2.TemplateNotFound) -> TemplateError:
+    return TemplateError(f"templates/{FOLDER}/{one_line(str(error.name))} is missing")
 
 
 def _environment(root: Path) -> jinja2.Environment:

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -222,7 +222,7 @@ class Search:
                 self._answered(self.attempts[number - 1], reply)
         self._transcript.close()
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def verdicts(self) -> Generator[Verdict, None, None]:
         """Runs to the end and yields each verdict as it comes.
 
         Raises:
@@ -231,9 +231,9 @@ class Search:
         while self.winner is None:
             yield from self._searched()
             yield from self._gated()
-            if self.winner is None and self._is_over():
+            if self._is_finished():
                 break
-        if self.winner is None and self._failure is not None:
+        if self.winner is None and self._failure is not None and not self._alive():
             words = f"{self._failure.proposer}: {self._failure.outcome}: {self._failure.message}"
             is_usage = self._failure.outcome is Outcome.REFUSED
             raise (UsageError if is_usage else HarnessError)(f"no answers any more: {words}")
@@ -241,7 +241,7 @@ class Search:
     def _searched(self) -> Iterator[Verdict]:
         """Asks and judges until the strategy, the budget or a success ends it."""
         waiting = [one for one in self.attempts if one.outcome is None and one.number not in self._open]
-        if not waiting and (self._is_satisfied() or self._is_over()):
+        if not waiting and (self._is_satisfied() or self._is_finished()):
             return
         prompts = self._prompts = self._prompts or Prompts(
             self._court.root, self._court.problem, self._court.facts(), self._constants
@@ -367,6 +367,10 @@ class Search:
         elif not self._open and self._plan.strategy.next(self.attempts) is None:
             self.why_ended = "the strategy has no further turn"
         return bool(self.why_ended)
+
+    def _is_finished(self) -> bool:
+        """Whether the run asks no more and waits for no answer."""
+        return self._is_over() and (not self._open or self._seconds_left() == 0)
 
     def _asks_more(self) -> bool:
         return len(self._open) < self._plan.concurrency and not self._is_satisfied() and not self._is_over()

@@ -68,8 +68,9 @@ class Refinement:
 class TreeSearch:
     """Grows several branches; a bandit (UCB1) chooses the branch, and beginning a new one is an arm.
 
-    Within a branch the turn builds on its best attempt that has not been tried often. An attempt
-    that failed is repaired. One that passed gets local edits and rewrites in turn.
+    A branch is worth its best value, and a new one what first answers were worth so far. Within a
+    branch the turn builds on its best attempt that has not been tried often. An attempt that failed
+    is repaired. One that passed gets local edits and rewrites in turn.
 
     Args:
         most_children: Turns that may build on one attempt.
@@ -78,7 +79,7 @@ class TreeSearch:
 
     name = "tree"
 
-    def __init__(self, most_children: int = 3, exploration: float = 0.5):
+    def __init__(self, most_children: int = 6, exploration: float = 0.2):
         self._most_children = most_children
         self._exploration = exploration
 
@@ -89,7 +90,8 @@ class TreeSearch:
         if not branches:
             return Move(Kind.WRITE)
         worths = [max(one.value for one in branch) for branch in branches]
-        new = sum(worths) / len(worths) + self._bonus(len(known), len(branches) + 1)
+        firsts = [branch[0].value for branch in branches]
+        new = sum(firsts) / len(firsts) + self._bonus(len(known), len(branches) + 1)
         arms: list[tuple[float, Move]] = []
         for worth, branch in zip(worths, branches, strict=True):
             node = self._node(branch, known)

@@ -28,6 +28,15 @@ from tests.generation.chat_server import (
 from tests.generation.kernels import BROKEN, OUT_OF_BOUNDS, OVERFITTED, PROBLEM, RIGHT, TORCH, WRONG, WRONG_GRADIENT
 
 Harness = Callable[..., Any]
+#: Looks for the key of the endpoint.
+CURIOUS = """\
+import os, torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        print(dict(os.environ))
+        raise RuntimeError(f"the key is {os.environ.get('OPENAI_API_KEY')}")
+"""
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICK = ("--device", "cpu", "--case", "small", "--timeout", "600", "--json")
 
@@ -54,6 +63,7 @@ def test_every_fault_has_its_outcome_and_the_run_goes_on(harness: Harness, probl
         (fails(401), "refused"),
         (says(block(WRONG + "# once more\n"), 19, 11), "duplicate"),
         (says(block(TORCH), 23, 13), "judged"),
+        (says(block(CURIOUS), 31, 19), "judged"),
         (right, "judged"),
     ]
     with serving(*[step for step, _ in script]) as server:
@@ -65,13 +75,18 @@ def test_every_fault_has_its_outcome_and_the_run_goes_on(harness: Harness, probl
     assert ran.code == 0, ran.err
     *searched, last = ran.rows
     assert [row["outcome"] for row in searched] == [outcome for _, outcome in script]
-    assert [row["status"] for row in searched if row["records"]] == ["WRONG_OUTPUT", "CHEATED", "PASSED"]
-    assert [row["reward"] for row in searched if row["records"]] == [-0.5, -1.0, 0.0]
-    assert (last["attempt"], last["winner"], last["gate"]["passed"]) == (13, True, True)
+    assert [row["status"] for row in searched if row["records"]] == [
+        *("WRONG_OUTPUT", "CHEATED", "RUNTIME_ERROR", "PASSED"),
+    ]
+    assert [row["reward"] for row in searched if row["records"]] == [-0.5, -1.0, -0.5, 0.0]
+    assert (last["attempt"], last["winner"], last["gate"]["passed"]) == (14, True, True)
     counted = [row["tokens"] for row in searched if not row["tokens"]["estimated"]]
-    assert (sum(one["sent"] for one in counted), sum(one["received"] for one in counted)) == (112, 56)
+    assert (sum(one["sent"] for one in counted), sum(one["received"] for one in counted)) == (143, 75)
     total = sum(row["tokens"]["sent"] + row["tokens"]["received"] for row in searched)
-    assert f"13 attempts, {total:,} tokens (estimated), cost" in ran.err
+    assert f"14 attempts, {total:,} tokens (estimated), cost" in ran.err
+    told = harness("show", searched[-2]["records"][0]).out
+    assert "the key is None" in told
+    assert KEY not in told
     written = (tmp_path / "run" / "transcript.jsonl").read_text() + ran.out + ran.err
     assert KEY not in written
     assert server.environment["OPENAI_BASE_URL"] not in written
@@ -148,6 +163,34 @@ def test_a_killed_run_sends_nothing_twice_and_judges_nothing_twice(
     changed = harness(*words, "--strategy", "refine", **server.environment)
     assert changed.code == 2
     assert "the run has another strategy: tree, not refine" in changed.err
+
+
+def test_several_answers_are_waited_for_at_once_and_an_interrupt_loses_none(
+    harness: Harness, problem: Path, home: Path, tmp_path: Path
+) -> None:
+    words = ["generate", str(problem), "--model", "a", "--model", "b", "--concurrency", "3", "--candidates", "3"]
+    words += ["--run", str(tmp_path / "run"), *QUICK]
+    answers = [says(block(WRONG + f"x = {number}\n")) for number in range(3)]
+    with serving(*[never_ends] * 3, *answers) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness", *words],
+            env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **server.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3):
+            assert server.arrived.acquire(timeout=300)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        assert (process.returncode, "Traceback" in err) == (130, False), err
+        assert f"--run {tmp_path / 'run'}" in err
+        again = harness(*words, **server.environment)
+    assert again.code == 1, again.err
+    assert sorted(row["attempt"] for row in again.rows) == [1, 2, 3]
+    assert {body["model"] for body in server.asked[:3]} == {"a", "b"}
+    assert sorted(body["model"] for body in server.asked[:3]) == sorted(body["model"] for body in server.asked[3:])
+    assert "no winner; 3 attempts, 330 tokens: the budget of 3 candidates is spent" in again.err
 
 
 def test_a_model_that_never_answers_ends_the_run(harness: Harness, problem: Path, tmp_path: Path) -> None:
