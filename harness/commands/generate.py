@@ -176,22 +176,23 @@ def command(
         folder=folder if folder is not None else new_folder(place),
     )
     with contextlib.closing(Search(plan)) as search, unwinding():
-        table = _Table(as_json)
+        table = _Table(as_json, price)
         table.begin(search, plan.folder)
         try:
             with contextlib.closing(search.verdicts()) as verdicts:
                 for verdict in verdicts:
                     table.add(verdict)
         finally:
-            table.finish(search, plan.folder, price)
+            table.finish(search, plan.folder)
     return EXIT_NOT_PASSED if search.winner is None else EXIT_PASSED
 
 
 class _Table:
     """Prints verdicts as they come."""
 
-    def __init__(self, as_json: bool):
+    def __init__(self, as_json: bool, price: tuple[float, float] | None):
         self._as_json = as_json
+        self._price = price
 
     def begin(self, search: Search, folder: Path) -> None:
         """Names the run, and prints the head of the table."""
@@ -205,7 +206,10 @@ class _Table:
         """Prints a verdict."""
         attempt = verdict.attempt
         if self._as_json:
-            print(json.dumps(as_json(verdict), ensure_ascii=True), flush=True)
+            row = as_json(verdict)
+            if self._price is not None:
+                row["cost"] = cost(attempt.tokens, self._price)
+            print(json.dumps(row), flush=True)
             return
         if attempt.gate is not None:
             result = {True: "passed", False: "OVERFITTED", None: "undecided"}[attempt.gate.passed]
@@ -217,12 +221,12 @@ class _Table:
             head = f"{attempt.number:>4}  {attempt.kind:8} {parent:>4}  {by:24} {attempt.tokens.total:>8}"
             print(f"{head}  {_short(_result(attempt))}", flush=True)
 
-    def finish(self, search: Search, folder: Path, price: tuple[float, float] | None) -> None:
+    def finish(self, search: Search, folder: Path) -> None:
         """Prints what came of the run, and the next command."""
         tokens = search.tokens
         words = f"{len(search.attempts)} attempts, {tokens.total:,} tokens{' (estimated)' if tokens.estimated else ''}"
-        if price is not None:
-            words += f", cost {cost(tokens, price):.4g}"
+        if self._price is not None:
+            words += f", cost {cost(tokens, self._price):.4g}"
         winner = search.winner
         if winner is not None:
             record = winner.records[0].record

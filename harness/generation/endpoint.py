@@ -115,11 +115,11 @@ class EndpointModel:
         except openai.APITimeoutError:
             raise ProposerFailed(Outcome.TIMED_OUT, f"no answer in {self._sampling.timeout_s:g} s") from None
         except openai.RateLimitError as error:
-            after = _retry_after(error.response.headers.get("retry-after"))
+            after = retry_after(error.response.headers.get("retry-after"))
             raise _Passing(Outcome.RATE_LIMITED, self._safe(error), after) from None
         except openai.APIStatusError as error:
             if error.status_code >= 500 or error.status_code in (408, 409):
-                after = _retry_after(error.response.headers.get("retry-after"))
+                after = retry_after(error.response.headers.get("retry-after"))
                 raise _Passing(Outcome.SERVER_ERROR, self._safe(error), after) from None
             raise ProposerFailed(Outcome.REFUSED, self._safe(error)) from None
         except openai.APIConnectionError as error:
@@ -142,7 +142,7 @@ class EndpointModel:
         ) as stream:
             for chunk in stream:
                 text, reason = _content(chunk)
-                parts.append(text)
+                parts += [text] if text else []
                 size += len(text.encode("utf-8", "replace"))
                 finish = reason or finish
                 tokens = _usage(chunk) or tokens
@@ -152,7 +152,7 @@ class EndpointModel:
                 if time.monotonic() > deadline:
                     words = f"no whole answer in {self._sampling.timeout_s:g} s"
                     raise ProposerFailed(Outcome.TIMED_OUT, words, estimated_tokens(prompt, "".join(parts)))
-        if not finish and not any(parts):
+        if not finish and not parts:
             raise ValueError("no event of a stream came; the endpoint must stream its answers")
         if not finish:
             raise _Passing(Outcome.LOST, "the answer ended in the middle")
@@ -200,8 +200,8 @@ class _Passing(Exception):
         self.retry_after_s = retry_after_s
 
 
-def _retry_after(header: str | None) -> float | None:
-    """Reads ``Retry-After``: seconds or a date. Nonsense counts as missing."""
+def retry_after(header: str | None) -> float | None:
+    """Returns the seconds that ``Retry-After`` asks for, as a number or a date; None for nonsense."""
     if header is None:
         return None
     try:

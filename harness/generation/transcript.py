@@ -68,14 +68,15 @@ class Transcript:
         self._file.close()
 
     def with_records(self, store: Store) -> None:
-        """Gives the attempts their records; one whose records the store lacks is to be judged again."""
+        """Gives the attempts their records. One whose records the store lacks is judged again, and not asked again."""
         for index, attempt in enumerate(self.attempts):
             names = self._names.get(attempt.number, [])
             records: list[EvaluationRecord] = [store.get(name) for name in names if store.has(name)]
             if len(records) == len(names):
                 self.attempts[index] = dataclasses.replace(attempt, records=tuple(records))
             else:
-                self.attempts[index] = dataclasses.replace(attempt, outcome=None, gate=None)
+                self.attempts[index] = dataclasses.replace(attempt, outcome=None, source="", gate=None)
+                self.answers[attempt.number] = (attempt.source, attempt.message)
 
     def asked(self, attempt: Attempt) -> None:
         """Notes a turn before it is sent."""

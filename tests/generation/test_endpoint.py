@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.generation.attempts import MAX_ANSWER_BYTES, Kind, Outcome, ProposerFailed, Tokens, Turn
-from harness.generation.endpoint import EndpointModel, Sampling
+from harness.generation.endpoint import EndpointModel, Sampling, retry_after
 from harness.project.problems import read_problem
 from tests.generation.chat_server import (
     KEY,
@@ -128,3 +128,21 @@ def test_without_key_and_address_nobody_is_asked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UsageError, match="set OPENAI_API_KEY"):
         EndpointModel("a-model")
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("nan", None),
+        ("soon", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("Wed, 99 Oct 2015 07:28:00 GMT", None),
+        ("1e400", float("inf")),
+    ],
+)
+def test_the_pause_that_a_server_asks_for_is_read(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header) == seconds

@@ -84,6 +84,9 @@ def test_every_fault_has_its_outcome_and_the_run_goes_on(harness: Harness, probl
     assert (sum(one["sent"] for one in counted), sum(one["received"] for one in counted)) == (143, 75)
     total = sum(row["tokens"]["sent"] + row["tokens"]["received"] for row in searched)
     assert f"14 attempts, {total:,} tokens (estimated), cost" in ran.err
+    assert sum(row["cost"] for row in searched) == pytest.approx(
+        sum(10 * row["tokens"]["sent"] + 100 * row["tokens"]["received"] for row in searched) / 1e6
+    )
     told = harness("show", searched[-2]["records"][0]).out
     assert "the key is None" in told
     assert KEY not in told

@@ -87,6 +87,16 @@ def test_budgets_end_a_search(run: Callable[..., list[Verdict]], tmp_path: Path)
     assert run(Scripted([RIGHT]), Budget(9, minutes=1e-9)) == []
 
 
+def test_what_the_store_has_lost_is_judged_again_and_not_asked_again(
+    run: Callable[..., list[Verdict]], own_home: Path
+) -> None:
+    run(Scripted([WRONG]), Budget(1))
+    proposer = Scripted([])
+    (verdict,) = run(proposer, Budget(1), home=own_home)
+    assert verdict.attempt.records[0].status == "WRONG_OUTPUT"
+    assert proposer.turns == []
+
+
 def test_an_answer_that_is_too_long_is_not_kept(run: Callable[..., list[Verdict]], tmp_path: Path) -> None:
     (verdict,) = run(Scripted(["x" * (MAX_ANSWER_BYTES + 1)]), Budget(1))
     assert verdict.attempt.outcome is Outcome.NO_CODE
