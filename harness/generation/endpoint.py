@@ -59,6 +59,8 @@ class EndpointModel:
     """
 
     def __init__(self, model: str, sampling: Sampling | None = None):
+        if not model.strip():
+            raise UsageError("--model is empty: give the model's name, as the endpoint knows it")
         self.name = model
         self._sampling = sampling or Sampling()
         self._openai: Any = imported("openai", "--model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from harness.project.problems import Problem
 from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import NO_OWN_KERNEL
 from harness.rewards import MASKED
+from harness.system.text import one_line
 
 #: What the emulator says for reasons that a GPU need not share.
 _LEFT_TO_THE_GPU = MASKED | {Status.PASSED, Status.TIMEOUT}
@@ -57,7 +59,13 @@ class Court:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the emulator judges."""
+        """Whether the emulator judges.
+
+        Raises:
+            UsageError: The device is not a single one.
+        """
+        if re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is None:
+            raise UsageError(f"--device {self.device!r}: a search takes one device: auto, cpu, cuda or cuda:N")
         return guess(self.device) == "cpu"
 
     @property
@@ -69,6 +77,7 @@ class Court:
         """Returns what a kernel's author must know about the device, in sentences.
 
         Raises:
+            UsageError: The device is not a single one.
             DeviceError: The GPU cannot be asked.
         """
         if self.on_cpu:
@@ -77,8 +86,11 @@ class Court:
         try:  # in a process that ends: one that holds the GPU would disturb the timing
             ran = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=True)
             name, major, minor, processors, memory, cache = json.loads(ran.stdout)
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
-            raise DeviceError(f"cannot read the properties of {self.device}: {error}") from None
+        except subprocess.CalledProcessError as error:
+            why = one_line(str(error.stderr).strip().rpartition("\n")[2])
+            raise DeviceError(f"--device {self.device}: torch cannot use this GPU: {why}") from None
+        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+            raise DeviceError(f"--device {self.device}: torch cannot read its properties: {error}") from None
         size = f"{memory / 2**30:.0f} GiB of memory and {cache / 2**20:.0f} MiB of L2 cache"
         return [f"{name}, compute capability {major}.{minor}, {processors} multiprocessors, {size}."]
 

@@ -184,10 +184,9 @@ class Search:
             "strategy": plan.strategy.name,
             "proposers": [one.name for one in plan.proposers],
         }
-        self._constants = self._court.constants
+        self._prompts = Prompts(self._court.root, self._court.problem, self._court.facts(), self._court.constants)
         self._transcript = Transcript(plan.folder, facts)
         self._began = time.monotonic()
-        self._prompts: Prompts | None = None
         with Store(self._court.home) as store:
             self._transcript.with_records(store)
         self._arrived: queue.SimpleQueue[tuple[int, Reply | BaseException]] = queue.SimpleQueue()
@@ -243,9 +242,6 @@ class Search:
         waiting = [one for one in self.attempts if one.outcome is None and one.number not in self._open]
         if not waiting and (self._is_satisfied() or self._is_finished()):
             return
-        prompts = self._prompts = self._prompts or Prompts(
-            self._court.root, self._court.problem, self._court.facts(), self._constants
-        )
         with self._court.judge() as judge:
             for attempt in waiting:
                 if attempt.number in self._transcript.answers:
@@ -257,7 +253,9 @@ class Search:
                     parent = None if move.parent is None else self.attempts[move.parent - 1]
                     number = len(self.attempts) + 1
                     proposer = self._next_proposer(number)
-                    attempt = Attempt(number, move.kind, move.parent, proposer.name, prompts.text(move.kind, parent))
+                    attempt = Attempt(
+                        number, move.kind, move.parent, proposer.name, self._prompts.text(move.kind, parent)
+                    )
                     self._transcript.asked(attempt)
                     self._send(attempt)
                 if not self._open or self._is_satisfied():

@@ -100,8 +100,8 @@ def test_the_gate_asks_for_every_case_and_draw(
 
 
 def test_a_gpu_that_cannot_be_asked_is_told(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_PROPERTIES", "raise SystemExit(1)")
-    with pytest.raises(DeviceError, match="cannot read the properties of cuda:0"):
+    monkeypatch.setattr(judging, "_PROPERTIES", "raise SystemExit('more\\na reason')")
+    with pytest.raises(DeviceError, match="torch cannot use this GPU: a reason"):
         court.facts()
     monkeypatch.setattr(judging, "_PROPERTIES", "print('[\"H\", 9, 0, 132, 85899345920, 52428800]')")
     facts = "H, compute capability 9.0, 132 multiprocessors, 80 GiB of memory and 50 MiB of L2 cache."
