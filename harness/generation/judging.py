@@ -88,7 +88,9 @@ class Court:
             name, major, minor, processors, memory, cache = json.loads(ran.stdout)
         except subprocess.CalledProcessError as error:
             why = one_line(str(error.stderr).strip().rpartition("\n")[2])
-            raise DeviceError(f"--device {self.device}: torch cannot use this GPU: {why}") from None
+            raise DeviceError(
+                f"--device {self.device}: torch cannot use this GPU: {why}; or use --device cpu"
+            ) from None
         except (OSError, subprocess.TimeoutExpired, ValueError) as error:
             raise DeviceError(f"--device {self.device}: torch cannot read its properties: {error}") from None
         size = f"{memory / 2**30:.0f} GiB of memory and {cache / 2**20:.0f} MiB of L2 cache"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ FOLDER = "prompts"
 _EXAMPLE = "plain"
 #: The most characters of a source in a prompt. More is cut, with dots at the end.
 MAX_SOURCE_CHARACTERS = 100_000
+#: The longest sources that are compared with the best one, and the longest comparison, in lines.
+MAX_COMPARED_CHARACTERS, MAX_DIFFERENT_LINES = 60_000, 150
 _EXPRESSION_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError)
 
 
@@ -72,12 +75,13 @@ class Prompts:
         for kind in Kind:  # a mistake is told before anything is sent
             self._template(f"{kind}.md.j2")
 
-    def text(self, kind: Kind, parent: Attempt | None = None) -> str:
+    def text(self, kind: Kind, parent: Attempt | None = None, best: Attempt | None = None) -> str:
         """Returns the prompt of a turn.
 
         Args:
             kind: What the turn asks for.
             parent: The attempt that it builds on; required unless the kind is ``write``.
+            best: The best attempt so far, to show what it does differently; None if there is none.
 
         Raises:
             TemplateError: A file of the prompts is missing or wrong; the message names it and its line.
@@ -86,6 +90,8 @@ class Prompts:
         if parent is not None:
             values["attempt_source"] = shortened(parent.source, MAX_SOURCE_CHARACTERS)
             values["feedback"] = _feedback(parent)
+            values["best"] = None if best is None or best.number == parent.number else _feedback(best)
+            values["difference"] = "" if values["best"] is None or best is None else _difference(parent, best)
         return self._render(f"{kind}.md.j2", values)
 
     def _render(self, name: str, values: dict[str, object]) -> str:
@@ -139,6 +145,15 @@ def _feedback(attempt: Attempt) -> Feedback:
     if attempt.records:
         return feedback_on(attempt.records, attempt.source)
     return Feedback(status=str(attempt.outcome), message=attempt.message)
+
+
+def _difference(attempt: Attempt, best: Attempt) -> str:
+    """Returns the unified diff from an attempt's source to the best one's; empty if it would be long."""
+    if len(attempt.source) + len(best.source) > MAX_COMPARED_CHARACTERS:
+        return ""
+    before, after = attempt.source.splitlines(), best.source.splitlines()
+    lines = list(difflib.unified_diff(before, after, "this attempt", "the best", n=1, lineterm=""))
+    return "\n".join(lines) if len(lines) <= MAX_DIFFERENT_LINES else ""
 
 
 def shown_source(problem: Problem) -> str:

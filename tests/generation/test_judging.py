@@ -166,6 +166,8 @@ def test_on_a_gpu_the_fastest_that_passes_the_gate_wins(court: Court) -> None:
     assert (search.winner.number, search.tokens.total) == (3, 8)
     assert [turn.kind for turn in proposer.turns] == ["write", "edit", "rewrite", "edit"]
     assert proposer.turns[1].best is not None
+    assert "The best solution so far" not in proposer.turns[1].prompt + proposer.turns[2].prompt
+    assert proposer.turns[3].best is not None
     edit = proposer.turns[1].prompt
     assert "forward_backward candidate: median 2" in edit
 

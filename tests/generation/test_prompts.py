@@ -19,6 +19,7 @@ from harness.generation.prompts import Prompts, find_example, shown_source
 from harness.project.problems import read_problem
 from harness.records.record import Finding, Status, TensorReport
 from harness.rendering.render_templates import template_names
+from tests.commands.test_compare import measured
 from tests.generation.kernels import BROKEN, PROBLEM
 from tests.generation.test_rewards import BLANK
 
@@ -100,6 +101,21 @@ def test_feedback_keeps_the_judge_s_secrets(tmp_path: Path) -> None:
     assert "candidate 1:8: error: no" in prompt
     for secret in ("5eedbeef", "0ddba11", "/home/user", "shifted", "other signs", "secret_size"):
         assert secret not in prompt
+
+
+def test_what_the_best_does_differently_is_told(tmp_path: Path) -> None:
+    best = Attempt(
+        1, Kind.WRITE, None, "m", "", Outcome.JUDGED, source="same\nfast\n", records=(measured("s", 2.0, 1),)
+    )
+    wrong = replace(BLANK, status=Status.WRONG_OUTPUT)
+    attempt = Attempt(2, Kind.EDIT, 1, "m", "", Outcome.JUDGED, source="same\nwrong\n", records=(wrong,))
+    prompts = prompts_of(tmp_path)
+    prompt = prompts.text(Kind.REPAIR, attempt, best)
+    assert "\n same\n-wrong\n+fast\n" in prompt
+    assert "forward_backward speedup over eager: 5." in prompt
+    assert "# The best" not in prompts.text(Kind.EDIT, best, best) + prompts.text(Kind.REPAIR, attempt)
+    long = replace(best, source=f"{ESCAPE}\n" * 5000)
+    assert "What it does differently" not in prompts.text(Kind.REPAIR, attempt, long)
 
 
 def test_an_answer_without_code_is_told_why(tmp_path: Path) -> None:
