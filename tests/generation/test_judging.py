@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from harness.generation.search import Budget, Plan, Search
 from harness.generation.strategies import TreeSearch
 from harness.project.problems import read_problem
 from harness.records.record import EvaluationRecord, Status
+from harness.records.store import Store
 from tests.commands.test_compare import measured
 from tests.generation.kernels import PROBLEM, RIGHT
 from tests.generation.test_rewards import BLANK, failed, passed
@@ -108,26 +111,32 @@ def test_a_gpu_that_cannot_be_asked_is_told(court: Court, monkeypatch: pytest.Mo
     assert court.facts() == [facts]
 
 
+@dataclass(frozen=True, kw_only=True)
 class FakeGpu(Court):
-    """Takes the speed of a source from its last line, and its fate at the gate."""
+    """Takes the speed of a source from its last line."""
+
+    judged: list[str] = field(default_factory=list)
 
     @contextlib.contextmanager
     def judge(self) -> Iterator[Any]:
         yield self
 
     def records(self, source: str) -> tuple[EvaluationRecord, ...]:
+        self.judged.append(source)
         speed, _, floor = source.splitlines()[-1].removeprefix("# ").partition(" ")
-        return (
-            replace(
-                measured("s", 1.0, 1, own_share=1.0),
-                speedup_interval={"forward_backward": (float(speed), float(speed))},
-                certified={"forward_backward": CERTIFICATE},
-                floor={"forward_backward": {"share": [float(floor or 0.5)] * 3}},
-            ),
+        record = replace(
+            measured("s", 1.0, zlib.crc32(source.encode()), own_share=1.0),
+            speedup_interval={"forward_backward": (float(speed), float(speed))},
+            certified={"forward_backward": CERTIFICATE},
+            floor={"forward_backward": {"share": [float(floor or 0.5)] * 3}},
         )
+        with Store(self.home, writable=True) as store:
+            if not store.has(record.record):
+                store.add(record, source)
+        return (record,)
 
     def gate(self, attempt: Attempt) -> Gate:
-        return Gate("overfitted" not in attempt.source, "", ("b",))
+        return Gate(True, "", ("b",))
 
     def facts(self) -> list[str]:
         return ["A GPU."]
@@ -145,7 +154,7 @@ class Answers:
         return Reply(RIGHT + f"k = {turn.number}\n# {self._marks[turn.number - 1]}\n", Tokens(1, 1))
 
 
-def searched(court: Court, proposer: Answers, candidates: int) -> Search:
+def searched(court: Court, proposer: Answers, candidates: int) -> tuple[Search, list[str]]:
     fake = FakeGpu(problem=court.problem, device="cuda:0", home=court.home, root=court.root, cases=court.cases)
     plan = Plan(
         court=fake,
@@ -156,12 +165,12 @@ def searched(court: Court, proposer: Answers, candidates: int) -> Search:
     )
     with contextlib.closing(Search(plan)) as search:
         list(search.verdicts())
-    return search
+    return search, fake.judged
 
 
 def test_on_a_gpu_the_fastest_that_passes_the_gate_wins(court: Court) -> None:
     proposer = Answers("1.2", "1.1", "3.0", "2.0")
-    search = searched(court, proposer, 4)
+    search, _ = searched(court, proposer, 4)
     assert search.winner is not None
     assert (search.winner.number, search.tokens.total) == (3, 8)
     assert [turn.kind for turn in proposer.turns] == ["write", "edit", "rewrite", "edit"]
@@ -174,6 +183,35 @@ def test_on_a_gpu_the_fastest_that_passes_the_gate_wins(court: Court) -> None:
 
 def test_on_a_gpu_the_speed_of_light_is_enough(court: Court) -> None:
     proposer = Answers("1.2", "4.0 0.97", "9.0")
-    search = searched(court, proposer, 9)
+    search, _ = searched(court, proposer, 9)
     assert search.winner is not None
     assert (search.winner.number, len(proposer.turns)) == (2, 2)
+
+
+def plain(attempt: Attempt) -> tuple[Attempt, list[str]]:
+    """An attempt with its records by name: one that was read holds lists where it held tuples."""
+    return replace(attempt, records=()), [record.record for record in attempt.records]
+
+
+def test_wherever_a_run_is_killed_it_goes_on_and_repeats_nothing(court: Court) -> None:
+    """Cuts the transcript behind each event and within each, as a kill would."""
+    marks = ("1.2", "3.0", "0.5", "2.0")
+    whole, judged = searched(court, Answers(*marks), 4)
+    assert len(judged) == 4
+    path = court.home / "run" / "transcript.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    events = [json.loads(line) for line in lines]
+    assert len(lines) == 1 + 3 * 4 + 1
+    for kept in range(len(lines)):
+        for torn in (b"", lines[kept][: len(lines[kept]) // 2], lines[kept][:-1]):
+            path.write_bytes(b"".join(lines[:kept]) + torn)
+            proposer = Answers(*marks)
+            again, judged = searched(court, proposer, 4)
+            known = {name: sum(one["event"] == name for one in events[:kept]) for name in ("answered", "settled")}
+            assert [turn.number for turn in proposer.turns] == list(range(known["answered"] + 1, 5))
+            assert len(judged) == 4 - known["settled"]
+            assert [plain(one) for one in again.attempts] == [plain(one) for one in whole.attempts]
+            assert again.tokens == whole.tokens
+            assert [json.loads(line)["event"] for line in path.read_bytes().splitlines()] == [
+                one["event"] for one in events
+            ]
