@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,17 +26,14 @@ STRATEGIES = ("tree", "refine", "best-of-n")
 _MOST_MESSAGE = 100
 
 
-class Temperature(click.FloatRange):
-    """The click type of a sampling temperature, which is finite."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0.0, max=10.0)
+class Finite(click.FloatRange):
+    """The click type of a finite number in a range; click's own range accepts NaN and infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Converts the value, and refuses NaN."""
+        """Converts the value, or raises an error that says what is wrong with it."""
         number = super().convert(value, param, ctx)
-        if number != number:
-            self.fail("not a number.", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
         return number
 
 
@@ -65,14 +63,14 @@ class Temperature(click.FloatRange):
 @click.option(
     "--price",
     nargs=2,
-    type=click.FloatRange(min=0.0),
+    type=Finite(0.0),
     metavar="IN OUT",
     help="Price of a million tokens sent and received, to show the cost.",
 )
 @click.option(
     "--concurrency", type=click.IntRange(1, 64), default=1, show_default=True, help="Answers to wait for at once."
 )
-@click.option("--temperature", type=Temperature(), help="The sampling temperature. [default: the endpoint's]")
+@click.option("--temperature", type=Finite(0.0, 10.0), help="The sampling temperature. [default: the endpoint's]")
 @click.option(
     "--max-tokens", type=click.IntRange(min=1), help="The most tokens of an answer. [default: the endpoint's]"
 )

@@ -12,6 +12,8 @@ from harness.rewards import FAILED, NO_KERNEL, certain_speedup, reward
 
 #: The most bytes of an answer. No kernel needs more.
 MAX_ANSWER_BYTES = 1 << 18
+#: The longest wait in seconds, a week; systems take no wait of any length.
+LONGEST_WAIT_S = 7 * 86400.0
 
 
 class Kind(enum.StrEnum):

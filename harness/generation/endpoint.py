@@ -16,7 +16,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness.errors import UsageError
-from harness.generation.attempts import MAX_ANSWER_BYTES, Outcome, ProposerFailed, Reply, Tokens, Turn, estimated_tokens
+from harness.generation.attempts import (
+    LONGEST_WAIT_S,
+    MAX_ANSWER_BYTES,
+    Outcome,
+    ProposerFailed,
+    Reply,
+    Tokens,
+    Turn,
+    estimated_tokens,
+)
 from harness.report.extras import imported
 from harness.system.text import one_line, shortened
 
@@ -63,6 +72,7 @@ class EndpointModel:
             raise UsageError("--model is empty: give the model's name, as the endpoint knows it")
         self.name = model
         self._sampling = sampling or Sampling()
+        self._timeout_s = min(self._sampling.timeout_s, LONGEST_WAIT_S)
         self._openai: Any = imported("openai", "--model")
         self._key = os.environ.get(KEY_VARIABLE, "")
         if not self._key and not os.environ.get(ADDRESS_VARIABLE):
@@ -72,7 +82,7 @@ class EndpointModel:
             )
         _check_address(os.environ.get(ADDRESS_VARIABLE))
         self._stopped = threading.Event()
-        self._client = self._openai.OpenAI(api_key=self._key or "none", max_retries=0, timeout=self._sampling.timeout_s)
+        self._client = self._openai.OpenAI(api_key=self._key or "none", max_retries=0, timeout=self._timeout_s)
 
     def close(self) -> None:
         """Ends pauses between retries and closes the connections. The model answers nothing more."""
@@ -85,7 +95,7 @@ class EndpointModel:
         Raises:
             ProposerFailed: It did not answer.
         """
-        deadline = time.monotonic() + self._sampling.timeout_s
+        deadline = time.monotonic() + self._timeout_s
         for tried in range(self._sampling.retries + 1):
             if self._stopped.is_set():
                 raise ProposerFailed(Outcome.LOST, "the run has ended")
@@ -95,7 +105,7 @@ class EndpointModel:
                 pause = self._pause(tried, failure.retry_after_s)
                 if tried == self._sampling.retries or pause > LONGEST_RETRY_AFTER_S or self._stopped.wait(pause):
                     raise ProposerFailed(failure.outcome, f"{failure} (tried {tried + 1} times)") from None
-                deadline = time.monotonic() + self._sampling.timeout_s
+                deadline = time.monotonic() + self._timeout_s
         raise AssertionError("the last try returns or raises")
 
     def _pause(self, tried: int, retry_after_s: float | None) -> float:
@@ -115,7 +125,7 @@ class EndpointModel:
         try:
             return self._read(prompt, deadline)
         except openai.APITimeoutError:
-            raise ProposerFailed(Outcome.TIMED_OUT, f"no answer in {self._sampling.timeout_s:g} s") from None
+            raise ProposerFailed(Outcome.TIMED_OUT, f"no answer in {self._timeout_s:g} s") from None
         except openai.RateLimitError as error:
             after = retry_after(error.response.headers.get("retry-after"))
             raise _Passing(Outcome.RATE_LIMITED, self._safe(error), after) from None
@@ -139,7 +149,7 @@ class EndpointModel:
             messages=[{"role": "user", "content": prompt}],
             stream=True,
             stream_options={"include_usage": True},
-            timeout=self._openai.Timeout(self._sampling.timeout_s, connect=min(_CONNECT_S, self._sampling.timeout_s)),
+            timeout=self._openai.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s)),
             **{name: value for name, value in chosen.items() if value is not None},
         ) as stream:
             for chunk in stream:
@@ -152,7 +162,7 @@ class EndpointModel:
                     words = f"the answer has more than {MAX_ANSWER_BYTES:,} bytes, which is the limit"
                     raise ProposerFailed(Outcome.TOO_LONG, words, estimated_tokens(prompt, "".join(parts)))
                 if time.monotonic() > deadline:
-                    words = f"no whole answer in {self._sampling.timeout_s:g} s"
+                    words = f"no whole answer in {self._timeout_s:g} s"
                     raise ProposerFailed(Outcome.TIMED_OUT, words, estimated_tokens(prompt, "".join(parts)))
         if not finish and not parts:
             raise ValueError("no event of a stream came; the endpoint must stream its answers")

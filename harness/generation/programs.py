@@ -15,7 +15,16 @@ from pathlib import Path
 
 from harness.answers.samples import SUFFIXES
 from harness.errors import UsageError
-from harness.generation.attempts import MAX_ANSWER_BYTES, Outcome, ProposerFailed, Reply, Tokens, Turn, estimated_tokens
+from harness.generation.attempts import (
+    LONGEST_WAIT_S,
+    MAX_ANSWER_BYTES,
+    Outcome,
+    ProposerFailed,
+    Reply,
+    Tokens,
+    Turn,
+    estimated_tokens,
+)
 from harness.system.files import read_regular
 from harness.system.text import one_line, shortened
 
@@ -41,7 +50,7 @@ class Program:
         if not self._words:
             raise UsageError("--command is empty: give a program that reads a prompt and writes an answer")
         self.name = one_line(Path(self._words[0]).name)
-        self._timeout_s = timeout_s
+        self._timeout_s = min(timeout_s, LONGEST_WAIT_S)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
 

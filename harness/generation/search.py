@@ -17,6 +17,7 @@ from harness.answers.choice import extract
 from harness.answers.reading import answer_of
 from harness.errors import AnswerError, HarnessError, UsageError
 from harness.generation.attempts import (
+    LONGEST_WAIT_S,
     MAX_ANSWER_BYTES,
     Attempt,
     Outcome,
@@ -261,9 +262,11 @@ class Search:
                 if not self._open or self._is_satisfied():
                     return
                 try:
-                    number, reply = self._arrived.get(timeout=self._seconds_left())
+                    number, reply = self._arrived.get(timeout=self._wait_s())
                 except queue.Empty:
-                    return
+                    if self._seconds_left() == 0:
+                        return
+                    continue
                 self._open.discard(number)
                 yield self._received(self.attempts[number - 1], reply, judge)
 
@@ -390,3 +393,7 @@ class Search:
         """Returns the seconds that the budget leaves, at least 0; None without a limit."""
         minutes = self._plan.budget.minutes
         return None if minutes is None else max(0.0, 60 * minutes - self._elapsed_s())
+
+    def _wait_s(self) -> float:
+        left = self._seconds_left()
+        return LONGEST_WAIT_S if left is None else min(left, LONGEST_WAIT_S)

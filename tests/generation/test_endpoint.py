@@ -42,7 +42,7 @@ def model_at(server: Server, sampling: Sampling = QUICK) -> EndpointModel:
 
 def test_an_answer_comes_with_its_tokens(turn: Turn) -> None:
     with serving(says("x" * 2500, 7, 9), says("cut", finish="length")) as server:
-        model = model_at(server, Sampling(temperature=0.5, max_tokens=123))
+        model = model_at(server, Sampling(temperature=0.5, max_tokens=123, timeout_s=1e308))
         reply = model.propose(turn)
         assert (reply.text, reply.tokens, reply.note) == ("x" * 2500, Tokens(7, 9), "")
         assert "cut off" in model.propose(turn).note

@@ -215,6 +215,8 @@ def test_a_model_that_never_answers_ends_the_run(harness: Harness, problem: Path
         (("--from-files", "."), "no answer that ends in .txt"),
         (("--command", "cat", "--candidates", "0"), "0 is not in the range"),
         (("--command", "cat", "--minutes", "nan"), "finite"),
+        (("--command", "cat", "--price", "1", "inf"), "not a finite number"),
+        (("--command", "cat", "--temperature", "nan"), "nan is not"),
         (("--command", "cat", "--case", "smal"), "no case 'smal'"),
         (("--command", "cat", "--device", "tpu"), "a search takes one device"),
         (("--command", "cat", "--device", "all"), "a search takes one device"),

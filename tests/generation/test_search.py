@@ -101,7 +101,7 @@ def test_what_the_store_has_lost_is_judged_again_and_not_asked_again(
 
 
 def test_an_answer_that_is_too_long_is_not_kept(run_unjudged: Callable[..., list[Verdict]], tmp_path: Path) -> None:
-    (verdict,) = run_unjudged(Scripted(["x" * (MAX_ANSWER_BYTES + 1)]), Budget(1))
+    (verdict,) = run_unjudged(Scripted(["x" * (MAX_ANSWER_BYTES + 1)]), Budget(1, minutes=1e308))
     assert verdict.attempt.outcome is Outcome.NO_CODE
     assert "more than 262,144 characters" in verdict.attempt.message
     assert (tmp_path / "run" / "transcript.jsonl").stat().st_size < MAX_ANSWER_BYTES
