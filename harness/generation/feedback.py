@@ -5,7 +5,8 @@ Feedback never holds seeds, further draws or robustness checks, and no path of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records.record import ERROR, EvaluationRecord, Finding, Status, TensorReport
@@ -15,6 +16,7 @@ from harness.system.text import shortened
 
 MAX_MESSAGE_CHARACTERS = 6000
 _MOST_FINDINGS, _MOST_ACCESSES, _MOST_TENSORS = 8, 4, 12
+_MAX_LINE, _MOST_LINES = 500, 60
 _LOG_LINE = "full log: "
 
 
@@ -56,11 +58,15 @@ def feedback_on(records: Sequence[EvaluationRecord], source: str) -> Feedback:
         status=record.verdict if record.rule is None else f"{record.verdict}, rule {record.rule}",
         case=record.case,
         message="" if passed else shortened(_message(record), MAX_MESSAGE_CHARACTERS),
-        findings="\n".join(line for one in errors[:_MOST_FINDINGS] for line in _finding(one, source.splitlines())),
-        tensors="\n".join(tensors[:_MOST_TENSORS]),
-        speed="\n".join(_speed(record)) if passed else "",
+        findings=_lines(line for one in errors[:_MOST_FINDINGS] for line in _finding(one, source.splitlines())),
+        tensors=_lines(tensors[:_MOST_TENSORS]),
+        speed=_lines([*speed_lines(record), *kernel_use_lines(record)]) if passed else "",
         passed=passed,
     )
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(shortened(line, _MAX_LINE) for line in itertools.islice(lines, _MOST_LINES))
 
 
 def _message(record: EvaluationRecord) -> str:
@@ -71,11 +77,11 @@ def _finding(finding: Finding, lines: Sequence[str]) -> Iterator[str]:
     where = f" in kernel {finding.kernel}" if finding.kernel else ""
     at = f", line {finding.line}" if finding.line else ""
     yield f"{finding.kind}{where}{at}: {finding.message}"
-    if finding.line and finding.line <= len(lines):
-        yield f"  line {finding.line}: {shortened(lines[finding.line - 1].strip(), 200)}"
+    if finding.line is not None and 0 < finding.line <= len(lines):
+        yield f"  line {finding.line}: {lines[finding.line - 1].strip()}"
     for access in finding.accesses[:_MOST_ACCESSES]:
         places = ", ".join(f"{name} {access[name]}" for name in ("thread", "block", "line", "what") if name in access)
-        yield f"  access: {shortened(places, 200)}"
+        yield f"  access: {places}"
     if finding.remedy:
         yield f"  remedy: {finding.remedy}"
 
@@ -95,8 +101,3 @@ def _tensor(report: TensorReport, name: str) -> str:
         words += f"; worst at {list(report.worst_index)}: received {report.received}, expected {report.expected}"
     details = (report.counted, report.pattern, report.note)
     return "; ".join([words, *(one for one in details if one)])
-
-
-def _speed(record: EvaluationRecord) -> Iterator[str]:
-    yield from speed_lines(record)
-    yield from kernel_use_lines(record)

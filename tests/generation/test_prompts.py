@@ -118,6 +118,20 @@ def test_what_the_best_does_differently_is_told(tmp_path: Path) -> None:
     assert "What it does differently" not in prompts.text(Kind.REPAIR, attempt, long)
 
 
+def test_a_record_of_any_size_makes_a_prompt_of_bounded_size(tmp_path: Path) -> None:
+    much = "x" * 100_000
+    findings = tuple(Finding("race", much, line, ({"thread": much},) * 50, much, much) for line in (-9, 0, 1, 9999))
+    tensor = TensorReport(much, (1,), much, False, note=much, pattern=much)
+    record = replace(
+        BLANK, status=Status.UNSAFE, message=much * 9, findings=findings * 50, outputs=(tensor,) * 500, rule=much
+    )
+    attempt = Attempt(1, Kind.WRITE, None, "m", "", Outcome.JUDGED, source=much * 9, records=(record,))
+    prompts = prompts_of(tmp_path)
+    assert len(prompts.text(Kind.REPAIR, attempt)) < len(prompts.text(Kind.WRITE)) + 200_000
+    told = prompts.text(Kind.REPAIR, replace(attempt, source="first line\n"))
+    assert "  line 1: first line\n" in told
+
+
 def test_an_answer_without_code_is_told_why(tmp_path: Path) -> None:
     attempt = Attempt(1, Kind.WRITE, None, "m", "", Outcome.NO_CODE, message="the answer has no code fence")
     prompt = prompts_of(tmp_path).text(Kind.REPAIR, attempt)
