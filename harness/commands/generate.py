@@ -206,14 +206,14 @@ class _Table:
         if self._as_json:
             row = as_json(verdict)
             if self._price is not None:
-                row["cost"] = cost(attempt.tokens, self._price)
+                row["cost"] = cost(attempt.tokens, self._price) if attempt.gate is None else 0.0
             print(json.dumps(row), flush=True)
             return
         if attempt.gate is not None:
             result = {True: "passed", False: "OVERFITTED", None: "undecided"}[attempt.gate.passed]
             words = f"{result}: {attempt.gate.message}" if attempt.gate.message else result
             print(f"{attempt.number:>4}  {'gate':8} {'':>4}  {'':24} {'':>8}  {_short(words)}", flush=True)
-        elif attempt.message != "" or attempt.records or attempt.outcome:
+        else:
             parent = "" if attempt.parent is None else attempt.parent
             by = shortened(one_line(attempt.proposer), 24)
             head = f"{attempt.number:>4}  {attempt.kind:8} {parent:>4}  {by:24} {attempt.tokens.total:>8}"
@@ -239,10 +239,12 @@ class _Table:
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
     """Returns a verdict as a JSON object."""
+    from harness.generation.attempts import Tokens
     from harness.rewards import reward
 
     attempt = verdict.attempt
     gate = attempt.gate
+    tokens = attempt.tokens if gate is None else Tokens()  # the tokens of all rows add up
     return {
         "attempt": attempt.number,
         "kind": attempt.kind,
@@ -253,11 +255,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "message": attempt.message,
         "records": [record.record for record in attempt.records],
         "reward": reward(attempt.records) if attempt.records else None,
-        "tokens": {
-            "sent": attempt.tokens.sent,
-            "received": attempt.tokens.received,
-            "estimated": attempt.tokens.estimated,
-        },
+        "tokens": {"sent": tokens.sent, "received": tokens.received, "estimated": tokens.estimated},
         "gate": None if gate is None else {"passed": gate.passed, "message": gate.message, "records": gate.records},
         "winner": verdict.is_winner,
     }

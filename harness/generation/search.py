@@ -338,8 +338,12 @@ class Search:
             attempt = best_of([one for one in self.attempts if one.gate is None])
             if attempt is None or self._seconds_left() == 0:
                 return
-            attempt = dataclasses.replace(attempt, gate=self._court.gate(attempt))
-            self._transcript.gated(attempt, self._elapsed_s())
+            gate = self._court.gate(attempt)
+            attempt = dataclasses.replace(attempt, gate=gate)
+            if gate.passed is None:  # not written down: the next command of the run tries again
+                self.attempts[attempt.number - 1] = attempt
+            else:
+                self._transcript.gated(attempt, self._elapsed_s())
             yield Verdict(attempt, is_winner=self.winner is not None)
 
     def _is_satisfied(self) -> bool:
