@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from harness.__main__ import main
+from harness.errors import UsageError
 from tests.generation.chat_server import (
     KEY,
     block,
@@ -69,7 +72,7 @@ def test_every_fault_has_its_outcome_and_the_run_goes_on(harness: Harness, probl
     with serving(*[step for step, _ in script]) as server:
         ran = harness(
             *("generate", problem, "--model", "scripted", "--strategy", "best-of-n", "--run", tmp_path / "run"),
-            *("--retries", 0, "--answer-timeout", 3, "--price", 10, 100, *QUICK),
+            *("--retries", 0, "--answer-timeout", 10, "--price", 10, 100, *QUICK),
             **server.environment,
         )
     assert ran.code == 0, ran.err
@@ -227,14 +230,20 @@ def test_a_model_that_never_answers_ends_the_run(harness: Harness, problem: Path
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_mistake_is_told(
-    harness: Harness, problem: Path, tmp_path: Path, options: tuple[str, ...], words: str
+    problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "taken").write_text("a file")
-    ran = harness("generate", problem, *options, cwd=tmp_path / "empty", OPENAI_API_KEY="", OPENAI_BASE_URL="")
-    assert ran.code == 2, ran.err
-    assert words in ran.err
-    assert "Traceback" not in ran.err
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.setenv("HARNESS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    monkeypatch.setenv("OPENAI_BASE_URL", "")
+    with pytest.raises((UsageError, click.ClickException)) as refused:
+        main.main(["generate", str(problem), *options], standalone_mode=False)
+    assert refused.value.exit_code == 2
+    told = refused.value.format_message() if isinstance(refused.value, click.ClickException) else str(refused.value)
+    assert words in told
+    assert not (tmp_path / "home").exists()  # no run was begun
 
 
 def test_the_prompt_is_what_would_be_sent(harness: Harness, problem: Path, tmp_path: Path) -> None:
