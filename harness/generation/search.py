@@ -32,7 +32,7 @@ from harness.generation.attempts import (
 from harness.generation.judging import Court, Judge
 from harness.generation.normal_form import normal_digest
 from harness.generation.prompts import Prompts
-from harness.generation.strategies import Strategy, TreeSearch
+from harness.generation.strategies import Move, Strategy, TreeSearch
 from harness.generation.transcript import Transcript
 from harness.project.paths import harness_home, project_root
 from harness.project.solutions import find_problem
@@ -251,12 +251,7 @@ class Search:
                     self._send(attempt)  # it was sent, and no answer came before the run was killed
             while True:
                 while self._asks_more() and (move := self._plan.strategy.next(self.attempts)) is not None:
-                    parent = None if move.parent is None else self.attempts[move.parent - 1]
-                    number = len(self.attempts) + 1
-                    proposer = self._next_proposer(number)
-                    attempt = Attempt(
-                        number, move.kind, move.parent, proposer.name, self._prompts.text(move.kind, parent)
-                    )
+                    attempt = self._attempt(move)
                     self._transcript.asked(attempt)
                     self._send(attempt)
                 if not self._open or self._is_satisfied():
@@ -269,6 +264,13 @@ class Search:
                     continue
                 self._open.discard(number)
                 yield self._received(self.attempts[number - 1], reply, judge)
+
+    def _attempt(self, move: Move) -> Attempt:
+        """Returns the attempt of the next turn, with its prompt."""
+        number = len(self.attempts) + 1
+        parent = None if move.parent is None else self.attempts[move.parent - 1]
+        prompt = self._prompts.text(move.kind, parent, best_of(self.attempts))
+        return Attempt(number, move.kind, move.parent, self._next_proposer(number).name, prompt)
 
     def _send(self, attempt: Attempt) -> None:
         """Asks a proposer in a thread of its own, which does not keep the program alive."""

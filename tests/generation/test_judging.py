@@ -18,7 +18,7 @@ from harness.generation import judging
 from harness.generation.attempts import Attempt, Gate, Kind, Outcome, Reply, Tokens, Turn
 from harness.generation.judging import Court, Judge
 from harness.generation.search import Budget, Plan, Search
-from harness.generation.strategies import TreeSearch
+from harness.generation.strategies import Refinement, Strategy, TreeSearch
 from harness.project.problems import read_problem
 from harness.records.record import EvaluationRecord, Status
 from harness.records.store import Store
@@ -123,6 +123,8 @@ class FakeGpu(Court):
 
     def records(self, source: str) -> tuple[EvaluationRecord, ...]:
         self.judged.append(source)
+        if source.endswith("# wrong\n"):
+            return (failed(Status.WRONG_OUTPUT, message="a reason"),)
         speed, _, floor = source.splitlines()[-1].removeprefix("# ").partition(" ")
         record = replace(
             measured("s", 1.0, zlib.crc32(source.encode()), own_share=1.0),
@@ -154,12 +156,14 @@ class Answers:
         return Reply(RIGHT + f"k = {turn.number}\n# {self._marks[turn.number - 1]}\n", Tokens(1, 1))
 
 
-def searched(court: Court, proposer: Answers, candidates: int) -> tuple[Search, list[str]]:
+def searched(
+    court: Court, proposer: Answers, candidates: int, strategy: Strategy | None = None
+) -> tuple[Search, list[str]]:
     fake = FakeGpu(problem=court.problem, device="cuda:0", home=court.home, root=court.root, cases=court.cases)
     plan = Plan(
         court=fake,
         proposers=[proposer],
-        strategy=TreeSearch(),
+        strategy=strategy or TreeSearch(),
         budget=Budget(candidates),
         folder=court.home / "run",
     )
@@ -179,6 +183,16 @@ def test_on_a_gpu_the_fastest_that_passes_the_gate_wins(court: Court) -> None:
     assert proposer.turns[3].best is not None
     edit = proposer.turns[1].prompt
     assert "forward_backward candidate: median 2" in edit
+
+
+def test_a_repair_is_told_what_the_best_does_differently(court: Court) -> None:
+    proposer = Answers("2.0", "wrong", "1.5")
+    search, _ = searched(court, proposer, 3, Refinement())
+    assert search.winner is not None
+    assert search.winner.number == 1
+    repair = proposer.turns[2].prompt
+    assert "a reason" in repair
+    assert "-# wrong\n+k = 1\n+# 2.0" in repair
 
 
 def test_on_a_gpu_the_speed_of_light_is_enough(court: Court) -> None:
