@@ -30,6 +30,7 @@ from harness.system.processes import adopts_orphans
 from harness.system.text import one_line, printable
 
 COMMANDS = {
+    "adopt": "Write the solution of RECORD into solutions/, with its lineage.",
     "benchmark": "Time solutions against eager and compiled PyTorch.",
     "bundle": "Pack RECORD with its files, to repeat it on another machine.",
     "cache": "Show or empty the build cache.",
@@ -40,9 +41,11 @@ COMMANDS = {
     "evaluate": "Build, run and judge solutions against their problems.",
     "export": "Write the store's records in a format of another program.",
     "extract": "Turn a language model's raw ANSWER into a solution file.",
+    "generate": "Let language models write solutions of PROBLEM, and judge them.",
     "list": "List problems (the default), templates, solutions, runs or records.",
     "new": "Start a problem or a template from a skeleton that passes.",
     "profile": "Show which kernels SOLUTION launches, and for how long.",
+    "prompt": "Print the prompt that `generate` would send for PROBLEM.",
     "render": "Render templates into solution files.",
     "report": "Write a report: one HTML file that opens from disk.",
     "schema": "Print the JSON Schema of the records that other commands print.",

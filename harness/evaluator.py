@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
+from harness.emulator.architectures import DEFAULT
 from harness.errors import HarnessError, UsageError
 from harness.evaluator_arguments import (
     check_choice,
@@ -54,6 +55,7 @@ class Entry:
             the CPU.
         constants: Constants of the problem to replace; they make a custom case and exclude
             ``cases``.
+        every_case: Whether empty ``cases`` mean every case that fits the device.
         tag: Any value by which the program recognizes the answer.
     """
 
@@ -62,6 +64,7 @@ class Entry:
     cases: Sequence[str] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     tag: Any = None
+    every_case: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class Evaluator:
         rules: Modes of rules by name: ``off``, ``report`` or ``enforce``.
         require_confinement: Whether to refuse to run a candidate without full confinement.
         compat: Whether code for an older torch may build.
+        check: Whether to check every access of the kernels, as ``check`` does; only on the CPU.
         fresh: Whether to ignore the store's answers and judge again.
         seed: Secret of an earlier run, in hex, to repeat its draws.
         lanes: Number of candidates that the CPU judges in parallel.
@@ -135,6 +139,7 @@ class Evaluator:
         rules: Mapping[str, str] | None = None,
         require_confinement: bool = False,
         compat: bool = False,
+        check: bool = False,
         fresh: bool = False,
         seed: str | None = None,
         lanes: int = 1,
@@ -143,8 +148,10 @@ class Evaluator:
         check_seconds(timeout_s=timeout_s, build_timeout_s=build_timeout_s)
         check_flags(
             forward_only=forward_only, timed=timed, relaxed=relaxed, require_confinement=require_confinement,
-            compat=compat, fresh=fresh,
+            compat=compat, check=check, fresh=fresh,
         )  # fmt: skip
+        if check and device != "cpu":
+            raise UsageError(f"check runs on the CPU emulator: give device='cpu', not {device!r}")
         check_names(baselines=baselines, refuse=refuse)
         check_lanes_and_seed(lanes, seed)
         check_choice("preset", preset, (KERNELBENCH,))
@@ -161,6 +168,7 @@ class Evaluator:
             baselines=known_baselines.chosen(baselines),
             require_confinement=require_confinement,
             compat=compat,
+            check=DEFAULT if check else "",
             seed=seed,
         )
         service = Service(
@@ -208,6 +216,7 @@ class Evaluator:
         cases: Sequence[str] = (),
         constants: Mapping[str, Any] | None = None,
         tag: Any = None,
+        every_case: bool = False,
     ) -> Answer:
         """Judges a candidate and returns the answer; the arguments are those of ``Entry``.
 
@@ -216,7 +225,7 @@ class Evaluator:
             ProblemError: The problem does not run.
             HarnessError: The judge's process has ended.
         """
-        number = self._ask(Entry(candidate, problem, cases, constants or {}, tag))
+        number = self._ask(Entry(candidate, problem, cases, constants or {}, tag, every_case=every_case))
         try:
             (answer,) = self._awaited({number})
         except BaseException:
@@ -408,14 +417,18 @@ def _request(number: int, entry: Entry) -> Request:
         raise UsageError("constants must be a dict from the names of the problem's constants to values")
     if cases and entry.constants:
         raise UsageError("cases and constants cannot be used together: constants make a new case")
+    check_flags(every_case=entry.every_case)
+    if entry.every_case and (cases or entry.constants):
+        raise UsageError("every_case cannot be used together with cases or constants")
     try:
         # Keeps plain values only, because the judge lacks the program's classes.
         constants = decode_plain(encode_plain(dict(entry.constants)))
     except (UnsupportedValue, RecursionError, ValueError) as error:
         raise UsageError(f"constants: {error}") from None
     return Request(
-        number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)), constants=constants
-    )
+        number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)),
+        constants=constants, every_case=entry.every_case,
+    )  # fmt: skip
 
 
 def _source_or_path(candidate: str | os.PathLike[str]) -> tuple[str | None, str | None]:

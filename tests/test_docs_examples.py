@@ -114,6 +114,10 @@ COMMANDS = sorted(set(shown_commands()))
 RUN = {
     ("docs/gallery.md", "python"): "tests/gallery/test_gallery.py",
     ("docs/gallery.md", "sh"): "tests/gallery/test_gallery.py",
+    (
+        "docs/generate.md",
+        "python",
+    ): "tests/generation/test_search.py: test_the_page_s_proposer_finds_a_winner_that_can_be_adopted",
     ("docs/library.md", "python"): "test_docs.py: test_the_library_does_what_its_page_says",
     ("docs/library.md", ""): "test_a_worker_of_a_queue_judges",
     ("docs/record.md", "python"): "test_the_page_of_records_checks_a_record",

@@ -86,8 +86,8 @@ def command(
         click.echo(data, nl=False)
         _tell_notes(found)
         return EXIT_PASSED
-    path = Path(output) if output is not None else _own_place(folder, solved, read, name)
-    written = _write(path, data, force)
+    path = Path(output) if output is not None else own_place(folder, solved, _name_of(read) if name is None else name)
+    written = write_solution(path, data, force)
     if as_json:
         print(
             json.dumps(_described(folder, path, solved, answer=read, found=found, data=data, written=written)),
@@ -139,8 +139,8 @@ def _check_options(context: click.Context, name: str | None, output: str | None,
             raise UsageError(f"{parameter.opts[0]} needs --evaluate: give both, or leave it out.")
 
 
-def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None) -> Path:
-    """Returns the solution's path in the root.
+def own_place(root: Path, problem: Problem, name: str) -> Path:
+    """Returns the path in the root of a solution that no template renders.
 
     Raises:
         UsageError: The problem lies outside the root, the root belongs to the installation, or the
@@ -149,7 +149,7 @@ def _own_place(root: Path, problem: Problem, answer: RawAnswer, name: str | None
     if problem.path.resolve().parent != (root / "problems").resolve():
         raise UsageError(f"problem {problem.name} is outside {root / 'problems'}: choose where to write with -o FILE")
     refuse_installed(root)
-    chosen = _name_of(answer) if name is None else new_name(name, "solution")
+    chosen = new_name(name, "solution")
     for template in template_names(root):
         try:
             declaration = read_declaration(root / "templates" / template / PARAMS_FILE)
@@ -179,7 +179,7 @@ def _name_of(answer: RawAnswer) -> str:
     return new_name(name, "solution")
 
 
-def _write(path: Path, data: bytes, force: bool) -> bool:
+def write_solution(path: Path, data: bytes, force: bool) -> bool:
     """Writes the solution, and returns False if the same file exists already.
 
     Raises:

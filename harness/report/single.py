@@ -39,7 +39,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
             ends = (f"  {name}: {printable(end)}" for name, end in found.items())
             yield "\n".join([f"{title} (evidence only)", *ends])
     if record.kernels or record.operators or record.own_share is not None:
-        yield "\n".join(["kernels of one call, as the candidate's process reported them", *_kernels(record)])
+        yield "\n".join(["kernels of one call, as the candidate's process reported them", *kernel_use_lines(record)])
     if record.compiled is not None:
         yield "\n".join(compilation_lines(record.compiled))
     for finding in record.findings:
@@ -147,7 +147,8 @@ def _tensor(report: TensorReport, name: str) -> str:
     return words + (f"; {printable(report.note)}" if report.note else "")
 
 
-def _kernels(record: EvaluationRecord) -> Iterator[str]:
+def kernel_use_lines(record: EvaluationRecord) -> Iterator[str]:
+    """Yields lines about the kernels, copies and heavy operators of one call, indented."""
     if record.own_share is not None:
         yield f"  {own_share_text(record.own_share, record.device)}"
     for direction, uses in record.kernels.items():

@@ -22,7 +22,7 @@ def new_name(name: str, what: str) -> str:
         checked_name(name, what)
     except TemplateError as error:
         raise UsageError(str(error)) from None
-    if name in ("__init__", "common"):
+    if name in ("__init__", "common", "prompts"):
         raise UsageError(f"{what} {name!r}: this name has another meaning in a project; choose another.")
     return name
 

@@ -51,6 +51,17 @@ def test_a_candidate_is_judged_and_a_wrong_question_raises(evaluator: Evaluator,
     assert not evaluator.evaluate(WRONG, problem, cases=["small"]).has_passed
 
 
+def test_every_case_is_judged_on_request(evaluator: Evaluator, problem: Path) -> None:
+    answer = evaluator.evaluate(HONEST, problem, every_case=True)
+    assert [record.case for record in answer.records] == ["small", "large"]
+    with pytest.raises(UsageError, match="every_case cannot be used together with cases"):
+        evaluator.evaluate(HONEST, problem, cases=["small"], every_case=True)
+    with pytest.raises(UsageError, match="every_case must be True or False"):
+        evaluator.evaluate(HONEST, problem, every_case="all")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="give device='cpu', not 'cuda'"):
+        Evaluator("cuda", check=True)
+
+
 def test_a_problem_that_has_changed_is_read_again(evaluator: Evaluator, tmp_path: Path) -> None:
     changing = tmp_path / "changing.py"
     changing.write_text(PROBLEM)
