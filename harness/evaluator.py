@@ -29,6 +29,7 @@ from harness.evaluator_arguments import (
     check_names,
     check_seconds,
     check_text,
+    check_trials_and_checks,
 )
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import parse_rules
@@ -55,6 +56,7 @@ class Entry:
         constants: Constants of the problem to replace; they make a custom case and exclude
             ``cases``.
         tag: Any value by which the program recognizes the answer.
+        name: Name of a candidate given as text, for its records; by default ``candidate N``.
     """
 
     candidate: str | os.PathLike[str]
@@ -62,6 +64,7 @@ class Entry:
     cases: Sequence[str] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     tag: Any = None
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,10 @@ class Evaluator:
         compat: Whether code for an older torch may build.
         fresh: Whether to ignore the store's answers and judge again.
         seed: Secret of an earlier run, in hex, to repeat its draws.
+        trials: Trials of each case; None for the usual number. With fewer, the judge also leaves out
+            the further draws and the checks of robustness.
+        check: Architecture whose limits the emulator enforces while it checks every access, such as
+            ``sm_90``; None for no checks. Needs ``device="cpu"``.
         lanes: Number of candidates that the CPU judges in parallel.
 
     Raises:
@@ -137,6 +144,8 @@ class Evaluator:
         compat: bool = False,
         fresh: bool = False,
         seed: str | None = None,
+        trials: int | None = None,
+        check: str | None = None,
         lanes: int = 1,
     ):
         check_text(device=device, home=home, root=root)
@@ -147,6 +156,7 @@ class Evaluator:
         )  # fmt: skip
         check_names(baselines=baselines, refuse=refuse)
         check_lanes_and_seed(lanes, seed)
+        check_trials_and_checks(trials, check, device)
         check_choice("preset", preset, (KERNELBENCH,))
         check_choice("tf32", tf32, (ALLOW, FORBID))
         config = RunConfig(
@@ -162,6 +172,8 @@ class Evaluator:
             require_confinement=require_confinement,
             compat=compat,
             seed=seed,
+            trials=trials,
+            check=check or "",
         )
         service = Service(
             device=device,
@@ -413,9 +425,12 @@ def _request(number: int, entry: Entry) -> Request:
         constants = decode_plain(encode_plain(dict(entry.constants)))
     except (UnsupportedValue, RecursionError, ValueError) as error:
         raise UsageError(f"constants: {error}") from None
+    if entry.name is not None and source is None:
+        raise UsageError("name is for a candidate given as text; a file has its own")
     return Request(
-        number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)), constants=constants
-    )
+        number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)), constants=constants,
+        name=None if entry.name is None else _text("name", entry.name),
+    )  # fmt: skip
 
 
 def _source_or_path(candidate: str | os.PathLike[str]) -> tuple[str | None, str | None]:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from harness.emulator.architectures import ARCHITECTURES
 from harness.errors import UsageError
 
 
@@ -89,3 +90,16 @@ def _is_positive(number: object) -> bool:
         return math.isfinite(number) and number > 0
     except OverflowError:  # a whole number too large for a float
         return False
+
+
+def check_trials_and_checks(trials: object, check: str | None, device: str) -> None:
+    """Checks the number of trials, and the architecture for the emulator's checks.
+
+    Raises:
+        UsageError: One is invalid.
+    """
+    if trials is not None and (not isinstance(trials, int) or isinstance(trials, bool) or trials < 1):
+        raise UsageError(f"trials must be a whole number of 1 or more, not {trials!r}")
+    check_choice("check", check, tuple(ARCHITECTURES))
+    if check is not None and device != "cpu":
+        raise UsageError(f"check needs device='cpu', since the emulator checks; device is {device!r}")

@@ -134,6 +134,7 @@ class Request:
         problem: Name or file of the problem to solve; None if the path determines it.
         cases: Names of cases; empty for the problem's main case.
         constants: Constants that make a custom case; excludes ``cases``.
+        name: The solution's name for its records; None for ``candidate N``.
     """
 
     number: int
@@ -142,6 +143,7 @@ class Request:
     problem: str | None
     cases: tuple[str, ...]
     constants: dict[str, Any]
+    name: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
