@@ -2,6 +2,7 @@
 
     python -m benchmarks.tune_strategies                       # on the made space below
     python -m benchmarks.tune_strategies results.json          # on a search of your own
+    python -m benchmarks.tune_strategies -o made.json          # write the made space, for tune --simulate
 
 The made space is no measurement. It is the space of the template
 `gemm_bias_add_hardtanh_mish_group_norm` with `gemm=tiled`, and its times come from a model of a GPU: a
@@ -100,8 +101,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", type=Path, help="file of a search; without it, the made space")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--ahead", type=int, default=0, help="settings chosen before the result of the one before them")
     parser.add_argument("--strategy", action="append", choices=STRATEGIES, help="repeatable; all by default")
+    parser.add_argument("-o", "--output", type=Path, help="write the made space to this file, and replay nothing")
     arguments = parser.parse_args()
+    if arguments.output is not None:
+        arguments.output.write_text(made_search().to_json())
+        return
     recorded = made_search() if arguments.results is None else read_recorded(arguments.results)
     timed = sorted(one.cost for one in recorded.trials if one.cost is not None)
     near = sum(cost <= timed[0] * 1.01 for cost in timed)
@@ -111,11 +117,11 @@ def main() -> None:
     print("| strategy | evaluations to within 1 % (median) | seeds that arrive within a tenth | worst after a tenth |")
     print("|---|---|---|---|")
     for strategy in arguments.strategy or STRATEGIES:
-        tenth = replays(recorded, strategy, size // 10, range(arguments.seeds))
+        tenth = replays(recorded, strategy, size // 10, range(arguments.seeds), arguments.ahead)
         arrived = sum(one.evaluations is not None for one in tenth)
         worst = max(one.lead or math.inf for one in tenth)
         middle = median_evaluations(tenth) or median_evaluations(
-            replays(recorded, strategy, size, range(arguments.seeds))
+            replays(recorded, strategy, size, range(arguments.seeds), arguments.ahead)
         )
         print(f"| {strategy} | {middle:.0f} | {arrived} of {len(tenth)} | {(worst - 1) * 100:.1f} % |", flush=True)
 

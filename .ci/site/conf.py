@@ -42,7 +42,7 @@ napoleon_use_ivar = True
 PARTS = {
     "First steps": ["docs/README", "docs/getting-started", "docs/compare"],
     "Verdicts": ["docs/read-a-verdict", "docs/gallery", "docs/reports", "docs/score-answers"],
-    "Your own operators": ["docs/write-a-problem", "docs/write-a-template"],
+    "Your own operators": ["docs/write-a-problem", "docs/write-a-template", "docs/tune"],
     "In depth": ["docs/measuring", "docs/numerics", "docs/emulator", "docs/security", "docs/scale", "docs/ci"],
     "Reference": ["docs/cli", "docs/library", "docs/api", "docs/record"],
     "Measurements": ["benchmarks/*"],

@@ -20,6 +20,7 @@ from harness.project.paths import harness_home, project_root, refuse_installed
 from harness.project.settings import POSITIVE, is_set, option
 from harness.project.solutions import find_problem
 from harness.rendering.render_templates import Freshness, Rendering, solution_path
+from harness.rendering.values import written
 from harness.tuning import simulation, simulation_table
 from harness.tuning.results import Trial, read_recorded
 from harness.tuning.run import Order, Progress, run_search
@@ -30,6 +31,8 @@ from harness.tuning.template import Searched, searched
 
 #: Settings that a search on a GPU judges if the user sets no limit.
 DEFAULT_BUDGET = 200
+#: Values of a parameter that --count lists.
+MOST_LISTED = 12
 
 
 @click.command("tune")
@@ -200,7 +203,10 @@ def _count(found: Searched, as_json: bool) -> int:
         return EXIT_PASSED
     for name, axis in zip(space.names, space.axes, strict=True):
         when = found.declaration.parameters[name].when
-        print(f"{name}: {', '.join(map(str, axis))}" + (f"  (when {when.rule})" if when else ""))
+        words = [written(value) for value in axis]
+        if len(words) > MOST_LISTED:
+            words = [*words[:3], "...", f"{words[-1]} ({len(words)} values)"]
+        print(f"{name}: {', '.join(words)}" + (f", when {when.rule}" if when else ""))
     print(f"{space.size:,} valid settings")
     return EXIT_PASSED
 

@@ -16,71 +16,87 @@ WITHIN = 0.01
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What to replay.
+
+    Attributes:
+        strategy: Name of the strategy.
+        budget: Settings to judge at most; the starts count.
+        starts: Settings that are judged first, as in a search.
+        ahead: Settings that the strategy has chosen before it knows the result of the one before
+            them, as when builds run ahead.
+    """
+
+    strategy: str
+    budget: int
+    starts: tuple[Point, ...] = ()
+    ahead: int = 0
+
+
+@dataclass(frozen=True)
 class Replay:
     """One replayed search.
 
     Attributes:
         seed: Seed of the strategy.
-        evaluations: Settings asked until one was within ``WITHIN`` of the best; None if none was.
-        asked: Settings asked until then, at most the budget.
-        lead: Best cost found over the best recorded cost; None if every setting asked failed.
+        evaluations: Settings judged until one was within ``WITHIN`` of the best; None if none was.
+        judged: Settings judged until then, at most the budget.
+        lead: Best cost found over the best recorded cost; None if every setting judged failed.
     """
 
     seed: int
     evaluations: int | None
-    asked: int
+    judged: int
     lead: float | None
 
 
-def replay(
-    space: Space,
-    costs: Mapping[Point, float | None],
-    strategy: str,
-    *,
-    seed: int,
-    budget: int,
-    starts: Sequence[Point] = (),
-) -> Replay:
+def replay(space: Space, costs: Mapping[Point, float | None], plan: Plan, seed: int) -> Replay:
     """Runs a strategy on recorded costs until it finds a setting within ``WITHIN`` of the best.
 
     Args:
         space: The recorded settings.
         costs: The cost of each setting; None if it failed. At least one has a cost.
-        strategy: Name of the strategy.
-        seed: Its seed.
-        budget: Settings that it may ask for; the starts count.
-        starts: Settings that are measured first, as in a search.
+        plan: What to replay.
+        seed: Seed of the strategy.
 
     Raises:
         UsageError: There is no such strategy, or its package is not installed.
     """
     best = min(cost for cost in costs.values() if cost is not None)
-    chooser = make_strategy(strategy, space, seed)
-    first = [point for point in dict.fromkeys(starts) if point in costs]
+    chooser = make_strategy(plan.strategy, space, seed)
+    waiting = [point for point in plan.starts if point in costs]
+    asked = set(waiting)
     found: float | None = None
-    asked = 0
-    while asked < budget:
-        point = first[asked] if asked < len(first) else chooser.ask()
-        if point is None:
+    finished = 0
+    while finished < plan.budget:
+        while len(waiting) <= plan.ahead and (point := chooser.ask()) is not None:
+            if point not in asked:
+                asked.add(point)
+                waiting.append(point)
+        if not waiting:
             break
-        asked += 1
-        cost = costs[point]
-        chooser.tell(point, cost)
+        first = waiting.pop(0)
+        finished += 1
+        cost = costs[first]
+        chooser.tell(first, cost)
         if cost is not None and (found is None or cost < found):
             found = cost
             if cost <= best * (1 + WITHIN):
-                return Replay(seed, asked, asked, found / best)
-    return Replay(seed, None, asked, None if found is None else found / best)
+                return Replay(seed, finished, finished, found / best)
+    return Replay(seed, None, finished, None if found is None else found / best)
 
 
-def replays(recorded: Recorded, strategy: str, budget: int | None, seeds: Sequence[int]) -> list[Replay]:
+def replays(
+    recorded: Recorded, strategy: str, budget: int | None, seeds: Sequence[int], ahead: int = 0
+) -> list[Replay]:
     """Replays a recorded search under a strategy, once a seed; the default settings come first.
 
     Args:
         recorded: The search, over the whole space if the result is to mean anything.
         strategy: Name of the strategy.
-        budget: Settings that it may ask for; None for all.
+        budget: Settings to judge at most; None for all.
         seeds: Its seeds.
+        ahead: As in ``Plan``.
 
     Raises:
         UsageError: No recorded setting has a time, two settings are alike, there is no such
@@ -96,7 +112,8 @@ def replays(recorded: Recorded, strategy: str, budget: int | None, seeds: Sequen
         )
     space = listed_space(recorded.names, costs)
     start = tuple(recorded.start[name] for name in recorded.names)
-    return [replay(space, costs, strategy, seed=seed, budget=budget or space.size, starts=[start]) for seed in seeds]
+    plan = Plan(strategy, budget or space.size, (start,), ahead)
+    return [replay(space, costs, plan, seed) for seed in seeds]
 
 
 def median_evaluations(replays: Sequence[Replay]) -> float | None:

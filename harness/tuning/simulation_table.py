@@ -37,7 +37,7 @@ def print_replays(recorded: Recorded, strategy: str, replays: Sequence[Replay]) 
     for name in ("seed", "settings to within 1 %", "best found over best recorded"):
         table.add_column(name, justify="right")
     for one in replays:
-        reached = f"not in {one.asked}" if one.evaluations is None else str(one.evaluations)
+        reached = f"not in {one.judged}" if one.evaluations is None else str(one.evaluations)
         table.add_row(str(one.seed), reached, "-" if one.lead is None else f"{one.lead:.3f}")
     console.print(table)
     arrived = sum(one.evaluations is not None for one in replays)

@@ -25,7 +25,7 @@ MOST_VALUES = 64
 #: Values of a float's range.
 FLOAT_VALUES = 9
 #: Combinations of one group of tied parameters that the space tests.
-MOST_TESTED = 1_000_000
+MOST_TESTED = 400_000
 
 
 @dataclass(frozen=True)

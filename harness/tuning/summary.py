@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from harness.rendering.values import written
 from harness.report.console import open_console
 from harness.system.text import one_line, shortened
 from harness.timing.statistics import Interval
@@ -61,8 +62,9 @@ class Summary:
     def counts(self) -> str:
         """Returns how many settings passed and failed, by status."""
         statuses = Counter(one.status for one in self.progress.trials)
+        ordered = sorted(statuses.items(), key=lambda item: (-item[1], item[0]))
         passed = sum(one.has_passed for one in self.progress.trials)
-        failed = ", ".join(f"{count} {status}" for status, count in statuses.most_common() if status != "PASSED")
+        failed = ", ".join(f"{count} {status}" for status, count in ordered if status != "PASSED")
         return f"{passed} passed, {len(self.progress.trials) - passed} failed{f': {failed}' if failed else ''}"
 
 
@@ -153,7 +155,7 @@ def _tables(summary: Summary) -> Iterator[Table]:
         table = _table("parameter", ">explains", "time by value, 1 is the mean of those measured")
         for effect in found:
             effects = sorted(effect.effects.items(), key=lambda item: item[1])
-            words = ", ".join(f"{value}: {ratio:.3f}" for value, ratio in effects[:6])
+            words = ", ".join(f"{written(value)}: {ratio:.3f}" for value, ratio in effects[:6])
             _row(table, effect.name, f"{100 * effect.share:.0f} %", words + (", ..." if len(effects) > 6 else ""))
         yield table
 

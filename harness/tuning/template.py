@@ -14,7 +14,7 @@ from harness.rendering.parameters import Declaration
 from harness.rendering.render_jinja import Renderer
 from harness.rendering.render_templates import find_variant_template
 from harness.rendering.stamp import stamped
-from harness.rendering.values import Value
+from harness.rendering.values import Value, written
 from harness.tuning.space import Point, Space, axes_of, build_space, unused_values
 
 #: Settings in which the search looks for an effect of each parameter.
@@ -53,7 +53,7 @@ class Searched:
 
     def label(self, settings: Mapping[str, Value]) -> str:
         """Describes a setting by the parameters that differ from the default variant's."""
-        words = (f"{name}={_shown(value)}" for name, value in settings.items() if value != self.start.get(name))
+        words = (f"{name}={written(value)}" for name, value in settings.items() if value != self.start.get(name))
         return " ".join(words) or "default"
 
     def differences(self, settings: Mapping[str, Value]) -> int:
@@ -97,7 +97,7 @@ def searched(root: Path, name: str, wanted: Mapping[str, str]) -> Searched:
         space,
         declaration.resolve(default.settings),
         tuple(
-            f"{name}={_shown(value)} is in no valid setting" for name, value in unused_values(space) if name in wanted
+            f"{name}={written(value)} is in no valid setting" for name, value in unused_values(space) if name in wanted
         ),
     )
     return _without_idle_parameters(found, axes)
@@ -118,13 +118,13 @@ def _without_idle_parameters(found: Searched, axes: Mapping[str, tuple[Value, ..
                 notes.append(
                     f"{name} changes the text where its rule `when` does not hold; the search leaves those settings out"
                 )
-            if effects and _Effect.COUNTS not in effects:
+            if _Effect.NONE in effects and _Effect.COUNTS not in effects:
                 default = found.declaration.parameters[name].default
                 value = max(used, key=lambda one: (used[one], one == default))
                 kept[name] = (value,)
                 notes.append(
                     f"{name} changes nothing in the text ({len(points)} settings tried); the search keeps "
-                    f"{name}={_shown(value)}"
+                    f"{name}={written(value)}"
                 )
     return replace(found, space=build_space(found.declaration, kept), notes=tuple(notes))
 
@@ -132,6 +132,7 @@ def _without_idle_parameters(found: Searched, axes: Mapping[str, tuple[Value, ..
 class _Effect(enum.Enum):
     """What another value of a parameter does to a setting's text."""
 
+    UNKNOWN = enum.auto()  # the setting cannot be rendered, which is told when it is tried
     NONE = enum.auto()
     COUNTS = enum.auto()
     DESPITE_WHEN = enum.auto()
@@ -140,16 +141,17 @@ class _Effect(enum.Enum):
 def _effect(found: Searched, point: Point, name: str, values: list[Value], draw: random.Random) -> _Effect:
     settings = found.space.settings(point)
     others = [value for value in values if value != settings[name]]
-    try:
-        before = found.renderer.body(settings)
-        after = found.renderer.body({**settings, name: draw.choice(others)})
-    except TemplateError:  # a setting that cannot be rendered is told when it is tried
-        return _Effect.COUNTS
-    if before == after:
+    before = _body(found, settings)
+    if before is None:
+        return _Effect.UNKNOWN
+    if before == _body(found, {**settings, name: draw.choice(others)}):
         return _Effect.NONE
     return _Effect.COUNTS if found.counts(name, settings) else _Effect.DESPITE_WHEN
 
 
-def _shown(value: Value) -> str:
-    """Formats a value as the command line takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _body(found: Searched, settings: Mapping[str, Value]) -> str | None:
+    """Returns the rendered text of a setting; None if it cannot be rendered."""
+    try:
+        return found.renderer.body(settings)
+    except TemplateError:
+        return None
