@@ -246,7 +246,7 @@ def _bar(summary: Summary) -> Iterator[Callable[[Trial], None]]:
 
 def _report(summary: Summary, output: Path | None, as_json: bool) -> None:
     """Prints the result so far, and writes its file."""
-    if not summary.progress.device:  # the search has not begun: its error says why
+    if not (summary.progress.trials or summary.progress.is_finished):  # its error says why
         return
     told = as_recorded(summary).to_json()
     if as_json:

@@ -66,6 +66,7 @@ class Progress:
     Attributes:
         device: ``cpu`` or ``cuda:N``; empty before the judge is ready.
         machine: The device in words; empty before the first record.
+        cases: Names of the cases; empty before the first record.
         trials: The results, in the order in which they were finished.
         same: Number of settings that share the result of another one with the same text.
         decision: The result of the finals; None before them and on the CPU.
@@ -75,6 +76,7 @@ class Progress:
 
     device: str = ""
     machine: str = ""
+    cases: tuple[str, ...] = ()
     trials: list[Trial] = field(default_factory=list)
     same: int = 0
     decision: Decision | None = None
@@ -104,7 +106,7 @@ def run_search(searched: Searched, order: Order, progress: Progress, on_trial: C
 
     def add(trial: Trial) -> None:
         progress.trials.append(trial)
-        progress.same, progress.machine = search.same, search.machine
+        progress.same, progress.machine, progress.cases = search.same, search.machine, search.cases
         on_trial(trial)
 
     with _evaluator(order, trials=SHORT_TRIALS) as evaluator:

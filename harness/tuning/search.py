@@ -79,7 +79,8 @@ class Search:
     Attributes:
         trials: The results so far, in the order in which they were finished.
         same: Number of settings whose text is that of another one, and which share its result.
-        machine: The device in words, from the first record; empty before it.
+        machine: The device in words, from the first records; empty before them.
+        cases: Names of the cases, from the first records.
         is_out_of_time: Whether the time was up before the strategy or the budget ended the search.
     """
 
@@ -98,6 +99,7 @@ class Search:
         self.trials: list[Trial] = []
         self.same = 0
         self.machine = ""
+        self.cases: tuple[str, ...] = ()
         self.is_out_of_time = False
 
     def run(self, judge: Judge, question: Question, on_trial: Callable[[Trial], None]) -> None:
@@ -156,6 +158,7 @@ class Search:
 
     def _told(self, point: Point, records: Sequence[EvaluationRecord]) -> Trial:
         self.machine = self.machine or machines(records)
+        self.cases = self.cases or tuple(record.case for record in records)
         return self._add(point, trial_of(self._searched.space.settings(point), records, self._began_at))
 
     def _add(self, point: Point, trial: Trial) -> Trial:

@@ -85,12 +85,11 @@ def as_recorded(summary: Summary) -> Recorded:
         ],
         "finals": None if progress.decision is None else _decision_object(searched, progress.decision),
     }  # fmt: skip
-    cases = order.question.cases or (("custom",) if order.question.constants else ("main",))
     return Recorded(
         searched.declaration.template,
         searched.declaration.problem,
         progress.machine or progress.device,
-        cases,
+        progress.cases,
         searched.space.names,
         searched.start,
         tuple(progress.trials),
@@ -123,11 +122,13 @@ def print_summary(summary: Summary, stream: TextIO) -> None:
     console = open_console(stream)
     order, progress, space = summary.order, summary.progress, summary.searched.space
     stored = sum(one.is_stored for one in progress.trials)
+    where = progress.machine or progress.device
+    cases = f", case {', '.join(progress.cases)}" if progress.cases else ""
     title = (
-        f"{summary.searched.declaration.template} on {progress.machine or progress.device}: {len(progress.trials)} of "
-        f"{space.size:,} valid settings, strategy {order.strategy}, seed {order.seed}"
+        f"{summary.searched.declaration.template} on {where}{cases}: {len(progress.trials)} of {space.size:,} valid "
+        f"settings, strategy {order.strategy}, seed {order.seed}"
     )
-    console.print(f"[bold]{escape(title)}[/bold]")
+    console.print(f"[bold]{escape(one_line(title))}[/bold]")
     for line in _tables(summary):
         console.print(line)
     console.print(escape(summary.counts()) + (f" ({stored} from the store)" if stored else ""))
@@ -169,6 +170,9 @@ def _sentences(summary: Summary) -> Iterator[str]:
     failed = sum(not one.has_passed for one in progress.trials)
     if failed > MOST_ROWS:
         yield f"{failed - MOST_ROWS} more failed settings: --json lists all"
+    untimed = sum(one.has_passed and one.cost is None for one in progress.trials)
+    if progress.device != "cpu" and untimed:
+        yield f"{untimed} settings passed without a time, which the judge could not measure"
     if progress.device == "cpu":
         yield "correctness only: the emulator measures no speed, so no setting is named the fastest"
     elif progress.decision is not None:

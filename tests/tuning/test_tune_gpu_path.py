@@ -77,7 +77,7 @@ def tune(make_project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.
 def test_the_fastest_wins_is_written_and_explained(tune: Callable[..., Any]) -> None:
     ran = tune(lambda setting: 0.5 + setting["step"] / 10 + abs(setting["width"] - 16) / 16, "--write", "best")
     assert ran.return_value == 0
-    assert "tanh on Imagined GPU: 26 of 26 valid settings, strategy pattern, seed 0" in ran.stdout
+    assert "tanh on Imagined GPU, case full: 26 of 26 valid settings, strategy pattern, seed 0" in ran.stdout
     assert "winner: step=1 width=16" in ran.stdout
     assert "after 1 settings: 0.6000 of eager's time, default" in ran.stdout
     assert "10 passed, 16 failed" in ran.stdout
