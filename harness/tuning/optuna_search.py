@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.errors import UsageError
@@ -85,22 +85,24 @@ class OptunaSearch:
     def _distributions(self) -> dict[str, Any]:
         kinds = self._optuna.distributions
         return {
-            name: kinds.CategoricalDistribution(axis)
-            if isinstance(axis[0], str | bool)
-            else kinds.IntDistribution(0, len(axis) - 1)
+            name: kinds.CategoricalDistribution(axis) if _is_category(axis) else kinds.IntDistribution(0, len(axis) - 1)
             for name, axis in self._axes.items()
         }
 
     def _coded(self, name: str, value: Any) -> Any:
-        return value if isinstance(value, str | bool) else self._axes[name].index(value)
+        return value if _is_category(self._axes[name]) else self._axes[name].index(value)
 
     def _point(self, params: Mapping[str, Any]) -> Point:
         def value(name: str, axis: tuple[Value, ...]) -> Value:
             if name not in params:
                 return axis[0]
-            return _category(params[name]) if isinstance(axis[0], str | bool) else axis[int(params[name])]
+            return _category(params[name]) if _is_category(axis) else axis[int(params[name])]
 
         return tuple(value(name, axis) for name, axis in zip(self._space.names, self._space.axes, strict=True))
+
+
+def _is_category(axis: Sequence[Value]) -> bool:
+    return all(isinstance(value, str | bool) for value in axis)
 
 
 def _category(value: Any) -> Value:

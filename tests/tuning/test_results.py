@@ -12,6 +12,7 @@ import pytest
 from harness.errors import UsageError
 from harness.tuning.results import Recorded, Trial, read_recorded
 from harness.tuning.simulation import replays
+from harness.tuning.strategies import STRATEGIES
 
 TRIALS = (
     Trial({"a": 1, "b": "x"}, "PASSED", 0.5, 1.25, ("r1",)),
@@ -95,7 +96,7 @@ def test_a_search_that_cannot_be_replayed_is_refused() -> None:
     mixed = Recorded(
         "t", "p", "d", (), ("a",), {"a": 1}, (Trial({"a": "x"}, "PASSED", 1.0), Trial({"a": 3}, "CRASHED"))
     )
-    for strategy in ("random", "pattern", "exhaustive"):
+    for strategy in STRATEGIES:
         (found,) = replays(mixed, strategy, None, [0])
         assert found.lead == 1.0
 
