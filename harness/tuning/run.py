@@ -158,8 +158,9 @@ def _evaluator(order: Order, *, trials: int | None, fresh: bool = False) -> Iter
             check=architectures.DEFAULT if order.checks else None,
         )
 
-    evaluator = opened("cpu" if guess(several(order.device, 1)[0]) == "cpu" else order.device)
-    if evaluator.device == "cpu" and guess(several(order.device, 1)[0]) != "cpu":  # a driver, but no GPU for torch
+    likely = guess(several(order.device, 1)[0])
+    evaluator = opened("cpu" if likely == "cpu" else order.device)
+    if evaluator.device == "cpu" and likely != "cpu":  # a driver, but no GPU for torch
         evaluator.close()
         evaluator = opened("cpu")
     with evaluator:

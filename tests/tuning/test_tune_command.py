@@ -22,7 +22,7 @@ Harness = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The longest that a search may take to begin or end on a busy machine.
 LIMIT_S = 120.0
-MANY = PARAMS.replace("choices = [1, 2, 4]", "range = [1, 24]").replace("step * width <= 64", "step * width <= 192")
+MANY = PARAMS.replace("choices = [1, 2, 4]", "range = [1, 16]").replace("step * width <= 64", "step * width <= 128")
 
 
 def records(home: Path) -> list[str]:
@@ -107,25 +107,24 @@ def test_a_killed_search_continues_and_two_at_once_double_nothing_of_it(
     assert [one.returncode for one in both] == [0, 0], results
     for out, _ in results:
         told = json.loads(out)
-        assert len(told["trials"]) == told["valid_settings"] == 24
+        assert len(told["trials"]) == told["valid_settings"] == 16
         assert told["is_finished"]
     judged = records(own_home)
     assert set(kept) < set(judged)
-    assert len(set(judged)) == 24
+    assert len(set(judged)) == 16
     assert all(judged.count(digest) == 1 for digest in kept)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_prints_what_was_found_and_how_to_go_on(
-    make_project: Callable[..., Path], own_home: Path, tmp_path: Path, number: signal.Signals
+    make_project: Callable[..., Path], own_home: Path, tmp_path: Path
 ) -> None:
     root = make_project(MANY)
     file = tmp_path / "so_far.json"
     process = begun(root, own_home, "-p", "kind=right", "-o", str(file))
     await_records(own_home, 3, process)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 128 + number, err
+    assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "interrupted: the store has all results above; run the same command again to continue" in out
     assert json.loads(file.read_text())["is_finished"] is False
