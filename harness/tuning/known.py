@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from harness.device.environment import code_digest
 from harness.records.record import EvaluationRecord, Status
@@ -12,15 +13,25 @@ from harness.tuning.results import cost_of
 from harness.tuning.space import Point
 from harness.tuning.template import Searched
 
-#: Settings of records that cannot answer now, such as those of an older harness, to begin with.
+#: Settings of records that cannot answer now, such as those of an older harness, to judge again.
 MOST_OLDER = 3
 
 
-def known_points(store: Store, searched: Searched, device: str) -> list[Point]:
-    """Returns settings that the store has records of, the fastest first.
+class Known(NamedTuple):
+    """Settings that the store has records of, the fastest first.
 
-    All settings that this harness has judged on this kind of device come first: the store is likely
-    to answer for them. Then follow the fastest few of other records.
+    Attributes:
+        answered: All that this harness has judged on this kind of device: the store answers for
+            them, unless it was asked for another case or other rules.
+        older: The fastest few of all others.
+    """
+
+    answered: list[Point]
+    older: list[Point]
+
+
+def known_points(store: Store, searched: Searched, device: str) -> Known:
+    """Returns the settings that the store has records of.
 
     Args:
         store: The store.
@@ -42,8 +53,8 @@ def known_points(store: Store, searched: Searched, device: str) -> list[Point]:
             continue
         is_current = record.environment.get("harness_code") == code and record.device.partition(":")[0] == kind
         (current if is_current else older)[point] = _order(record)
-    best = [point for point in sorted(older, key=older.__getitem__) if older[point] < math.inf]
-    return [*sorted(current, key=current.__getitem__), *best[:MOST_OLDER]]
+    best = [one for one in sorted(older, key=older.__getitem__) if older[one] < math.inf and one not in current]
+    return Known(sorted(current, key=current.__getitem__), best[:MOST_OLDER])
 
 
 def _order(record: EvaluationRecord) -> float:

@@ -113,8 +113,8 @@ def run_search(searched: Searched, order: Order, progress: Progress, on_trial: C
         progress.device = evaluator.device
         with Store(order.home) as store:  # behind the evaluator, which migrates an older store
             known = known_points(store, searched, evaluator.device)
-        starts = [*searched.first_points(), *known]
-        search = Search(searched, strategy, starts, order.limits, began_at)
+        starts = [*searched.first_points(), *known.older]
+        search = Search(searched, strategy, order.limits, began_at, starts=starts, known=known.answered)
         search.run(evaluator, order.question, add)
         progress.is_out_of_time, progress.same = search.is_out_of_time, search.same
     if progress.device != "cpu":

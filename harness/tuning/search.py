@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -73,6 +74,7 @@ class Search:
         searched: The template.
         strategy: Chooses settings.
         starts: Settings that come first, if they are in the space.
+        known: Settings that come next, as long as the store answers for them.
         limits: When to end.
         began_at: When the search began, as ``created_at`` of a record has it.
 
@@ -84,10 +86,21 @@ class Search:
         is_out_of_time: Whether the time was up before the strategy or the budget ended the search.
     """
 
-    def __init__(self, searched: Searched, strategy: Strategy, starts: Sequence[Point], limits: Limits, began_at: str):
+    def __init__(
+        self,
+        searched: Searched,
+        strategy: Strategy,
+        limits: Limits,
+        began_at: str,
+        *,
+        starts: Sequence[Point] = (),
+        known: Sequence[Point] = (),
+    ):
         self._searched = searched
         self._strategy = strategy
-        self._starts = [point for point in dict.fromkeys(starts) if point in searched.space]
+        self._starts = deque(point for point in dict.fromkeys(starts) if point in searched.space)
+        self._known = deque(known)
+        self._from_known: set[Point] = set()
         self._budget = limits.budget
         self._deadline = None if limits.minutes is None else time.monotonic() + 60 * limits.minutes
         self._began_at = began_at
@@ -150,16 +163,27 @@ class Search:
                 self._sharing.setdefault(owner, []).append(point)
 
     def _next(self) -> Point | None:
-        while (point := self._starts.pop(0) if self._starts else self._strategy.ask()) is not None:
+        while (point := self._chosen()) is not None:
             if point not in self._asked:
                 self._asked.add(point)
                 return point
         return None
 
+    def _chosen(self) -> Point | None:
+        if self._starts:
+            return self._starts.popleft()
+        if self._known:
+            self._from_known.add(self._known[0])
+            return self._known.popleft()
+        return self._strategy.ask()
+
     def _told(self, point: Point, records: Sequence[EvaluationRecord]) -> Trial:
         self.machine = self.machine or machines(records)
         self.cases = self.cases or tuple(record.case for record in records)
-        return self._add(point, trial_of(self._searched.space.settings(point), records, self._began_at))
+        trial = trial_of(self._searched.space.settings(point), records, self._began_at)
+        if point in self._from_known and not trial.is_stored:  # it was known under other conditions, as are the rest
+            self._known.clear()
+        return self._add(point, trial)
 
     def _add(self, point: Point, trial: Trial) -> Trial:
         self.trials.append(trial)

@@ -39,7 +39,7 @@ def test_known_settings_come_fastest_first_and_then_a_few_older_ones(
     found = searched(make_project(), "tanh", {"kind": "right"})
     points = [found.space.at(number) for number in range(found.space.size)]
     with Store(tmp_path, writable=True) as store:
-        assert known_points(store, found, "cuda:0") == []
+        assert known_points(store, found, "cuda:0") == ([], [])
         keep(store, text_of(found, points[0]), 1.0)
         keep(store, text_of(found, points[1]), None)
         keep(store, text_of(found, points[2]), 2.0)
@@ -49,8 +49,9 @@ def test_known_settings_come_fastest_first_and_then_a_few_older_ones(
         keep(store, text_of(found, points[9]) + "# edited\n", 9.0)
         keep(store, "# by hand\n", 9.0)
         keep(store, "# template: tanh\n# parameters: {}\n", 9.0)
-        expected = [points[2], points[0], points[1], points[8], points[6], points[5]]
-        assert known_points(store, found, "cuda:1") == expected
+        known = known_points(store, found, "cuda:1")
+        assert known.answered == [points[2], points[0], points[1]]
+        assert known.older == [points[8], points[6], points[5]]
     narrowed = searched(make_project(), "tanh", {"kind": "wrong"})
     with Store(tmp_path) as store:
-        assert known_points(store, narrowed, "cuda:0") == []
+        assert known_points(store, narrowed, "cuda:0") == ([], [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,8 @@ ENDLESS = Limits(None, None)
 class FakeJudge:
     """Answers as an evaluator would, with a few requests open at the same time."""
 
-    def __init__(self, room: int = 3, *, fails: HarnessError | None = None):
-        self.room, self.fails = room, fails
+    def __init__(self, room: int = 3, *, fails: HarnessError | None = None, stored: bool = False):
+        self.room, self.fails, self.stored = room, fails, stored
         self.asked: list[Entry] = []
 
     def stream(self, entries: Iterable[Entry], ahead: int | None = None) -> Iterator[Answer]:
@@ -49,14 +49,15 @@ class FakeJudge:
         time_ms = 1.0 + abs(float(stamp.parameters["width"]) - 16) + float(stamp.parameters["step"])
         record = EvaluationRecord(
             problem="tanh", solution=str(entry.name), case="small", device="cuda:0", status=status, message="why",
-            seed="", digest="d", problem_digest="p", precision_class=PrecisionClass.FP32, created_at="2026-02-02",
+            seed="", digest="d", problem_digest="p", precision_class=PrecisionClass.FP32,
+            created_at="2025-02-02" if self.stored else "2026-02-02",
             speedup={"forward": 1 / time_ms} if status is Status.PASSED else None,
         )  # fmt: skip
         return Answer(entry, (record,))
 
 
-def search(found: Searched, strategy: str, limits: Limits = ENDLESS, starts: Iterable[Point] = ()) -> Search:
-    return Search(found, make_strategy(strategy, found.space, 0), list(starts), limits, "2026-01-01")
+def search(found: Searched, strategy: str, limits: Limits = ENDLESS, **first: Sequence[Point]) -> Search:
+    return Search(found, make_strategy(strategy, found.space, 0), limits, "2026-01-01", **first)
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "pattern"])
@@ -78,7 +79,7 @@ def test_starts_come_first_and_the_budget_counts_them(make_project: Callable[...
     found = searched(make_project(), "tanh", {})
     judge = FakeJudge()
     starts = [*found.first_points(), ("no", 1, 2, False), *found.first_points()]
-    run = search(found, "random", Limits(5, None), starts)
+    run = search(found, "random", Limits(5, None), starts=starts)
     run.run(judge, QUESTION, lambda _: None)
     assert [entry.name for entry in judge.asked[:2]] == ["tanh default", "tanh width=32"]
     assert len(run.trials) == 5
@@ -113,3 +114,17 @@ def test_a_problem_that_does_not_run_ends_the_search(make_project: Callable[...,
     found = searched(make_project(), "tanh", {})
     with pytest.raises(ProblemError, match="it does not run"):
         search(found, "random").run(FakeJudge(fails=ProblemError("it does not run")), QUESTION, lambda _: None)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_known_settings_come_next_as_long_as_the_store_answers(make_project: Callable[..., Path], stored: bool) -> None:
+    found = searched(make_project(), "tanh", {"kind": "right"})
+    points = [found.space.at(number) for number in range(found.space.size)]
+    strategy = make_strategy("exhaustive", found.space, 0)
+    run = Search(found, strategy, Limits(6, None), "2026-01-01", starts=points[:1], known=[*points[:0:-1]])
+    judge = FakeJudge(room=1, stored=stored)
+    run.run(judge, QUESTION, lambda _: None)
+    asked = [entry.tag for entry in judge.asked]
+    rest = points[:4:-1] if stored else [points[-1], *points[1:5]]
+    assert asked == [points[0], *rest]
+    assert all(one.is_stored == stored for one in run.trials)
