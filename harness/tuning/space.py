@@ -8,6 +8,7 @@ settings of a space that is too large to list.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +82,13 @@ class Space:
             index, which = divmod(index, len(part.combinations))
             values.update(zip(part.positions, part.combinations[which], strict=True))
         return tuple(values[position] for position in range(len(self.names)))
+
+    def values_of(self, name: str) -> Counter[Value]:
+        """Returns the values that a parameter has in valid settings, with the number of combinations of each."""
+        position = self.names.index(name)
+        part = next(one for one in self.parts if position in one.positions)
+        place = part.positions.index(position)
+        return Counter(one[place] for one in part.combinations)
 
     def __contains__(self, point: Point) -> bool:
         return all(part.of(point) in part.known for part in self.parts)
@@ -227,14 +235,6 @@ def build_space(declaration: Declaration, axes: Mapping[str, tuple[Value, ...]])
             raise UsageError(_why_empty(declaration, group, axes, own))
         parts.append(Part(tuple(names.index(name) for name in group), combinations))
     return Space(names, tuple(axes[name] for name in names), tuple(parts))
-
-
-def unused_values(space: Space) -> Iterator[tuple[str, Value]]:
-    """Yields the values that no valid setting has, with their parameters."""
-    for part in space.parts:
-        for place, position in enumerate(part.positions):
-            used = {one[place] for one in part.combinations}
-            yield from ((space.names[position], value) for value in space.axes[position] if value not in used)
 
 
 def _rules(declaration: Declaration, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[_Rule]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from harness.rendering.render_jinja import Renderer
 from harness.rendering.render_templates import find_variant_template
 from harness.rendering.stamp import stamped
 from harness.rendering.values import Value, written
-from harness.tuning.space import Point, Space, axes_of, build_space, unused_values
+from harness.tuning.space import Point, Space, axes_of, build_space
 
 #: Settings in which the search looks for an effect of each parameter.
 LOOKED_AT = 48
@@ -97,7 +96,10 @@ def searched(root: Path, name: str, wanted: Mapping[str, str]) -> Searched:
         space,
         declaration.resolve(default.settings),
         tuple(
-            f"{name}={written(value)} is in no valid setting" for name, value in unused_values(space) if name in wanted
+            f"{name}={written(value)} is in no valid setting"
+            for name in wanted
+            for value in axes[name]
+            if value not in space.values_of(name)
         ),
     )
     return _without_idle_parameters(found, axes)
@@ -109,24 +111,23 @@ def _without_idle_parameters(found: Searched, axes: Mapping[str, tuple[Value, ..
     draw = random.Random(0)
     drawn = (space.at(draw.randrange(space.size)) for _ in range(LOOKED_AT))
     points = list(dict.fromkeys([*found.first_points(), *drawn]))
-    for part in space.parts:
-        for place, position in enumerate(part.positions):
-            name = space.names[position]
-            used = Counter(one[place] for one in part.combinations)
-            effects = {_effect(found, point, name, list(used), draw) for point in points} if len(used) > 1 else set()
-            if _Effect.DESPITE_WHEN in effects:
-                notes.append(
-                    f"{name} changes the text where its rule `when` does not hold; the search leaves those settings out"
-                )
-            if _Effect.NONE in effects and _Effect.COUNTS not in effects:
-                default = found.declaration.parameters[name].default
-                value = max(used, key=lambda one: (used[one], one == default))
-                kept[name] = (value,)
-                notes.append(
-                    f"{name} changes nothing in the text ({len(points)} settings tried); the search keeps "
-                    f"{name}={written(value)}"
-                )
-    return replace(found, space=build_space(found.declaration, kept), notes=tuple(notes))
+    for name in space.names:
+        used = space.values_of(name)
+        effects = {_effect(found, point, name, list(used), draw) for point in points} if len(used) > 1 else set()
+        if _Effect.DESPITE_WHEN in effects:
+            notes.append(
+                f"{name} changes the text where its rule `when` does not hold; the search leaves those settings out"
+            )
+        if _Effect.NONE in effects and _Effect.COUNTS not in effects:
+            default = found.declaration.parameters[name].default
+            value = max(used, key=lambda one: (used[one], one == default))
+            kept[name] = (value,)
+            space = build_space(found.declaration, kept)
+            notes.append(
+                f"{name} changes nothing in the text ({len(points)} settings tried); the search keeps "
+                f"{name}={written(value)}"
+            )
+    return replace(found, space=space, notes=tuple(notes))
 
 
 class _Effect(enum.Enum):
@@ -142,7 +143,7 @@ def _effect(found: Searched, point: Point, name: str, values: list[Value], draw:
     settings = found.space.settings(point)
     others = [value for value in values if value != settings[name]]
     before = _body(found, settings)
-    if before is None:
+    if before is None or not others:
         return _Effect.UNKNOWN
     if before == _body(found, {**settings, name: draw.choice(others)}):
         return _Effect.NONE

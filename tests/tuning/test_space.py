@@ -12,7 +12,7 @@ from harness.errors import TemplateError, UsageError
 from harness.rendering.declarations import read_declaration
 from harness.rendering.parameters import Declaration
 from harness.rendering.render_templates import find_template, template_names
-from harness.tuning.space import allowed_values, axes_of, build_space, listed_space, unused_values
+from harness.tuning.space import allowed_values, axes_of, build_space, listed_space
 from harness.tuning.template import searched
 from tests.tuning.conftest import PARAMS
 
@@ -61,7 +61,7 @@ def test_values_narrow_the_space_and_unused_ones_are_known(make_project: Callabl
     declaration = declared(make_project())
     space = build_space(declaration, axes_of(declaration, {"kind": "right", "step": "4,4", "width": "8, 32"}))
     assert space.size == 2
-    assert list(unused_values(space)) == [("width", 32)]
+    assert space.values_of("width") == {8: 1}
     # A parameter keeps one of the values that the user names, where it does not count.
     assert build_space(declaration, axes_of(declaration, {"kind": "wrong", "step": "1,4", "width": "8"})).size == 2
 
@@ -160,6 +160,23 @@ def test_a_parameter_that_changes_nothing_is_told_and_kept_at_one_value(make_pro
     assert [note for note in found.notes if "idle" in note] == list(found.notes)
     assert "the search keeps idle=false" in found.notes[0]
     assert all(found.space.at(number)[3] is False for number in range(found.space.size))
+
+
+def test_of_two_that_change_nothing_and_exclude_each_other_s_values_one_setting_remains(
+    make_project: Callable[..., Path],
+) -> None:
+    params = PARAMS.replace("step * width <= 64", "step != width // 8 and step + width // 8 == 5")
+    params = params.replace("default = 8", "default = 24").replace("when = \"kind == 'right'\"\n", "")
+    found = searched(
+        make_project(
+            params.replace("width = 32", "width = 24"),
+            'A = "{{ kind }}"\n{# #}{% if step and width and idle %}{% endif %}',
+        ),
+        "tanh",
+        {},
+    )
+    assert [note.partition(" ")[0] for note in found.notes] == ["step", "idle"]  # then width has one value
+    assert found.space.size == 5
 
 
 def test_a_parameter_that_counts_where_its_rule_does_not_hold_is_told(make_project: Callable[..., Path]) -> None:
