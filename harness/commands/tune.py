@@ -62,6 +62,14 @@ MOST_LISTED = 12
 @click.option("--check", "checks", is_flag=True, help="Check every access of each setting's kernels, on the emulator.")
 @option("device")
 @click.option(
+    "--lanes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Judge this many settings at once on the CPU; a GPU has one lane.",
+)
+@click.option(
     "--case",
     "cases",
     multiple=True,
@@ -107,6 +115,7 @@ def command(
     seed: int,
     checks: bool,
     device: str,
+    lanes: int,
     cases: tuple[str, ...],
     constants: tuple[str, ...],
     forward_only: bool,
@@ -161,7 +170,7 @@ def command(
         if is_set("device") and device not in ("auto", "cpu"):
             raise UsageError(f"--check runs on the CPU emulator, not on --device {device}; leave out one of them")
         device = "cpu"
-    on_cpu = guess(several(device, 1)[0]) == "cpu"
+    on_cpu = guess(several(device, lanes)[0]) == "cpu"
     target = None if name is None else _target(folder, found, name, on_cpu)
     is_limited = budget is not None or minutes is not None
     if strategy is None:
@@ -181,6 +190,7 @@ def command(
         strategy=strategy,
         seed=seed,
         limits=Limits(budget, minutes),
+        lanes=lanes,
         checks=checks,
         forward_only=forward_only,
         timeout_s=timeout if is_set("timeout") else None,

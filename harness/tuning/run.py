@@ -40,6 +40,7 @@ class Order:
         strategy: Name of the strategy.
         seed: Its seed.
         limits: When the search ends.
+        lanes: Number of settings that the CPU judges in parallel.
         checks: Whether the emulator checks every access.
         forward_only: Whether to judge outputs only.
         timeout_s: Timeout in seconds for a run; None for the usual one.
@@ -53,6 +54,7 @@ class Order:
     strategy: str
     seed: int
     limits: Limits
+    lanes: int = 1
     checks: bool = False
     forward_only: bool = False
     timeout_s: float | None = None
@@ -156,9 +158,10 @@ def _evaluator(order: Order, *, trials: int | None, fresh: bool = False) -> Iter
             fresh=fresh,
             trials=None if device == "cpu" else trials,
             check=architectures.DEFAULT if order.checks else None,
+            lanes=order.lanes,
         )
 
-    likely = guess(several(order.device, 1)[0])
+    likely = guess(several(order.device, order.lanes)[0])
     evaluator = opened("cpu" if likely == "cpu" else order.device)
     if evaluator.device == "cpu" and likely != "cpu":  # a driver, but no GPU for torch
         evaluator.close()

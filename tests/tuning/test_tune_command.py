@@ -63,7 +63,7 @@ def test_a_search_judges_every_setting_and_its_repetition_none(
     assert "note: idle changes nothing" in ran.err
     judged = records(own_home)
     assert len(judged) == len(set(judged)) == 12
-    again = harness(*words, "--strategy", "pattern", "--json", cwd=root, HARNESS_HOME=str(own_home))
+    again = harness(*words, "--strategy", "pattern", "--lanes", "2", "--json", cwd=root, HARNESS_HOME=str(own_home))
     (told,) = again.rows
     assert (again.code, told["valid_settings"], len(told["trials"])) == (1, 14, 14)
     assert all(one["cost"] is None for one in told["trials"])
@@ -82,7 +82,21 @@ def test_settings_that_pass_end_with_0_and_checks_run(
     harness: Harness, make_project: Callable[..., Path], home: Path
 ) -> None:
     root = make_project()
-    options = ("-p", "kind=right", "-p", "width=8", "--case", "small", "--budget", "2", "--seed", "7", "--json")
+    options = (
+        "-p",
+        "kind=right",
+        "-p",
+        "width=8",
+        "--case",
+        "small",
+        "--budget",
+        "2",
+        "--seed",
+        "7",
+        "--lanes",
+        "2",
+        "--json",
+    )
     ran = harness("tune", "tanh", "--check", *options, cwd=root)
     (told,) = ran.rows
     assert (ran.code, told["strategy"], told["cases"]) == (0, "random", ["small"])
@@ -165,6 +179,7 @@ def test_the_space_is_counted_without_judging(harness: Harness, make_project: Ca
         (("tanh", "--set", "m=1"), "'m'"),
         (("tanh", "--case", "small", "--set", "n=1"), "cannot be used together"),
         (("tanh", "--check", "--device", "cuda:0"), "--check runs on the CPU emulator"),
+        (("tanh", "--device", "cuda", "--lanes", "2"), "--lanes: a GPU has one lane"),
         (("tanh", "--device", "gpu"), "--device 'gpu'"),
         (("tanh", "--device", "cpu", "--write", "best"), "--write needs a GPU"),
         (("tanh", "--device", "cuda", "--write", "../../best"), "not a valid name"),
