@@ -52,6 +52,7 @@ COMMANDS = {
     "scores": "Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.",
     "show": "Show everything about RECORD, with the command that repeats it.",
     "store": "Merge the records of several machines.",
+    "tune": "Search a template's parameters for the fastest correct setting.",
     "validate": "Check that a problem runs and can tell right answers from wrong ones.",
 }
 

@@ -30,6 +30,7 @@ from harness.evaluator_arguments import (
     check_names,
     check_seconds,
     check_text,
+    check_trials,
 )
 from harness.executors.protocol import Failure, Request, Response, Service, Serving
 from harness.judge.integrity import parse_rules
@@ -57,6 +58,7 @@ class Entry:
             ``cases``.
         every_case: Whether empty ``cases`` mean every case that fits the device.
         tag: Any value by which the program recognizes the answer.
+        name: Name of a candidate given as text, for its records; by default ``candidate N``.
     """
 
     candidate: str | os.PathLike[str]
@@ -65,6 +67,7 @@ class Entry:
     constants: Mapping[str, Any] = field(default_factory=dict)
     tag: Any = None
     every_case: bool = field(default=False, kw_only=True)
+    name: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class Evaluator:
         check: Whether to check every access of the kernels, as ``check`` does; only on the CPU.
         fresh: Whether to ignore the store's answers and judge again.
         seed: Secret of an earlier run, in hex, to repeat its draws.
+        trials: Trials of each case; None for the usual number. With fewer, the judge also leaves out
+            the further draws and the checks of robustness.
         lanes: Number of candidates that the CPU judges in parallel.
 
     Raises:
@@ -142,6 +147,7 @@ class Evaluator:
         check: bool = False,
         fresh: bool = False,
         seed: str | None = None,
+        trials: int | None = None,
         lanes: int = 1,
     ):
         check_text(device=device, home=home, root=root)
@@ -154,6 +160,7 @@ class Evaluator:
             raise UsageError(f"check runs on the CPU emulator: give device='cpu', not {device!r}")
         check_names(baselines=baselines, refuse=refuse)
         check_lanes_and_seed(lanes, seed)
+        check_trials(trials)
         check_choice("preset", preset, (KERNELBENCH,))
         check_choice("tf32", tf32, (ALLOW, FORBID))
         config = RunConfig(
@@ -170,6 +177,7 @@ class Evaluator:
             compat=compat,
             check=DEFAULT if check else "",
             seed=seed,
+            trials=trials,
         )
         service = Service(
             device=device,
@@ -425,9 +433,12 @@ def _request(number: int, entry: Entry) -> Request:
         constants = decode_plain(encode_plain(dict(entry.constants)))
     except (UnsupportedValue, RecursionError, ValueError) as error:
         raise UsageError(f"constants: {error}") from None
+    if entry.name is not None and source is None:
+        raise UsageError("name is for a candidate given as text; a file has its own")
     return Request(
         number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)),
         constants=constants, every_case=entry.every_case,
+        name=None if entry.name is None else _text("name", entry.name),
     )  # fmt: skip
 
 

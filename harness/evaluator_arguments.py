@@ -82,6 +82,16 @@ def check_choice(name: str, chosen: object, known: Sequence[str]) -> None:
         raise UsageError(f"{name} must be {' or '.join(map(repr, known))}, not {chosen!r}")
 
 
+def check_trials(trials: object) -> None:
+    """Checks the number of trials.
+
+    Raises:
+        UsageError: It is invalid.
+    """
+    if trials is not None and (not isinstance(trials, int) or isinstance(trials, bool) or trials < 1):
+        raise UsageError(f"trials must be a whole number of 1 or more, not {trials!r}")
+
+
 def _is_positive(number: object) -> bool:
     if not isinstance(number, int | float) or isinstance(number, bool):
         return False

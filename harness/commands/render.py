@@ -90,7 +90,7 @@ def command(
         rendering = _one(
             folder,
             find_variant_template(folder, template, variant),
-            _pairs(assignments),
+            pairs(assignments),
             variant=variant,
             name=name,
             output=output,
@@ -106,7 +106,12 @@ def command(
     return _write(renderings)
 
 
-def _pairs(assignments: tuple[str, ...]) -> dict[str, str]:
+def pairs(assignments: tuple[str, ...]) -> dict[str, str]:
+    """Splits the values of ``-p`` into names and texts.
+
+    Raises:
+        UsageError: A value is not KEY=VALUE, or sets a parameter again.
+    """
     pairs: dict[str, str] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")

@@ -13,7 +13,8 @@ from harness.device.kernel_packages import describe_packages
 
 #: Folders of the package that cannot affect a verdict.
 _NO_PART_IN_VERDICTS = {
-    "commands", "report", "rendering", "skeletons", "profiling", "doctor", "answers", "bundled", "__pycache__",
+    "commands", "report", "rendering", "skeletons", "profiling", "doctor", "answers", "bundled", "tuning",
+    "__pycache__",
 }  # fmt: skip
 
 

@@ -135,6 +135,7 @@ class Request:
         cases: Names of cases; empty for the problem's main case.
         constants: Constants that make a custom case; excludes ``cases``.
         every_case: Whether empty ``cases`` mean every case that fits the device.
+        name: The solution's name for its records; None for ``candidate N``.
     """
 
     number: int
@@ -144,6 +145,7 @@ class Request:
     cases: tuple[str, ...]
     constants: dict[str, Any]
     every_case: bool = False
+    name: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

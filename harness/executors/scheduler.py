@@ -277,5 +277,6 @@ class Scheduler:
                 yield KeptRecord(kept, stored=True, tag=job.tag)
                 continue
             cases.append((case, constants))
-            trials.append(1 if self._confirms and self._ledger.has_passed(blank) else TRIALS)
+            usual = policy.trials or TRIALS
+            trials.append(1 if self._confirms and self._ledger.has_passed(blank) else usual)
         return PlannedWork(job, policy, tuple(cases), tuple(trials))

@@ -8,6 +8,7 @@ module parses it with ``ast`` and walks the tree.
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Constraint:
         return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
+@functools.lru_cache(maxsize=1024)  # a search evaluates a rule for every setting
 def _parsed(rule: str, where: str) -> ast.expr:
     try:
         return ast.parse(rule, mode="eval").body

@@ -14,7 +14,7 @@ from harness.rendering.values import TYPE_NAMES, Value, has_type
 
 _NAME = re.compile(r"[a-z0-9_]+")
 _PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_PARAMETER_KEYS = frozenset({"choices", "range", "multiple_of"})
+_PARAMETER_KEYS = frozenset({"choices", "range", "multiple_of", "when"})
 # Names that already have a meaning in a template or in a variant's table.
 _RESERVED = frozenset(
     {"default", "on_demand", "range", "loop", "self", "super", "caller", "varargs", "kwargs", "true", "false"}
@@ -68,20 +68,23 @@ def _check_declaration(declaration: Declaration) -> None:
     where = declaration.path
     if not declaration.variants:
         raise TemplateError(f"{where} declares no variant; add a [variants.NAME] table.")
-    defaults = [variant.name for variant in declaration.variants.values() if variant.default]
-    if len(defaults) > 1:
-        raise TemplateError(f"{where} marks several variants as default: {', '.join(defaults)}. Keep one.")
+    default_names = [variant.name for variant in declaration.variants.values() if variant.default]
+    if len(default_names) > 1:
+        raise TemplateError(f"{where} marks several variants as default: {', '.join(default_names)}. Keep one.")
     for constraint in declaration.constraints:
         if not constraint.names(str(where)):
             raise TemplateError(f"{where}: constraint {constraint.rule!r} names no parameter.")
-    _resolve_named(declaration, {}, "the defaults")
+    defaults = _resolve_named(declaration, {}, "the defaults")
+    for parameter in declaration.parameters.values():
+        if parameter.when is not None:
+            parameter.when.holds(defaults, f"{where}: parameter {parameter.name!r}: when")
     for variant in declaration.variants.values():
         _resolve_named(declaration, variant.settings, f"variant {variant.name!r}")
 
 
-def _resolve_named(declaration: Declaration, settings: Mapping[str, Value], what: str) -> None:
+def _resolve_named(declaration: Declaration, settings: Mapping[str, Value], what: str) -> dict[str, Value]:
     try:
-        declaration.resolve(settings)
+        return declaration.resolve(settings)
     except TemplateError as error:
         raise TemplateError(f"{declaration.path}: {what}: {error}") from None
 
@@ -113,6 +116,7 @@ def _read_parameter(name: str, entry: object, path: Path) -> Parameter:
         low=low,
         high=high,
         multiple_of=_read_multiple_of(table, type_name, where),
+        when=_read_when(table, name, where),
     )
     if not parameter.permits(parameter.default):
         raise TemplateError(f"{where}: the default {table['default']!r} is not allowed: {parameter.allowed()}.")
@@ -159,6 +163,16 @@ def _read_multiple_of(table: Mapping[str, object], type_name: str, where: str) -
     if type_name != "int" or not isinstance(divisor, int) or isinstance(divisor, bool) or divisor < 1:
         raise TemplateError(f"{where}: multiple_of must be a positive int, and needs a parameter of type int.")
     return divisor
+
+
+def _read_when(table: Mapping[str, object], name: str, where: str) -> Constraint | None:
+    if "when" not in table:
+        return None
+    rule = Constraint(_text(table["when"], f"{where}: when"), f"{name} counts only here")
+    names = rule.names(f"{where}: when")
+    if not names or name in names:
+        raise TemplateError(f"{where}: when must be a rule about other parameters, such as \"mode == 'tiled'\".")
+    return rule
 
 
 def _read_constraints(entries: object, path: Path) -> tuple[Constraint, ...]:

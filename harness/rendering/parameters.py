@@ -24,6 +24,8 @@ class Parameter:
         low: Smallest allowed number, or None.
         high: Largest allowed number, or None.
         multiple_of: Number of which an int must be a multiple, or None.
+        when: Rule about other parameters; where it does not hold, this parameter changes nothing.
+            None if the parameter always counts.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Parameter:
     low: int | float | None = None
     high: int | float | None = None
     multiple_of: int | None = None
+    when: Constraint | None = None
 
     def allowed(self) -> str:
         """Describes the allowed values in words."""
@@ -111,6 +114,17 @@ class Declaration:
             settings[name] = value
         return settings
 
+    def check(self, settings: Mapping[str, Value]) -> None:
+        """Checks each setting by itself, without the constraints.
+
+        Raises:
+            TemplateError: A setting is unknown, has the wrong type or is out of range.
+        """
+        for name, value in settings.items():
+            parameter = self._parameter(name)
+            if not parameter.permits(value):
+                raise self._not_allowed(parameter, value)
+
     def resolve(self, settings: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the value of every parameter: the defaults, overridden by the settings.
 
@@ -118,10 +132,7 @@ class Declaration:
             TemplateError: A setting is unknown, has the wrong type, is out of range, or breaks a
                 constraint.
         """
-        for name, value in settings.items():
-            parameter = self._parameter(name)
-            if not parameter.permits(value):
-                raise self._not_allowed(parameter, value)
+        self.check(settings)
         resolved = {name: settings.get(name, parameter.default) for name, parameter in self.parameters.items()}
         for constraint in self.constraints:
             if not constraint.holds(resolved, str(self.path)):

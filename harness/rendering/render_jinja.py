@@ -32,33 +32,46 @@ class _Use:
     line: int
 
 
-def render_body(templates: Path, declaration: Declaration, settings: Mapping[str, Value]) -> str:
-    """Renders a template's entry file with a value for every parameter.
+class Renderer:
+    """Renders one template many times; it reads the template's files once.
 
     Args:
         templates: Folder with all templates; includes are relative to it.
         declaration: Declaration of the template.
-        settings: A value for every declared parameter.
-
-    Returns:
-        The rendered text.
 
     Raises:
-        TemplateError: A file is missing or malformed, a name is undeclared, a parameter is unused,
-            or an expression fails. The message gives the file and the line.
+        TemplateError: A file is missing or malformed, a name is undeclared, or a parameter is unused.
+            The message gives the file and the line.
     """
-    environment = _environment(templates)
-    entry = f"{declaration.template}/{ENTRY_FILE}"
-    _check_names(_uses(environment, entry), declaration)
-    try:
-        return environment.get_template(entry).render(dict(settings))
-    except jinja2.TemplateSyntaxError as error:
-        raise _syntax_error(error, entry) from None
-    except jinja2.TemplateNotFound as error:
-        raise _missing_file(environment, error, entry) from None
-    except (jinja2.TemplateError, *_EXPRESSION_ERRORS) as error:
-        where = _template_line(error, templates, entry)
-        raise TemplateError(f"templates/{where}: {error}") from None
+
+    def __init__(self, templates: Path, declaration: Declaration):
+        self._templates = templates
+        self._entry = f"{declaration.template}/{ENTRY_FILE}"
+        self._environment = _environment(templates)
+        _check_names(_uses(self._environment, self._entry), declaration)
+
+    def body(self, settings: Mapping[str, Value]) -> str:
+        """Returns the rendered text, with a value for every declared parameter.
+
+        Raises:
+            TemplateError: An expression fails, or a file has changed and is now malformed. The
+                message gives the file and the line.
+        """
+        environment, entry = self._environment, self._entry
+        try:
+            return environment.get_template(entry).render(dict(settings))
+        except jinja2.TemplateSyntaxError as error:
+            raise _syntax_error(error, entry) from None
+        except jinja2.TemplateNotFound as error:
+            raise _missing_file(environment, error, entry) from None
+        except (jinja2.TemplateError, *_EXPRESSION_ERRORS) as error:
+            where = _template_line(error, self._templates, entry)
+            raise TemplateError(f"templates/{where}: {error}") from None
+
+
+def render_body(templates: Path, declaration: Declaration, settings: Mapping[str, Value]) -> str:
+    """Renders a template's entry file once; see ``Renderer``."""
+    return Renderer(templates, declaration).body(settings)
 
 
 def _environment(templates: Path) -> jinja2.Environment:

@@ -47,6 +47,11 @@ def parsed(text: str, type_name: str) -> Value | None:
     return text if has_type(text, "str") else None
 
 
+def written(value: Value) -> str:
+    """Returns a value as ``parsed`` reads it from the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def canonical(settings: Mapping[str, Value]) -> str:
     """Returns settings as one line of JSON in a fixed order, so equal settings give equal text."""
     return json.dumps(dict(settings), sort_keys=True, separators=(",", ":"), allow_nan=False)

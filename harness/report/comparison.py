@@ -74,7 +74,7 @@ class Group:
             if first.record.status is Status.PASSED and other.record.status is not Status.PASSED:
                 yield f"{self.title}: {other.label} is {other.record.status}, {first.label} passed"
             for direction in DIRECTIONS:
-                theirs, own = _ratios(first.record, direction), _ratios(other.record, direction)
+                theirs, own = speed_ratios(first.record, direction), speed_ratios(other.record, direction)
                 if theirs and own and (found := ratio_of_medians(own, theirs).widened()).high < 1 - share:
                     yield (
                         f"{self.title}: {WORDS[direction]}: {other.label} is {_figures(found)} as fast as {first.label}"
@@ -111,11 +111,11 @@ def group(title: str, entries: Sequence[ComparedRecord], force: bool) -> Group:
     by_speed = sorted(entries, key=lambda entry: _order(entry.record))
     leads = {}
     for direction in DIRECTIONS:
-        timed = [entry for entry in entries if _ratios(entry.record, direction)]
-        timed.sort(key=lambda entry: -statistics.median(_ratios(entry.record, direction)))
+        timed = [entry for entry in entries if speed_ratios(entry.record, direction)]
+        timed.sort(key=lambda entry: -statistics.median(speed_ratios(entry.record, direction)))
         if len(timed) > 1:
             first, second = timed[:2]
-            own, theirs = _ratios(first.record, direction), _ratios(second.record, direction)
+            own, theirs = speed_ratios(first.record, direction), speed_ratios(second.record, direction)
             lead = ratio_of_medians(own, theirs).widened()
             leads[direction] = Winner(first.label, second.label, lead)
     return Group(title, tuple(by_speed), leads, tuple(entries), (*differences, *_software(entries)))
@@ -149,7 +149,7 @@ def columns(entry: ComparedRecord) -> tuple[str, ...]:
     cells = [entry.label, str(record.status)]
     for direction in DIRECTIONS:
         latency = record.samples.get(direction, {}).get("candidate")
-        ratios = _ratios(record, direction)
+        ratios = speed_ratios(record, direction)
         if latency is None or not ratios:
             cells += ["-", "-"]
         else:
@@ -210,7 +210,7 @@ def _group_object(one: Group) -> dict[str, Any]:
                 "over_eager": {
                     direction: {"interval": [found.low, found.high], "verdict": str(found.verdict)}
                     for direction in DIRECTIONS
-                    if (ratios := _ratios(record, direction)) and (found := measured(ratios))
+                    if (ratios := speed_ratios(record, direction)) and (found := measured(ratios))
                 },
             }
         )
@@ -262,12 +262,12 @@ def _order(record: EvaluationRecord) -> tuple[int, float]:
     if record.status is not Status.PASSED:
         return (2, 0.0)
     for direction in reversed(DIRECTIONS):
-        if _ratios(record, direction):
-            return (0, -statistics.median(_ratios(record, direction)))
+        if speed_ratios(record, direction):
+            return (0, -statistics.median(speed_ratios(record, direction)))
     return (1, 0.0)
 
 
-def _ratios(record: EvaluationRecord, direction: str) -> list[float]:
+def speed_ratios(record: EvaluationRecord, direction: str) -> list[float]:
     """Returns the paired ratios eager over candidate of a record that passed, or none."""
     sides = record.samples.get(direction, {})
     if record.status is not Status.PASSED or not {"candidate", "eager"} <= sides.keys():

@@ -304,6 +304,9 @@ def test_a_judge_that_is_lost_is_told(home: Path, problem: Path) -> None:
         {"baselines": [None]},
         {"refuse": [5]},
         {"home": "a\0b"},
+        {"trials": 0},
+        {"trials": True},
+        {"check": "sm_90"},
     ],
     ids=str,
 )
@@ -311,6 +314,22 @@ def test_settings_that_no_judge_can_work_with_are_refused(settings: dict[str, An
     (name,) = settings
     with pytest.raises(UsageError, match=name):
         Evaluator(device="cpu", **settings)
+
+
+def test_a_short_run_has_a_name_and_does_not_answer_for_a_whole_one(home: Path, problem: Path) -> None:
+    text = HONEST + "# short\n"
+    with Evaluator("cpu", home, trials=1, check=True) as evaluator:
+        short = evaluator.evaluate(text, problem, cases=["small"])
+        (named,) = evaluator.stream([Entry(text + "# 2\n", problem, cases=["small"], name="my kernel a=1")])
+        (refused,) = evaluator.stream([Entry("no_such_file.py", problem, name="x")])
+        assert "name is for a candidate given as text" in str(refused.error)
+    assert (short.records[0].trials, short.records[0].policy["trials"]) == (1, 1)
+    assert short.records[0].policy["check"] == "sm_90"
+    assert named.records[0].solution == "my kernel a=1"
+    with Evaluator("cpu", home) as evaluator:
+        whole = evaluator.evaluate(text, problem, cases=["small"])
+    assert whole.records[0].trials == 5
+    assert whole.records[0].record != short.records[0].record
 
 
 def test_kernelbench_s_verdict_and_the_rule_for_tf32_are_recorded(home: Path, problem: Path) -> None:

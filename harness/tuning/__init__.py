@@ -1,0 +1,1 @@
+"""Searches a template's parameters for the fastest correct setting."""

@@ -1,0 +1,112 @@
+"""The default strategy: a pattern search around the best settings, with a learned filter.
+
+A pattern search moves from the best setting to a better neighbour, which differs in one parameter. A
+kernel's setting has some fifty neighbours, too many to measure all. A random forest, fitted to
+everything measured so far, predicts their costs, and the search measures the most promising one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+from harness.tuning.forest import Forest, Row
+from harness.tuning.space import Point, Space
+from harness.tuning.strategies import Deck
+
+#: Settings drawn at random before the first prediction.
+INITIAL = 12
+#: Best settings whose neighbours are candidates.
+CENTRES = 4
+#: Settings drawn at random among the candidates, and neighbours of neighbours of the best setting.
+DRAWN, FURTHER = 16, 48
+#: Standard deviations by which a prediction counts as better than its mean.
+OPTIMISM = 1.0
+#: Share of settings that are measured at random, so that no region is ruled out by a wrong prediction.
+RANDOM_SHARE = 0.08
+#: A failed setting counts as this many times as slow as the slowest one.
+FAILED_FACTOR = 2.0
+
+
+class PatternSearch:
+    """Searches around the best settings; see the module.
+
+    Args:
+        space: The space.
+        seed: Seed of all random choices.
+    """
+
+    def __init__(self, space: Space, seed: int):
+        self._space = space
+        self._random = random.Random(seed)
+        self._deck = Deck(space, seed)
+        self._seen: set[Point] = set()
+        self._costs: dict[Point, float | None] = {}
+        self._forest: Forest | None = None
+        self._fitted = 0
+        self._neighbours: dict[Point, list[Point]] = {}
+
+    def tell(self, point: Point, cost: float | None) -> None:
+        """Adds a result."""
+        self._seen.add(point)
+        self._costs[point] = cost
+
+    def ask(self) -> Point | None:
+        """Returns the most promising setting."""
+        point = None
+        is_random = len(self._seen) < INITIAL or self._random.random() < RANDOM_SHARE
+        if not is_random and any(cost is not None for cost in self._costs.values()):
+            point = self._most_promising()
+        point = point or self._at_random()
+        if point is not None:
+            self._seen.add(point)
+        return point
+
+    def _at_random(self) -> Point | None:
+        while (point := self._deck.draw()) is not None:
+            if point not in self._seen:
+                return point
+        return None
+
+    def _most_promising(self) -> Point | None:
+        forest = self._fit()
+        candidates = self._candidates()
+
+        def bound(point: Point) -> float:
+            found = forest.predict(self._row(point))
+            return found.mean - OPTIMISM * found.deviation
+
+        return min(candidates, key=bound, default=None)
+
+    def _candidates(self) -> list[Point]:
+        """Returns settings near the best ones, and a few others; none that was asked or told."""
+        measured = sorted((cost, at, point) for at, (point, cost) in enumerate(self._costs.items()) if cost is not None)
+        found: dict[Point, None] = {}
+        for _, _, centre in measured[:CENTRES]:
+            found.update(dict.fromkeys(self._around(centre)))
+        for _ in range(FURTHER):
+            near = self._around(measured[0][2])
+            if near and (further := self._around(self._random.choice(near))):
+                found[self._random.choice(further)] = None
+        for _ in range(DRAWN):
+            found[self._space.at(self._random.randrange(self._space.size))] = None
+        return [point for point in found if point not in self._seen]
+
+    def _around(self, point: Point) -> list[Point]:
+        if point not in self._neighbours:
+            self._neighbours[point] = self._space.neighbours(point)
+        return self._neighbours[point]
+
+    def _fit(self) -> Forest:
+        """Returns a forest that knows nearly all results; one more of many is not worth fitting it again."""
+        told = len(self._costs)
+        if self._forest is None or told >= self._fitted + 1 + self._fitted // 25:
+            slowest = max(cost for cost in self._costs.values() if cost is not None)
+            costs = [FAILED_FACTOR * slowest if cost is None else cost for cost in self._costs.values()]
+            rows = [self._row(point) for point in self._costs]
+            self._forest = Forest(rows, [math.log(cost) for cost in costs], self._random.randrange(1 << 30))
+            self._fitted = told
+        return self._forest
+
+    def _row(self, point: Point) -> Row:
+        return tuple(float(rank[value]) for rank, value in zip(self._space.ranks, point, strict=True))

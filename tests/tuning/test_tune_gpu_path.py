@@ -1,0 +1,113 @@
+"""Tests the path of a GPU with an evaluator that is given: short runs, finals, the winner's file, the words."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+from click.testing import CliRunner
+
+from harness.commands.tune import command
+from harness.evaluator import Answer, Entry
+from harness.records.record import EvaluationRecord, PrecisionClass, Status
+from harness.rendering.stamp import parse_stamp
+
+SAMPLES = 40
+
+
+class FakeEvaluator:
+    """Stands for ``Evaluator`` on a GPU that nobody has: the times follow from the parameters."""
+
+    opened: ClassVar[list[dict[str, Any]]] = []
+    #: The time of a setting, by its parameters; None if it fails in full.
+    time_ms: Callable[[dict[str, Any]], float | None]
+
+    def __init__(self, device: str, home: Path, **options: Any):
+        self.device, self._options = device, options
+        FakeEvaluator.opened.append(options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stream(self, entries: Iterable[Entry], ahead: int | None = None) -> Iterator[Answer]:
+        for entry in entries:
+            stamp = parse_stamp(str(entry.candidate))
+            assert stamp is not None
+            time_ms = FakeEvaluator.time_ms(dict(stamp.parameters))
+            is_short = self._options["trials"] is not None
+            passes = stamp.parameters["kind"] == "right" and (time_ms is not None or is_short)
+            yield Answer(entry, (record(str(entry.name), time_ms or 0.5, passes),))
+
+
+def record(name: str, time_ms: float, passes: bool) -> EvaluationRecord:
+    draw = random.Random(name)
+    mine = [time_ms * (1 + 0.001 * draw.uniform(-1, 1)) for _ in range(SAMPLES)]
+    return EvaluationRecord(
+        problem="tanh", solution=name, case="full", device="cuda:0", status=Status.PASSED if passes else Status.CRASHED,
+        message="", seed="", digest="d", problem_digest="p", precision_class=PrecisionClass.FP32, record="abc123",
+        created_at="9999", environment={"gpu": "Imagined GPU"}, forward_ms=time_ms,
+        speedup={"forward": 2.0 / time_ms} if passes else None,
+        samples={"forward": {"candidate": {"samples_ms": mine}, "eager": {"samples_ms": [2.0] * SAMPLES}}},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tune(make_project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs ``tune tanh`` on the imagined GPU; the times come from a function."""
+    root = make_project()
+    monkeypatch.setattr("harness.tuning.run.Evaluator", FakeEvaluator)
+    monkeypatch.setattr(FakeEvaluator, "opened", [])
+    monkeypatch.chdir(root)
+
+    def run(time_ms: Callable[[dict[str, Any]], float | None], *options: str) -> Any:
+        monkeypatch.setattr(FakeEvaluator, "time_ms", staticmethod(time_ms), raising=False)
+        words = ["tanh", "--device", "cuda:0", "--home", str(tmp_path / "home"), "--root", str(root), *options]
+        return CliRunner().invoke(command, words, standalone_mode=False, catch_exceptions=False)
+
+    return run
+
+
+def test_the_fastest_wins_is_written_and_explained(tune: Callable[..., Any]) -> None:
+    ran = tune(lambda setting: 0.5 + setting["step"] / 10 + abs(setting["width"] - 16) / 16, "--write", "best")
+    assert ran.return_value == 0
+    assert "tanh on Imagined GPU, case full: 26 of 26 valid settings, strategy pattern, seed 0" in ran.stdout
+    assert "winner: step=1 width=16" in ran.stdout
+    assert "after 1 settings: 0.6000 of eager's time, default" in ran.stdout
+    assert "10 passed, 16 failed" in ran.stdout
+    assert "correctness only" not in ran.stdout
+    stamp = parse_stamp(Path("solutions/tanh/best.py").read_text())
+    assert stamp is not None
+    assert (stamp.intact, stamp.parameters["step"], stamp.parameters["width"]) == (True, 1, 16)
+    assert [(one["trials"], one["fresh"]) for one in FakeEvaluator.opened] == [(1, False), (None, False)]
+
+
+def test_of_equal_settings_the_default_wins(tune: Callable[..., Any]) -> None:
+    ran = tune(lambda _: 1.0, "--json")
+    told = json.loads(ran.stdout)
+    assert told["finals"]["winner"] == told["start"]
+    assert {one["verdict"] for one in told["finals"]["finalists"]} == {"SAME"}
+    assert told["influence"][0]["share"] == 0
+    assert told["best_so_far"][0]["settings_judged"] == 1
+
+
+def test_one_that_fails_in_full_is_no_winner(tune: Callable[..., Any]) -> None:
+    ran = tune(lambda setting: None if setting["width"] == 16 else 1.0, "--write", "best", "-p", "kind=right")
+    assert "out of the finals: width=16 failed in full, or lost its time" in ran.stdout
+    assert "no winner: no finalist passed in full with a time" in ran.stdout
+    assert ran.return_value == 1
+    assert not Path("solutions/tanh/best.py").exists()
+
+
+def test_a_budget_is_kept_and_nothing_right_is_no_winner(tune: Callable[..., Any]) -> None:
+    ran = tune(lambda _: 1.0, "-p", "kind=wrong,crash", "--budget", "3", "--strategy", "random")
+    assert "3 of 8 valid settings" in ran.stdout
+    assert "0 passed, 3 failed: 3 CRASHED" in ran.stdout
+    assert ran.return_value == 1
+    assert len(FakeEvaluator.opened) == 1
