@@ -125,6 +125,7 @@ RUN = {
     ("docs/write-a-problem.md", "toml"): "test_shown_cases_are_the_problem_s",
     ("docs/write-a-template.md", "cuda"): "test_a_shown_part_renders",
     ("docs/write-a-template.md", "toml"): "test_docs.py: test_the_parameters_that_the_page_shows_render",
+    ("docs/ptx.md", "text"): "test_docs.py: test_a_reference_page_is_what_the_program_says",
     ("docs/api.md", "{eval-rst}"): "Sphinx reads it when it builds the site",
 }
 
