@@ -85,7 +85,7 @@ def test_committed_are_all_but_those_on_demand() -> None:
 def rows_of(
     harness: Callable[..., Any], solution_of: Callable[[str, str], Path], made_once: Callable[..., Any]
 ) -> Callable[[str], dict[str, list[dict[str, Any]]]]:
-    """Judges a problem's variants on demand in its small cases and with the checks, one batch each; returns the rows."""
+    """Judges a problem's variants on demand in its small cases and with the checks, a batch each."""
 
     def judged(problem: str) -> dict[str, list[dict[str, Any]]]:
         paths = [solution_of(*name.split("/")) for name in ON_DEMAND if name.startswith(f"{problem}/")]
