@@ -35,7 +35,7 @@ class Trial:
             failed or was not timed.
         time_ms: Median time in milliseconds; None without one, or with several cases.
         records: Names of the records.
-        message: Why it failed; empty if it passed.
+        message: Why it failed, or passed without a time; else empty.
         is_stored: Whether the store had all of its records before the search began.
     """
 
@@ -71,7 +71,14 @@ def trial_of(settings: Mapping[str, Value], records: Sequence[EvaluationRecord],
     known = [cost for cost in costs if cost is not None]
     cost = statistics.geometric_mean(known) if known and len(known) == len(costs) else None
     time_ms = _time_ms(records[0]) if len(records) == 1 else None
-    return Trial(settings, str(Status.PASSED), cost, time_ms, names, is_stored=is_stored)
+    why = "" if cost is not None else _why_untimed(records)
+    return Trial(settings, str(Status.PASSED), cost, time_ms, names, why, is_stored=is_stored)
+
+
+def _why_untimed(records: Sequence[EvaluationRecord]) -> str:
+    """The judge's words about a speed that it did not measure; empty if there are none."""
+    lines = (line.removeprefix("note: ") for record in records for line in record.message.splitlines())
+    return next((line for line in lines if "speed" in line), "")
 
 
 def direction_of(record: EvaluationRecord) -> str:

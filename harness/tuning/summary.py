@@ -170,9 +170,10 @@ def _sentences(summary: Summary) -> Iterator[str]:
     failed = sum(not one.has_passed for one in progress.trials)
     if failed > MOST_ROWS:
         yield f"{failed - MOST_ROWS} more failed settings: --json lists all"
-    untimed = sum(one.has_passed and one.cost is None for one in progress.trials)
+    untimed = [one for one in progress.trials if one.has_passed and one.cost is None]
     if progress.device != "cpu" and untimed:
-        yield f"{untimed} settings passed without a time, which the judge could not measure"
+        why = f": {untimed[0].message}" if untimed[0].message else f": see `show {untimed[0].records[0]}`"
+        yield f"{len(untimed)} settings passed without a time{why}"
     if progress.device == "cpu":
         yield "correctness only: the emulator measures no speed, so no setting is named the fastest"
     elif progress.decision is not None:

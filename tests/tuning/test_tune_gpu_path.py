@@ -47,13 +47,16 @@ class FakeEvaluator:
 
 
 def record(name: str, time_ms: float, passes: bool) -> EvaluationRecord:
+    """A record; a negative time is one that the judge could not measure."""
     draw = random.Random(name)
+    is_timed = passes and time_ms > 0
     mine = [time_ms * (1 + 0.001 * draw.uniform(-1, 1)) for _ in range(SAMPLES)]
     return EvaluationRecord(
         problem="tanh", solution=name, case="full", device="cuda:0", status=Status.PASSED if passes else Status.CRASHED,
-        message="", seed="", digest="d", problem_digest="p", precision_class=PrecisionClass.FP32, record="abc123",
+        message="" if time_ms > 0 else "note: speed was not measured: no memory",
+        seed="", digest="d", problem_digest="p", precision_class=PrecisionClass.FP32, record="abc123",
         created_at="9999", environment={"gpu": "Imagined GPU"}, forward_ms=time_ms,
-        speedup={"forward": 2.0 / time_ms} if passes else None,
+        speedup={"forward": 2.0 / time_ms} if is_timed else None,
         samples={"forward": {"candidate": {"samples_ms": mine}, "eager": {"samples_ms": [2.0] * SAMPLES}}},
     )  # fmt: skip
 
@@ -111,3 +114,9 @@ def test_a_budget_is_kept_and_nothing_right_is_no_winner(tune: Callable[..., Any
     assert "0 passed, 3 failed: 3 CRASHED" in ran.stdout
     assert ran.return_value == 1
     assert len(FakeEvaluator.opened) == 1
+
+
+def test_settings_that_pass_without_a_time_say_why(tune: Callable[..., Any]) -> None:
+    ran = tune(lambda _: -1.0, "-p", "kind=right", "--budget", "2")
+    assert "2 settings passed without a time: speed was not measured: no memory" in ran.stdout
+    assert ran.return_value == 1
