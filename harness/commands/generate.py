@@ -90,6 +90,7 @@ class Finite(click.FloatRange):
     help="Further tries after a rate limit, an error of the server or a lost connection.",
 )
 @click.option("--case", "cases", multiple=True, help="Feedback speaks of this case; repeatable. [default: one case]")
+@click.option("--forward-only", is_flag=True, help="Judge outputs only, no gradients.")
 @option("device")
 @option("timeout")
 @click.option(
@@ -119,6 +120,7 @@ def command(
     answer_timeout: float,
     retries: int,
     cases: tuple[str, ...],
+    forward_only: bool,
     device: str,
     timeout: float,
     folder: Path | None,
@@ -164,6 +166,7 @@ def command(
         root=top,
         cases=cases,
         timeout_s=timeout if is_set("timeout") else None,
+        forward_only=forward_only,
     )
     plan = Plan(
         court=court,

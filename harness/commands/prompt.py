@@ -11,6 +11,7 @@ from harness.project.paths import harness_home, project_root
 from harness.project.settings import option
 from harness.project.solutions import find_problem
 from harness.records.record import EvaluationRecord
+from harness.records.run_config import RunConfig
 from harness.records.store import Store
 
 
@@ -19,6 +20,7 @@ from harness.records.store import Store
 @click.option("--feedback", "record", metavar="RECORD", help="The turn after this record, with its feedback.")
 @click.option("--rewrite", is_flag=True, help="Ask for a rewrite instead of an edit; needs a record that passed.")
 @click.option("--case", "cases", multiple=True, help="Feedback speaks of this case; repeatable.")
+@click.option("--forward-only", is_flag=True, help="As of generate; a record of --feedback says it by itself.")
 @option("device")
 @option("root")
 @option("home")
@@ -28,6 +30,7 @@ def command(
     record: str | None,
     rewrite: bool,
     cases: tuple[str, ...],
+    forward_only: bool,
     device: str,
     root: str | None,
     home: str | None,
@@ -57,8 +60,9 @@ def command(
         if found.problem != solved.name:
             raise UsageError(f"--feedback {record}: this record is of problem {found.problem}, not {solved.name}")
         device = found.device
+        forward_only = RunConfig.of(found).forward_only
     court = Court(problem=solved, device=device, home=place, root=top, cases=cases)
-    prompts = Prompts(top, solved, court.facts(), court.constants)
+    prompts = Prompts(top, solved, court.facts(), court.constants, forward_only=forward_only)
     if found is None:
         if rewrite:
             raise UsageError("--rewrite needs --feedback: it builds on a solution")

@@ -25,9 +25,9 @@ from harness.system.text import one_line
 #: What the emulator says for reasons that a GPU need not share.
 _LEFT_TO_THE_GPU = MASKED | {Status.PASSED, Status.TIMEOUT}
 _EMULATOR = (
-    "A CUDA emulator on the CPU judges the results, and measures no speed. Its device has compute capability 8.0, "
+    "A CUDA emulator on the CPU judges the results, and measures no speed. Its device has compute capability 9.0, "
     "132 multiprocessors, 48 KB of static shared memory a block and 227 KB of dynamic shared memory.",
-    "It refuses inline PTX, cuBLAS, cuDNN, CUB, Thrust, CUTLASS, textures and Triton.",
+    "It refuses wgmma, tensor maps, clusters, cuBLAS, cuDNN, CUB, Thrust, CUTLASS, textures and Triton.",
 )
 _PROPERTIES = """
 import json, sys, torch
@@ -48,6 +48,7 @@ class Court:
         root: Folder with ``problems`` and ``solutions``.
         cases: Names of the cases that feedback speaks of; empty for the device's default case.
         timeout_s: Seconds that a candidate may run on a case; None for the default.
+        forward_only: Whether outputs alone are judged.
     """
 
     problem: Problem
@@ -56,6 +57,7 @@ class Court:
     root: Path
     cases: tuple[str, ...] = ()
     timeout_s: float | None = None
+    forward_only: bool = False
 
     @property
     def on_cpu(self) -> bool:
@@ -131,6 +133,7 @@ class Court:
             self.home,
             root=self.root,
             timeout_s=self.timeout_s,
+            forward_only=self.forward_only,
             refuse=[NO_OWN_KERNEL],
             check=check,
             fresh=fresh,

@@ -58,7 +58,13 @@ class Prompts:
     """
 
     def __init__(
-        self, root: Path, problem: Problem, device: Sequence[str], constants: Mapping[str, Mapping[str, object]]
+        self,
+        root: Path,
+        problem: Problem,
+        device: Sequence[str],
+        constants: Mapping[str, Mapping[str, object]],
+        *,
+        forward_only: bool = False,
     ):
         self._environment = _environment(root)
         example = find_example(root, problem.name)
@@ -69,6 +75,7 @@ class Prompts:
             "precision": str(problem.precision),
             "device": "\n".join(device),
             "sizes": sizes,
+            "forward_only": forward_only,
             "example": example.name,
             "example_source": example.source,
         }

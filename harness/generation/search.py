@@ -113,6 +113,7 @@ def search(
     strategy: Strategy | None = None,
     device: str = "auto",
     cases: Sequence[str] = (),
+    forward_only: bool = False,
     home: str | Path | None = None,
     root: str | Path | None = None,
     folder: str | Path | None = None,
@@ -127,6 +128,7 @@ def search(
         strategy: What to ask next; the default is ``TreeSearch``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         cases: Names of the cases that feedback speaks of. The gate takes every case.
+        forward_only: Whether outputs alone are judged, no gradients.
         home: Folder of the store; the default is that of ``--home``.
         root: Folder with ``problems``; the default is that of ``--root``.
         folder: The run's folder. If it holds a run that was interrupted, the search continues it.
@@ -139,7 +141,14 @@ def search(
     place = harness_home(None if home is None else str(home))
     top = project_root(None if root is None else str(root))
     proposers = [proposer] if not isinstance(proposer, Sequence) else list(proposer)
-    court = Court(problem=find_problem(top, str(problem)), device=device, home=place, root=top, cases=tuple(cases))
+    court = Court(
+        problem=find_problem(top, str(problem)),
+        device=device,
+        home=place,
+        root=top,
+        cases=tuple(cases),
+        forward_only=forward_only,
+    )
     plan = Plan(
         court=court,
         proposers=proposers,
@@ -182,10 +191,14 @@ class Search:
             "problem's digest": self._court.problem.digest,
             "device": self._court.device,
             "cases": list(self._court.cases),
+            "forward only": self._court.forward_only,
             "strategy": plan.strategy.name,
             "proposers": [one.name for one in plan.proposers],
         }
-        self._prompts = Prompts(self._court.root, self._court.problem, self._court.facts(), self._court.constants)
+        court = self._court
+        self._prompts = Prompts(
+            court.root, court.problem, court.facts(), court.constants, forward_only=court.forward_only
+        )
         self._transcript = Transcript(plan.folder, facts)
         self._began = time.monotonic()
         with Store(self._court.home) as store:

@@ -264,3 +264,20 @@ def test_the_prompt_is_what_would_be_sent(harness: Harness, problem: Path, tmp_p
     assert (other.code, "is of problem hyperbolic" in other.err) == (2, True)
     rewrite = harness("prompt", problem, "--feedback", row["record"], "--rewrite")
     assert (rewrite.code, "only a solution that passed" in rewrite.err) == (2, True)
+
+
+def test_forward_only_asks_for_and_judges_outputs_alone(harness: Harness, problem: Path, tmp_path: Path) -> None:
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "answers" / "one.py").write_text(WRONG_GRADIENT)
+    ran = harness(
+        *("generate", problem, "--from-files", tmp_path / "answers", "--run", tmp_path / "run", "--forward-only"),
+        *QUICK,
+    )
+    assert ran.code == 0, ran.err
+    *_, gate = ran.rows
+    assert gate["winner"]
+    asked = harness("prompt", problem, "--forward-only", "--device", "cpu").out
+    assert "no gradients are asked for" in asked
+    assert "autograd.Function" not in asked.split("# Example")[0]
+    record = gate["records"][0]
+    assert "no gradients are asked for" in harness("prompt", problem, "--feedback", record).out
