@@ -121,7 +121,7 @@ def judged(harness: Harness, stand_in: Path, tmp_path_factory: pytest.TempPathFa
     wrong = {"r * (g - a - (x[start + i] - m) * r * b)": "r * g"}
     paths.append(solution(folder, "own_error", "wrong_too", **wrong))
     refused = {
-        "    float total = scratch[0];": '    float total = scratch[0]; asm("add.f32 %0, %0, %0;" : "+f"(total));'
+        "    float total = scratch[0];": '    float total = scratch[0]; asm volatile("bar.arrive 1, 64;" ::: "memory");'
     }
     paths.append(solution(folder, "kernels", "inline_assembly", **refused))
     ran = harness(

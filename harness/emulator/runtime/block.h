@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "async_copies.h"
+#include "async_copy.h"
 #include "checker.h"
 #include "cuemu/runtime.h"
 #include "fiber.h"

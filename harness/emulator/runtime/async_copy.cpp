@@ -1,4 +1,4 @@
-#include "async_copies.h"
+#include "async_copy.h"
 
 #include <atomic>
 #include <string>
