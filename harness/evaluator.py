@@ -25,6 +25,7 @@ from harness.emulator.architectures import DEFAULT
 from harness.errors import HarnessError, UsageError
 from harness.evaluator_arguments import (
     check_choice,
+    check_emulated,
     check_flags,
     check_lanes_and_seed,
     check_names,
@@ -156,8 +157,7 @@ class Evaluator:
             forward_only=forward_only, timed=timed, relaxed=relaxed, require_confinement=require_confinement,
             compat=compat, check=check, fresh=fresh,
         )  # fmt: skip
-        if check and device != "cpu":
-            raise UsageError(f"check runs on the CPU emulator: give device='cpu', not {device!r}")
+        check_emulated(check, device)
         check_names(baselines=baselines, refuse=refuse)
         check_lanes_and_seed(lanes, seed)
         check_trials(trials)
@@ -423,11 +423,9 @@ def _request(number: int, entry: Entry) -> Request:
         raise UsageError(f"cases must be a list of names, not {entry.cases!r}")
     if not isinstance(entry.constants, Mapping) or not all(isinstance(name, str) for name in entry.constants):
         raise UsageError("constants must be a dict from the names of the problem's constants to values")
-    if cases and entry.constants:
-        raise UsageError("cases and constants cannot be used together: constants make a new case")
     check_flags(every_case=entry.every_case)
-    if entry.every_case and (cases or entry.constants):
-        raise UsageError("every_case cannot be used together with cases or constants")
+    if sum(map(bool, (cases, entry.constants, entry.every_case))) > 1:
+        raise UsageError("cases, constants and every_case cannot be used together: each says what to judge")
     try:
         # Keeps plain values only, because the judge lacks the program's classes.
         constants = decode_plain(encode_plain(dict(entry.constants)))
@@ -436,9 +434,8 @@ def _request(number: int, entry: Entry) -> Request:
     if entry.name is not None and source is None:
         raise UsageError("name is for a candidate given as text; a file has its own")
     return Request(
-        number=number, source=source, path=path, problem=problem, cases=tuple(map(_plain, cases)),
-        constants=constants, every_case=entry.every_case,
-        name=None if entry.name is None else _text("name", entry.name),
+        number=number, source=source, path=path, problem=problem, constants=constants, every_case=entry.every_case,
+        cases=tuple(map(_plain, cases)), name=None if entry.name is None else _text("name", entry.name),
     )  # fmt: skip
 
 

@@ -35,6 +35,16 @@ def check_flags(**flags: object) -> None:
             raise UsageError(f"{name} must be True or False, not {flag!r}")
 
 
+def check_emulated(check: bool, device: str) -> None:
+    """Checks that accesses are checked on the emulator only.
+
+    Raises:
+        UsageError: They are to be checked on another device.
+    """
+    if check and device != "cpu":
+        raise UsageError(f"check runs on the CPU emulator: give device='cpu', not {device!r}")
+
+
 def check_names(**lists: object) -> None:
     """Checks that each argument is a list of names.
 

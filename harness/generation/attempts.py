@@ -17,7 +17,7 @@ LONGEST_WAIT_S = 7 * 86400.0
 
 
 class Kind(enum.StrEnum):
-    """What a turn asks for."""
+    """A kind of turn: a first answer, or a change of an earlier one."""
 
     WRITE = "write"
     REPAIR = "repair"
@@ -26,7 +26,7 @@ class Kind(enum.StrEnum):
 
 
 class Outcome(enum.StrEnum):
-    """What became of a turn."""
+    """The result of a turn: a judged answer, or the reason why there is none."""
 
     JUDGED = "judged"
     NO_CODE = "no code"
@@ -176,7 +176,7 @@ class Attempt:
 
     @property
     def value(self) -> float:
-        """What a search goes by: the reward of a failure, and for a pass a share of 1 that grows with its speed.
+        """The number by which strategies rank attempts: a failure's reward; for a pass, below 1 and growing with speed.
 
         Unlike the reward it tells solutions apart that are slower than eager.
         """

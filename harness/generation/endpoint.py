@@ -39,7 +39,7 @@ _MAX_WORDS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to ask a model.
+    """Settings of the requests to a model.
 
     Attributes:
         temperature: The sampling temperature; None for the endpoint's default.

@@ -22,7 +22,7 @@ _LOG_LINE = "full log: "
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a model is told about an attempt.
+    """The parts of an attempt's verdict that a prompt shows.
 
     Attributes:
         status: The status, or the outcome of an answer with nothing to judge.

@@ -39,7 +39,7 @@ _LIMIT_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Court:
-    """Where and on what a run's attempts are judged.
+    """The problem, device and cases on which a run judges its attempts.
 
     Attributes:
         problem: The problem.
@@ -61,7 +61,7 @@ class Court:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the emulator judges.
+        """True if the emulator judges.
 
         Raises:
             UsageError: The device is not a single one.

@@ -50,7 +50,7 @@ RUNS = "generations"
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend. It asks no more once a limit is reached; open answers still count.
+    """The limits of a run. It asks no more once a limit is reached; open answers still count.
 
     Attributes:
         candidates: Answers.
@@ -73,7 +73,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run yields: an attempt that was settled, or one that was at the gate.
+    """An item that a run yields: an attempt that was settled, or one that was at the gate.
 
     Attributes:
         attempt: The attempt.
@@ -362,7 +362,7 @@ class Search:
             yield Verdict(attempt, is_winner=self.winner is not None)
 
     def _is_satisfied(self) -> bool:
-        """Whether further candidates promise nothing: one passed, and is as fast as it can be."""
+        """Returns True if further candidates promise nothing: one passed, and is as fast as it can be."""
         best = best_of([one for one in self.attempts if one.gate is None])
         if best is None:
             return False
@@ -372,7 +372,7 @@ class Search:
         return bool(shares) and all(share is not None and share.low >= ENOUGH_OF_FLOOR for share in shares)
 
     def _is_over(self) -> bool:
-        """Whether the run asks no more, and why."""
+        """Returns True if the run asks no more, and notes the reason."""
         self.why_ended = ""
         answers = sum(one.has_answer or one.outcome is None for one in self.attempts)
         budget = self._plan.budget
@@ -389,7 +389,7 @@ class Search:
         return bool(self.why_ended)
 
     def _is_finished(self) -> bool:
-        """Whether the run asks no more and waits for no answer."""
+        """Returns True if the run asks no more and waits for no answer."""
         return self._is_over() and (not self._open or self._seconds_left() == 0)
 
     def _asks_more(self) -> bool:

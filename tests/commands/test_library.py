@@ -54,7 +54,7 @@ def test_a_candidate_is_judged_and_a_wrong_question_raises(evaluator: Evaluator,
 def test_every_case_is_judged_on_request(evaluator: Evaluator, problem: Path) -> None:
     answer = evaluator.evaluate(HONEST, problem, every_case=True)
     assert [record.case for record in answer.records] == ["small", "large"]
-    with pytest.raises(UsageError, match="every_case cannot be used together with cases"):
+    with pytest.raises(UsageError, match="every_case cannot be used together"):
         evaluator.evaluate(HONEST, problem, cases=["small"], every_case=True)
     with pytest.raises(UsageError, match="every_case must be True or False"):
         evaluator.evaluate(HONEST, problem, every_case="all")  # type: ignore[arg-type]

@@ -62,6 +62,10 @@ def test_an_instruction_computes_what_a_gpu_computes(emulator: Emulator, number:
         ('asm(".shared .b32 x;")', ".shared .b32 x"),
         ('asm("ld.global.u32 %0, [%1+x];" : "=r"(x) : "l"(&x))', "the address"),
         ('asm("@p bra OUT;")', "bra with p"),
+        ('asm("mov.u32 %0, 010;" : "=r"(x))', "mov.u32 with 010"),
+        ('asm("ld.global.u32 %0, [%1+010];" : "=r"(x) : "l"(&x))', "the address"),
+        ('asm("abs.ftz.f64 %0, %0;" : "+d"(d))', "abs.ftz.f64"),
+        ('asm("st.acquire.gpu.u32 [%0], 1;" :: "l"(&x))', "st.acquire.gpu.u32"),
     ],
 )
 def test_what_is_not_run_is_named(statement: str, words: str) -> None:

@@ -48,7 +48,7 @@ _SMALL = r"\.(?P<t>b?f16(?:x2)?)"
 _ROUND = r"(?:\.(?P<round>r[nzmp]))?"
 _MUST_ROUND = r"\.(?P<round>r[nzmp])"
 # What these two say is done to every operand and result of the type float.
-_FTZ = r"(?P<ftz>\.ftz)?"
+_FTZ = r"(?P<ftz>\.ftz(?=.*\.f32))?"
 _SAT = r"(?P<sat>\.sat)?"
 
 _SUM = "P::wrap<{T}>({a}, {b}, P::Plus())"
@@ -130,7 +130,7 @@ _rows(
     (rf"rsqrt\.approx{_FTZ}{_FLOAT}", "t t", "1 / std::sqrt({a})"),
     (rf"abs{_FTZ}{_FLOAT}", "t t", "std::fabs({a})"),
     (rf"neg{_FTZ}{_FLOAT}", "t t", "-({a})"),
-    *((rf"{name}{_FTZ}(?P<nan>\.NaN)?{_FLOAT}", "t t t", f"{call}({{a}}, {{b}})") for name, call in _EXTREME),
+    *((rf"{name}{_FTZ}(?P<nan>\.NaN(?=\.f32))?{_FLOAT}", "t t t", f"{call}({{a}}, {{b}})") for name, call in _EXTREME),
     (rf"copysign{_FLOAT}", "t t t", "std::copysign({b}, {a})"),
     *(
         (rf"testp\.{kind}{_FLOAT}", "pred t", f"{test}({{a}})")
@@ -146,34 +146,35 @@ _rows(
     "ex2, lg2, sin, cos, tanh (`.approx`, in full precision here)",
     *(
         (rf"{name}\.approx{_FTZ}\.f32", "f32 f32", f"std::{call}({{a}})")
-        for name, call in (("ex2", "exp2"), ("lg2", "log2"), ("sin", "sin"), ("cos", "cos"), ("tanh", "tanh"))
+        for name, call in (("ex2", "exp2"), ("lg2", "log2"), ("sin", "sin"), ("cos", "cos"))
     ),
+    (r"tanh\.approx\.f32", "f32 f32", "std::tanh({a})"),
     *(
-        (rf"{name}\.approx(?:\.ftz)?{_SMALL}", "t t", f"P::each({{a}}, [](float x) {{{{ return std::{call}(x); }}}})")
-        for name, call in (("ex2", "exp2"), ("tanh", "tanh"))
+        (rf"{name}\.approx{ftz}{_SMALL}", "t t", f"P::each({{a}}, [](float x) {{{{ return std::{call}(x); }}}})")
+        for name, call, ftz in (("ex2", "exp2", r"(?:\.ftz(?=\.bf16))?"), ("tanh", "tanh", ""))
     ),
 )
 _rows(
     "f16, f16x2, bf16, bf16x2: add, sub, mul, fma, abs, neg, min, max",
     *(
-        (rf"{name}(?:\.rn)?(?:\.ftz)?(?P<clamped>\.sat)?{_SMALL}", "t t t",
+        (rf"{name}(?:\.rn)?(?:\.ftz(?=.*\.f16))?(?P<clamped>\.sat(?=\.f16))?{_SMALL}", "t t t",
          f"P::each({{a}}, {{b}}, [](float x, float y) {{{{ return {{clamped?::__saturatef}}({sum}); }}}})")
         for name, sum in _BINARY
     ),
     *(
-        (rf"{name}(?:\.ftz)?(?P<nan>\.NaN)?{_SMALL}", "t t t",
+        (rf"{name}(?:\.ftz(?=.*\.f16))?(?P<nan>\.NaN)?{_SMALL}", "t t t",
          f"P::each({{a}}, {{b}}, [](float x, float y) {{{{ return {call}(x, y); }}}})")
         for name, call in _EXTREME
     ),
-    (rf"fma\.rn(?:\.ftz)?(?P<relu>\.relu)?{_SMALL}", "t t t t", "P::fma({a}, {b}, {c}, {relu?})"),
-    (rf"abs(?:\.ftz)?{_SMALL}", "t t", "P::each({a}, [](float x) {{ return std::fabs(x); }})"),
-    (rf"neg(?:\.ftz)?{_SMALL}", "t t", "P::each({a}, [](float x) {{ return -x; }})"),
+    (rf"fma\.rn(?:\.ftz(?=.*\.f16))?(?P<relu>\.relu)?{_SMALL}", "t t t t", "P::fma({a}, {b}, {c}, {relu?})"),
+    (rf"abs(?:\.ftz(?=.*\.f16))?{_SMALL}", "t t", "P::each({a}, [](float x) {{ return std::fabs(x); }})"),
+    (rf"neg(?:\.ftz(?=.*\.f16))?{_SMALL}", "t t", "P::each({a}, [](float x) {{ return -x; }})"),
 )  # fmt: skip
 
 _ORDER = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _COMPARISONS = [
     *((name, "[bus](?:16|32|64)", f"{{a}} {sign} {{b}}") for name, sign in (("eq", "=="), ("ne", "!="))),
-    *((name, "[bus](?:16|32|64)", f"{{a}} {sign} {{b}}") for name, sign in _ORDER.items()),
+    *((name, "[us](?:16|32|64)", f"{{a}} {sign} {{b}}") for name, sign in _ORDER.items()),
     *(
         (name, "u(?:16|32|64)", f"{{a}} {sign} {{b}}")
         for name, sign in zip(("lo", "ls", "hi", "hs"), _ORDER.values(), strict=True)
@@ -195,12 +196,12 @@ _rows(
         for name, kinds, test in _COMPARISONS
         for word, sign in (("and", "&&"), ("or", "||"), ("xor", "!="))
     ),
-    (r"selp\.(?P<t>[busf](?:16|32|64))", "t t t pred", "{c} ? {a} : {b}"),
+    (r"selp\.(?P<t>[bus](?:16|32|64)|f(?:32|64))", "t t t pred", "{c} ? {a} : {b}"),
     (r"slct\.(?P<t>[busf](?:32|64))\.s32", "t t t s32", "{c} >= 0 ? {a} : {b}"),
 )
 _rows(
     "mov (also to and from `{a, b}`, and of special registers), cvt, cvta",
-    (r"mov\.(?P<t>[busf](?:16|32|64)|pred)", "t t", "{a}"),
+    (r"mov\.(?P<t>[bus](?:16|32|64)|f(?:32|64)|pred)", "t t", "{a}"),
     (
         rf"cvt(?:\.(?P<round>r[nzmp]i?))?{_FTZ}{_SAT}\.(?P<t>[us](?:8|16|32|64)|f16|bf16|f32|f64)"
         r"\.(?P<from>[us](?:8|16|32|64)|f16|bf16|f32|f64)",
@@ -213,13 +214,13 @@ _rows(
 )
 
 _SPACE = r"(?:\.(?:global|shared(?:::cta|::cluster)?|local|const))?"
+_SHARED_TOO = r"(?:\.(?:global|shared(?:::cta|::cluster)?))?"
 _CACHE = (
     r"(?:\.(?:ca|cg|cs|lu|cv|wb|wt|nc))*(?:\.L1::(?:evict_(?:normal|unchanged|first|last)|no_allocate))?"
     r"(?:\.L2::evict_(?:normal|first|last))?(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?"
 )
 _WITHIN = r"(?:\.(?:cta|cluster|gpu|sys))?"
-_STRONG = rf"\.(?:volatile|relaxed|(?P<ordered>acquire|release)){_WITHIN}"
-_SEVERAL = r"(?:\.v(?P<count>[248]))?\.(?P<t>[bus](?:8|16|32|64)|f(?:32|64))"
+_SEVERAL = r"(?:\.v(?P<count>[24]))?\.(?P<t>[bus](?:8|16|32|64)|f(?:32|64))"
 _SCOPE = rf"(?:\.relaxed|(?P<ordered>\.acquire|\.release|\.acq_rel))?{_WITHIN}"
 _ATOMIC = (
     ("add", "u32|s32|u64|f32|f64"), ("min", "u32|s32|u64|s64"), ("max", "u32|s32|u64|s64"), ("inc", "u32"),
@@ -228,21 +229,22 @@ _ATOMIC = (
 _rows(
     "ld, ldu, st, prefetch, createpolicy, atom, red",
     (rf"ld(?:\.weak)?{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_plain<{T}, {count|1}>({a})"),
-    (rf"ld{_STRONG}{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_strong<{T}, {count|1}>({a}, {ordered?})"),
+    (rf"ld\.(?:volatile|relaxed|(?P<ordered>acquire)){_WITHIN}{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_strong<{T}, {count|1}>({a}, {ordered?})"),
     (rf"ldu\.global{_SEVERAL}", ">* @", "P::load_plain<{T}, {count|1}>({a})"),
     (rf"st(?:\.weak)?{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_plain<{T}, {count|1}>({a}, {b})"),
-    (rf"st{_STRONG}{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_strong<{T}, {count|1}>({a}, {b}, {ordered?})"),
-    (r"prefetchu?(?:\.global|\.local|\.L1|\.L2|::evict_last|::evict_normal)*", "@", "static_cast<void>({a})"),
+    (rf"st\.(?:volatile|relaxed|(?P<ordered>release)){_WITHIN}{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_strong<{T}, {count|1}>({a}, {b}, {ordered?})"),
+    (r"prefetch(?:\.global|\.local)?\.L[12]|prefetchu\.L1", "@", "static_cast<void>({a})"),
     (r"createpolicy\.fractional\.L2::evict_\w+(?:\.L2::evict_\w+)?\.b64", "u64 ?f32", "0"),
     *(
-        (rf"{head}{_SCOPE}{_SPACE}\.{name}\.(?P<t>{kinds})", types,
+        (rf"{head}{_SCOPE}{_SHARED_TOO}\.{name}\.(?P<t>{kinds})", types,
          f"P::atomic({{ordered?}}, [&] {{{{ return ::atomic{name.capitalize()}"
          "(P::pointer<P::Atomic<{T}>>({a}), P::Atomic<{T}>({b})); }})")
         for name, kinds in _ATOMIC
         for head, types in (("atom", "t @ t"), ("red", "@ t"))
+        if (head, name) != ("red", "exch")
     ),
     (
-        rf"atom{_SCOPE}{_SPACE}\.cas\.(?P<t>b(?:16|32|64))",
+        rf"atom{_SCOPE}{_SHARED_TOO}\.cas\.(?P<t>b(?:16|32|64))",
         "t @ t t",
         "P::atomic({ordered?}, [&] {{ return ::atomicCAS(P::pointer<P::Atomic<{T}>>({a}), P::Atomic<{T}>({b}), "
         "P::Atomic<{T}>({c})); }})",
@@ -338,7 +340,7 @@ def _product(shape: tuple[int, int, int], factors: str, total: str) -> tuple[str
     left, right = factors.split(".")
     elements = ", ".join(f"::cuemu::Element::{_ELEMENT[one]}" for one in (total, left, right, total))
     return (
-        rf"mma\.sync\.aligned\.m{m}n{n}k{k}\.row\.col(?P<satfinite>\.satfinite)?\.{total}\.{left}\.{right}\.{total}",
+        rf"mma\.sync\.aligned\.m{m}n{n}k{k}\.row\.col(?P<satfinite>\.satfinite(?=\.s32))?\.{total}\.{left}\.{right}\.{total}",
         ">* * * *",
         f"P::product<{m}, {n}, {k}, {elements}>({{a}}, {{b}}, {{c}}, {{satfinite?}}, __LINE__)",
     )

@@ -73,6 +73,8 @@ class Scope:
 
 Item = Instruction | Declaration | Label | Scope
 
+#: A whole number, decimal or hexadecimal; one that begins with 0 would be octal.
+INTEGER = r"-?(?:0[xX][0-9a-fA-F]+|0|[1-9]\d*)"
 _NAME = r"[A-Za-z_$%][\w$%.]*"
 _LABEL = re.compile(r"([A-Za-z_$][\w$%]*)\s*:(?!:)")
 _GUARD = re.compile(r"@(!?)\s*([\w$%]+)\s*")
@@ -151,7 +153,7 @@ def _split(listed: str) -> list[str]:
 def _argument(text: str, words: str) -> Argument:
     if match := re.fullmatch(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?\w+)\s*|(-\s*\d+)\s*)?\]", text):
         offset = (match[2] or match[3] or "0").replace(" ", "")
-        if not re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)", offset):
+        if not re.fullmatch(INTEGER, offset):
             raise Refused(f"the address {text}")
         return Address(match[1], int(offset, 0))
     if text.startswith("{") and text.endswith("}"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from harness.emulator.ptx.instructions import ROWS, Row
 from harness.emulator.ptx.statement import Refused, Statement
 from harness.emulator.ptx.text import (
+    INTEGER,
     Address,
     Argument,
     Declaration,
@@ -138,7 +139,7 @@ class _Writer:
         opcode, arguments = self._instruction.opcode, self._instruction.arguments
         if re.fullmatch(r"bra(\.uni)?", opcode) and len(arguments) == 1 and isinstance(arguments[0], str):
             return f"goto {_c_name(arguments[0])};"
-        if re.fullmatch(r"mov\.b(32|64|128)", opcode) and any(isinstance(one, Vector) for one in arguments):
+        if re.fullmatch(r"mov\.b(32|64)", opcode) and any(isinstance(one, Vector) for one in arguments):
             return self._moved_vector(int(opcode[5:]))
         if re.match(r"bar(rier)?(\.cta)?\.sync\b", opcode) and arguments != ("0",):
             raise self._refused("a number or a count of threads: a barrier of a part of the block")
@@ -241,7 +242,7 @@ class _Writer:
             return f"P::in<{_C_TYPES[kind]}>(std::uint32_t(0x{match[1]}u))"
         if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):
             return f"P::in<{_C_TYPES[kind]}>(std::uint64_t(0x{match[1]}ull))"
-        if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
+        if re.fullmatch(rf"{INTEGER}U?", text):
             value = int(text.removesuffix("U"), 0)
             if -(1 << 63) < value < 1 << 64:
                 return f"static_cast<{_C_TYPES[kind]}>({value}{'ull' if value > 0 else 'll'})"
