@@ -91,6 +91,7 @@ class Builders(abc.ABC):
     """
 
     def __init__(self, cache: BuildCache, count: int):
+        self.count = count
         self._cache = cache
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="builder")
         self._finished, self._telling = os.pipe()

@@ -163,7 +163,7 @@ class Scheduler:
                 yield from self._add(asked, idle)
 
     def take(self) -> PlannedWork | None:
-        """Takes the first built candidate, else one whose cases are unknown, else one without a running build.
+        """Takes the first built candidate, else one whose cases are unknown, else one that a lane is to build.
 
         Returns:
             The candidate; None if none can be judged now.
@@ -187,9 +187,16 @@ class Scheduler:
         """Tells whether a lane must size the cases of a candidate's problem, and none does so already."""
         return not work.is_planned and plan_key(work.job.candidate.problem) not in self._in_planning
 
-    @staticmethod
-    def _can_build_in_lane(work: PlannedWork) -> bool:
-        return work.is_planned and work.withdraw()
+    def _can_build_in_lane(self, work: PlannedWork) -> bool:
+        """Tells whether a lane is to build a candidate; withdraws it from the builders.
+
+        Several builders leave no build to a lane, which is free for what is built first.
+        """
+        return work.is_planned and not self._has_many_builders and work.withdraw()
+
+    @property
+    def _has_many_builders(self) -> bool:
+        return self._builders is not None and self._builders.count > 1
 
     def known_by_now(self, work: PlannedWork) -> Iterator[KeptRecord]:
         """Yields records that the store has gained for a candidate since the scheduler read it.
@@ -251,8 +258,7 @@ class Scheduler:
             job = replace(job, cases=found.cases)
         if job.cases is None:
             work = PlannedWork(job, self._policy, (), ())
-            if self._builders is not None and len(self._waiting) >= idle:  # it builds while a lane sizes cases
-                self._builders.begin(work)
+            self._build_ahead(work, idle)  # it builds while a lane sizes cases
             self._waiting.append(work)
             return
         work = yield from self._unknown(job, job.cases)
@@ -263,9 +269,14 @@ class Scheduler:
             return
         if earlier is not None:
             work.build, work.refused = earlier.build, earlier.refused
-        elif self._builders is not None and len(self._waiting) >= idle:
-            self._builders.begin(work)
+        else:
+            self._build_ahead(work, idle)
         self._waiting.append(work)
+
+    def _build_ahead(self, work: PlannedWork, idle: int) -> None:
+        """Begins a candidate's build, unless a free lane is to build it."""
+        if self._builders is not None and (self._has_many_builders or len(self._waiting) >= idle):
+            self._builders.begin(work)
 
     def _unknown(self, job: Job, wanted: Cases) -> Generator[KeptRecord, None, PlannedWork]:
         """Yields the store's records for a candidate, and returns its other cases as work."""

@@ -75,7 +75,8 @@ class Ledger:
 class Builders:
     """Builders whose builds begin and end when the world says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
         self.builds: list[Future[Any]] = []
 
     def begin(self, work: PlannedWork) -> None:
@@ -240,11 +241,18 @@ class World:
 
 @pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.data(), st.lists(LINES, max_size=6), st.booleans(), st.integers(1, 3), st.integers(0, 3))
+@given(st.data(), st.lists(LINES, max_size=6), st.booleans(), st.integers(1, 3), st.integers(0, 3), st.integers(1, 2))
 def test_whatever_happens_each_request_is_answered_once(
-    monkeypatch: pytest.MonkeyPatch, data: st.DataObject, lines: list[Line], is_lockstep: bool, count: int, ahead: int
+    monkeypatch: pytest.MonkeyPatch,
+    data: st.DataObject,
+    lines: list[Line],
+    is_lockstep: bool,
+    count: int,
+    ahead: int,
+    builders: int,
 ) -> None:
     world = World(data, lines, is_lockstep)
+    world.builders.count = builders
     monkeypatch.setattr(lanes_module.connection, "wait", world.wait)
     monkeypatch.setattr("harness.judge.process.handle.end_adopted", lambda: None)
 
@@ -311,3 +319,23 @@ def test_a_candidate_builds_while_a_lane_sizes_its_cases() -> None:
     assert built.is_planned
     assert built.refused == {"key": ("refused", "log")}
     assert len(builders.builds) == 1
+
+
+@pytest.mark.parametrize(("count", "names"), [(1, ["one"]), (2, [])])
+def test_a_free_lane_builds_only_where_builders_are_few(count: int, names: list[str]) -> None:
+    solution = Solution("one", Path("one.py"), "", "digest")
+    feed = Scheduler(
+        [Job(Candidate(problem("one"), solution), tuple(CASES.items()))],
+        POLICY,
+        {},
+        Ledger(),  # type: ignore[arg-type]
+        Builders(count),  # type: ignore[arg-type]
+        ahead=1,
+        confirms=False,
+        is_ready=lambda: True,
+        done=lambda job: None,
+        plans={},
+    )
+    assert list(feed.fill(1)) == []
+    taken = feed.take()
+    assert ([taken.job.candidate.solution.name] if taken and not taken.build else []) == names
