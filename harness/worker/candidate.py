@@ -22,7 +22,9 @@ from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import clock
-from harness.worker.calling import accumulated, called, differentiate, kept, partly_changed, reversed_input
+from harness.worker.calling import (
+    accumulated, called, differentiate, kept, partly_changed, reversed_input, row_major,
+)  # fmt: skip
 from harness.worker.construction import generators
 
 MODULE_NAME = "solution"
@@ -319,11 +321,8 @@ class Instance:
         self.call()
 
     def timed(self, command: TimeCalls, device: torch.device) -> tuple[float, float]:
-        """Times one call: a forward without gradients, or a forward with its backward.
-
-        See ``clock.timed`` for the two numbers.
-        """
-        call = self.step(command.backward)
+        """Times one call, its results in row-major order; see ``clock.timed`` for the two numbers."""
+        call = row_major(self.step(command.backward))
         if command.is_replayed:
             call = self._captured(call, command.backward is not None).replay
         return clock.timed(call, device, command.head_start_us)
