@@ -141,7 +141,7 @@ def home(shared_emulator: Path, shared: Path, tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def own_home(shared_emulator: Path, tmp_path: Path) -> Path:
     """A HARNESS_HOME for one test, in which nothing has been judged; the emulator's runtime is there."""
-    build_runtime(shared_emulator)
+    build_runtime(shared_emulator, with_headers=True)
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "emulator").symlink_to(shared_emulator)
     return tmp_path / "home"

@@ -18,6 +18,8 @@ LEAN = Path(__file__).resolve().parent / "lean"
 #: The header that the stand-ins include for each translation unit, in a folder that the compiler
 #: searches, too.
 SELECTION = "lean_torch_selection.h"
+#: The macro that a selection defines if the unit needs the binding for Python.
+WITH_PYTHON = "LEAN_TORCH_WITH_PYTHON"
 
 _REAL_ONLY = frozenset({"autograd", "nn", "jit", "optim", "serialize", "script", "Module", "custom_class"})
 
@@ -100,7 +102,7 @@ def selection(names: Set[str], torch_root: Path) -> str:
     features = {header for header, triggers in _BY_NAME.items() if names & triggers}
     lines = ["#define LEAN_TORCH_OPERATORS", *_included(operators), "#undef LEAN_TORCH_OPERATORS", *_included(features)]
     if names & _PYTHON:
-        lines.append("#define LEAN_TORCH_WITH_PYTHON")
+        lines.append(f"#define {WITH_PYTHON}")
     return "\n".join([*lines, ""])
 
 

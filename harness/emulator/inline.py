@@ -36,6 +36,7 @@ class InlineLoader:
         compat: Whether code for an older torch may build. It is part of the build key.
         refused: The message and log of each build that a compiler has already refused, by build
             key.
+        headers: The folder of precompiled headers; None to do without.
 
     Attributes:
         built: The libraries that this loader has built, by build key.
@@ -55,6 +56,7 @@ class InlineLoader:
         mode: Mode = "fast",
         compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+        headers: Path | None = None,
     ):
         self.built: dict[str, Path] = {}
         self.given: dict[str, InlineSources] = {}
@@ -64,6 +66,7 @@ class InlineLoader:
         self._on_build = on_build
         self._mode = mode
         self._compat = compat
+        self._headers = headers
         self.refused = dict(refused)
 
     def load_inline(
@@ -173,7 +176,9 @@ class InlineLoader:
                 raise BuildFailed(*self.refused[key], key)
             self._on_build("begin", sources.name)
             try:
-                library = build_library(sources, self._out_dir, self.locator, key, self._mode, compat=self._compat)
+                library = build_library(
+                    sources, self._out_dir, self.locator, key, self._mode, compat=self._compat, headers=self._headers
+                )
                 self.built[key] = library
             except BuildFailed as failure:
                 why = undeclared_functions(list(sources.functions or ()), sources.cpp_sources, sources.cuda_sources)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,7 @@ def run_together(
     commands: Sequence[Sequence[str]],
     scratch: Path,
     is_over: Callable[[int, FinishedProcess], bool] = lambda index, failed: False,
+    descriptors: Collection[int] = (),
 ) -> list[FinishedProcess]:
     """Runs commands side by side and waits for all of them.
 
@@ -57,6 +58,7 @@ def run_together(
         scratch: A private folder for their output and temporary files.
         is_over: Called with the index and the result of each one that fails; returns whether to end
             the others.
+        descriptors: Descriptors that the programs inherit.
 
     Returns:
         The result of each command, in the same order.
@@ -79,6 +81,7 @@ def run_together(
                         stderr=subprocess.STDOUT,
                         env=environment,
                         process_group=0,
+                        pass_fds=descriptors,
                     )
                 )
         with ThreadPoolExecutor(len(running) or 1) as pool, contextlib.ExitStack() as at_end:

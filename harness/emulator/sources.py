@@ -11,6 +11,10 @@ from harness.emulator.diagnostics import SourceLocation, SourceLocator
 from harness.emulator.lexer import Kind, tokenize
 from harness.emulator.rewrite import rewrite_cuda, rewrite_host
 
+#: The headers that ``load_inline`` includes by itself.
+CPP_HEADERS = ("torch/extension.h",)
+CUDA_HEADERS = ("torch/types.h", "cuda.h", "cuda_runtime.h")
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -132,9 +136,9 @@ def _file_unit(index: int, file: SourceFile, rewrite: Callable[[str], str]) -> U
 
 
 def _cpp_unit(sources: InlineSources, locator: SourceLocator) -> Unit:
-    implicit = [] if sources.no_implicit_headers else ["torch/extension.h"]
+    implicit = () if sources.no_implicit_headers else CPP_HEADERS
     source = "\n".join(sources.cpp_sources)
-    text = _implicit_headers(implicit) + _with_lines(
+    text = implicit_headers(implicit) + _with_lines(
         rewrite_host(source), _places(sources.cpp_sources, "cpp_sources", locator)
     )
     bindings = _bindings(sources)
@@ -142,15 +146,16 @@ def _cpp_unit(sources: InlineSources, locator: SourceLocator) -> Unit:
 
 
 def _cuda_unit(sources: InlineSources, locator: SourceLocator, rewrite: Callable[[str], str]) -> Unit:
-    implicit = [] if sources.no_implicit_headers else ["torch/types.h", "cuda.h", "cuda_runtime.h"]
+    implicit = () if sources.no_implicit_headers else CUDA_HEADERS
     source = "\n".join(sources.cuda_sources)
-    text = _implicit_headers(implicit) + _with_lines(
+    text = implicit_headers(implicit) + _with_lines(
         rewrite(source), _places(sources.cuda_sources, "cuda_sources", locator)
     )
     return Unit("cuda.cu", text, _names(source), is_cuda=True)
 
 
-def _implicit_headers(headers: Sequence[str]) -> str:
+def implicit_headers(headers: Sequence[str]) -> str:
+    """Returns the lines that ``load_inline`` puts in front of a source."""
     return "".join(f"#include <{header}>\n" for header in headers)
 
 

@@ -15,6 +15,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,6 +44,7 @@ from harness.emulator.compiler import (
 )
 from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
+from harness.emulator.precompiled import PRELUDE, compilers, descriptors, inclusion
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.rewrite import ASM_WORDS
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
@@ -61,10 +63,11 @@ __all__ = [
     "find_compiler",
 ]
 
-_PRELUDE = "cuemu_prelude.h"
 _LOOPS = frozenset({"for", "while", "do", "goto"})
 _OUT_OF_SPACE = "No space left on device"
-#: The time to wait for another process that builds the runtime. The build takes a tenth of that.
+#: The folder of precompiled headers beside the libraries.
+HEADERS = "headers"
+#: The time to wait for another process that builds the runtime. The build takes a third of that.
 TURN_LIMIT_S = 120.0
 
 
@@ -80,12 +83,18 @@ class RuntimeLibraries:
     core: Path
     torch: Path
 
+    @property
+    def headers(self) -> Path:
+        """The folder of precompiled headers, which need not exist."""
+        return self.core.with_name(HEADERS)
 
-def build_runtime(cache_dir: Path) -> RuntimeLibraries:
+
+def build_runtime(cache_dir: Path, with_headers: bool = False) -> RuntimeLibraries:
     """Builds the emulator's libraries, unless they exist already.
 
     Args:
         cache_dir: The folder for builds. The function creates it if it is missing.
+        with_headers: Whether to precompile headers, too, which makes all later builds faster.
 
     Returns:
         The libraries in a folder of their own under ``cache_dir``.
@@ -96,14 +105,25 @@ def build_runtime(cache_dir: Path) -> RuntimeLibraries:
     compiler, torch = find_compiler(), torch_paths()
     target = cache_dir / f"runtime-{_runtime_digest(compiler, torch)[:16]}"
     libraries = RuntimeLibraries(target / "libcuemu.so", target / "libcuemu_torch.so")
-    if libraries.core.is_file() and libraries.torch.is_file():
+
+    def lacks_libraries() -> bool:
+        return not (libraries.core.is_file() and libraries.torch.is_file())
+
+    def lacks_headers() -> bool:
+        return with_headers and not compiler.is_clang and not libraries.headers.is_dir()
+
+    if not lacks_libraries() and not lacks_headers():
         return libraries
     try:
-        with _turn(cache_dir):
-            if not (libraries.core.is_file() and libraries.torch.is_file()):  # another process may have built them
-                with scratch_folder(BUILDING_PREFIX, cache_dir) as scratch:
-                    _compile_runtime(compiler, torch, scratch)
-                    _publish_folder(scratch / "built", target)
+        with _turn(cache_dir), scratch_folder(BUILDING_PREFIX, cache_dir) as scratch, ThreadPoolExecutor(1) as beside:
+            # Another process may have built them meanwhile.
+            precompiled = beside.submit(_precompile, compiler, torch, scratch) if lacks_headers() else None
+            if lacks_libraries():
+                _compile_runtime(compiler, torch, scratch)
+                _publish_folder(scratch / "built", target)
+            if precompiled is not None:
+                _drop_older_headers(cache_dir)
+                precompiled.result().rename(libraries.headers)
     except OSError as error:
         raise ToolchainError(f"The emulator could not be built in {cache_dir}: {error}.") from error
     return libraries
@@ -194,6 +214,25 @@ def _compile_runtime(compiler: Compiler, torch: TorchPaths, scratch: Path) -> No
             )
 
 
+def _precompile(compiler: Compiler, torch: TorchPaths, scratch: Path) -> Path:
+    """Precompiles headers in a folder and returns it. Builds do without a header that does not compile."""
+    folder = scratch / HEADERS
+    logs = scratch / "precompiling"
+    logs.mkdir()
+    commands = compilers(compiler, torch, folder)
+    for command, finished in zip(commands, run_together(commands, logs), strict=True):
+        if finished.status != 0:
+            Path(command[-1]).with_suffix("").unlink()
+    return folder
+
+
+def _drop_older_headers(cache_dir: Path) -> None:
+    """Removes the precompiled headers of all runtimes but the newest; builds there go on without."""
+    older = sorted(cache_dir.glob(f"runtime-*/{HEADERS}"), key=lambda folder: folder.stat().st_mtime)[:-1]
+    for file in [file for folder in older for file in folder.glob("*.gch")]:
+        file.unlink(missing_ok=True)
+
+
 def _publish_folder(built: Path, target: Path) -> None:
     try:
         built.rename(target)
@@ -205,6 +244,7 @@ def _publish_folder(built: Path, target: Path) -> None:
 
 def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
     files = [path for path in (*RUNTIME.rglob("*"), *INCLUDE.rglob("*")) if path.is_file()]
+    files += lean_files()
     commands = _runtime_commands(compiler, torch, Path("built"))
     return _digest(_files_digest(files), compiler.version, torch.version, *(" ".join(words) for words in commands))
 
@@ -269,6 +309,7 @@ def build_library(
     mode: Mode = "fast",
     *,
     compat: bool = False,
+    headers: Path | None = None,
 ) -> Path:
     """Compiles and links a solution's sources.
 
@@ -279,6 +320,7 @@ def build_library(
         key: The library's name without its suffix; None to compute it.
         mode: How kernels will run. With ``check`` every access calls the runtime.
         compat: Whether code for an older torch may build.
+        headers: The folder of precompiled headers; None to do without.
 
     Returns:
         ``out_dir/<key>.so``.
@@ -294,7 +336,7 @@ def build_library(
         raise BuildFailed(f"load_inline({sources.name!r}): no source given: cpp_sources and cuda_sources are empty.")
     try:
         with scratch_folder(BUILDING_PREFIX, out_dir) as scratch:
-            build = _Build(sources, locate, scratch, mode, compat)
+            build = _Build(sources, locate, scratch, mode=mode, compat=compat, headers=headers)
             built = build.link(build.compile(compiled))
             built.replace(target)
     except OSError as error:
@@ -305,7 +347,17 @@ def build_library(
 class _Build:
     """One build in a scratch folder."""
 
-    def __init__(self, sources: InlineSources, locate: SourceLocator, scratch: Path, mode: Mode, compat: bool):
+    def __init__(
+        self,
+        sources: InlineSources,
+        locate: SourceLocator,
+        scratch: Path,
+        *,
+        mode: Mode,
+        compat: bool,
+        headers: Path | None,
+    ):
+        self._headers = headers
         self._mode = mode
         self._compat = compat
         self._sources = sources
@@ -351,7 +403,12 @@ class _Build:
 
     def _run(self, compiled: Sequence[Unit], real: Sequence[bool], further: Sequence[str]) -> list[FinishedProcess]:
         commands = [self._command(unit, is_real, further) for unit, is_real in zip(compiled, real, strict=True)]
-        return run_together(commands, self._scratch, lambda at, failed: real[at] or self._is_refused(failed))
+        return run_together(
+            commands,
+            self._scratch,
+            lambda at, failed: real[at] or self._is_refused(failed),
+            descriptors=descriptors(self._headers),
+        )
 
     def _is_refused(self, result: FinishedProcess) -> bool:
         """Tells whether other headers cannot help: a kill, a full disk, a refused or removed construct."""
@@ -383,19 +440,24 @@ class _Build:
             folder.mkdir(exist_ok=True)
             (folder / SELECTION).write_text(selection(unit.names, self._torch.root), encoding="utf-8")
             arguments += [f"-I{folder}", f"-I{LEAN}"]
+            given = [*further, *self._flags(unit)]
+            if not any(flag.startswith(("-D", "-U", "-include")) for flag in given):  # they may change the headers
+                arguments += inclusion(unit, self._mode, self._headers, folder / SELECTION)
         arguments += self._torch.include_flags
         if "Python" in unit.names or uses_torch_headers(unit.text) or "pybind11" in unit.names:
             arguments += ["-isystem", str(python_include())]
         arguments += [f"-I{path}" for path in self._sources.extra_include_paths]
         arguments += [f"-DTORCH_EXTENSION_NAME={self._sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         if unit.is_cuda:
-            arguments += ["-include", _PRELUDE, *cuda_flags(self._sources.extra_cuda_cflags)]
+            arguments += ["-include", PRELUDE]
             if ASM_WORDS & set(unit.names):
                 arguments += ["-include", "cuemu/ptx.h"]
-        else:
-            arguments += host_flags(self._sources.extra_cflags)
-        arguments += further
+        arguments += [*self._flags(unit), *further]
         return [*arguments, "-x", "c++", "-c", str(source), "-o", f"{source}.o"]
+
+    def _flags(self, unit: Unit) -> list[str]:
+        """Returns the author's own flags for a unit."""
+        return cuda_flags(self._sources.extra_cuda_cflags) if unit.is_cuda else host_flags(self._sources.extra_cflags)
 
     def _optimisation(self, unit: Unit) -> list[str]:
         if unit.is_cuda:

@@ -17,7 +17,8 @@ class Tools:
     """The tools that build and run solutions.
 
     Attributes:
-        libraries: The emulator's runtime libraries by name; empty on a GPU.
+        libraries: The emulator's runtime libraries and its precompiled ``headers`` by name; empty
+            on a GPU.
         compiler: Version line of the compiler that builds solutions.
         held: A file descriptor that keeps ``cache clear`` from removing the libraries while this
             process runs.
@@ -46,9 +47,10 @@ def tools_for(device: str, home: Path) -> Tools:
         compiler = find_compiler()
         held = None
         while held is None:  # a `cache clear` may come between building and holding
-            libraries = build_runtime(home / "emulator")
+            libraries = build_runtime(home / "emulator", with_headers=True)
             held = hold(libraries.core)
-        return Tools({"core": str(libraries.core), "torch": str(libraries.torch)}, compiler.version, held)
+        paths = {"core": libraries.core, "torch": libraries.torch, "headers": libraries.headers}
+        return Tools({name: str(path) for name, path in paths.items()}, compiler.version, held)
     for package, module in _GPU_PACKAGES.items():
         if not _is_installed(module):
             raise ToolchainError(

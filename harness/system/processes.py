@@ -12,6 +12,9 @@ from pathlib import Path
 
 #: A process has fewer ancestors than this.
 _MOST_GENERATIONS = 1000
+#: The folder of this process's descriptors. Through it a process reaches a folder that it holds
+#: open, even if it may no longer walk to it.
+OPEN_FILES = Path("/proc/self/fd")
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 

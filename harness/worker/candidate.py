@@ -21,10 +21,8 @@ from harness.wire.replies import OutputTensor
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
-from harness.worker import clock
-from harness.worker.calling import (
-    accumulated, called, differentiate, kept, partly_changed, reversed_input, row_major,
-)  # fmt: skip
+from harness.worker import calling, clock
+from harness.worker.calling import accumulated, called, differentiate, kept, partly_changed, reversed_input
 from harness.worker.construction import generators
 
 MODULE_NAME = "solution"
@@ -322,7 +320,7 @@ class Instance:
 
     def timed(self, command: TimeCalls, device: torch.device) -> tuple[float, float]:
         """Times one call, its results in row-major order; see ``clock.timed`` for the two numbers."""
-        call = row_major(self.step(command.backward))
+        call = calling.row_major(self.step(command.backward))
         if command.is_replayed:
             call = self._captured(call, command.backward is not None).replay
         return clock.timed(call, device, command.head_start_us)

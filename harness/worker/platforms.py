@@ -151,7 +151,8 @@ class EmulatedPlatform:
     """The CPU, which runs CUDA source on the emulator.
 
     Args:
-        libraries: The paths of the emulator's runtime libraries, by name.
+        libraries: The paths of the emulator's runtime libraries, by name, and of precompiled
+            ``headers``, if there are any.
     """
 
     device = torch.device("cpu")
@@ -159,6 +160,7 @@ class EmulatedPlatform:
 
     def __init__(self, libraries: Mapping[str, str]):
         self._session = EmulatorSession(RuntimeLibraries(Path(libraries["core"]), Path(libraries["torch"])))
+        self._headers = Path(libraries["headers"]) if "headers" in libraries else None
         for module in (torch.autograd, torch._C._autograd):  # what counts operators cannot be switched off
             vars(module)["_enable_record_function"] = lambda enable: None
         self._poisons: Iterator[int] | None = None  # set if kernels are checked
@@ -187,7 +189,10 @@ class EmulatedPlatform:
             self._poisons = itertools.cycle(POISONS)
             self._session.set_checking(True, next(self._poisons))
         mode: Mode = "check" if check else "fast"
-        loader = InlineLoader(solution, text, cached, out_dir, on_build, mode=mode, compat=compat, refused=refused)
+        loader = InlineLoader(
+            solution, text, cached, out_dir, on_build,
+            mode=mode, compat=compat, refused=refused, headers=self._headers,
+        )  # fmt: skip
         self._compile = lambda arch: compile_for_gpu(
             loader.given.values(), loader.locator, arch, out_dir, on_build, compat=compat
         )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.system.processes import (
+    OPEN_FILES,
     adopt_orphans,
     die_with_parent,
     offer_to_out_of_memory_killer,
@@ -161,6 +162,8 @@ class NewWorker:
         tempfile.tempdir = None  # a module may have asked for it under the judge's environment
         os.chdir(folder)
         sys.path[0], sys.argv = str(folder), ["harness.worker"]
+        if headers := settings["libraries"].get("headers"):
+            settings["libraries"]["headers"] = _held(headers)
         die_with_parent(judge)
         adopt_orphans()  # so that the judge finds all descendants
         show_memory()  # as in any program: it holds nothing of the judge's
@@ -186,3 +189,12 @@ class NewWorker:
             os.dup2(self._theirs, _CHANNEL, inheritable=False)
         os.closerange(_CHANNEL + 1, os.sysconf("SC_OPEN_MAX"))
         return socket.socket(fileno=_CHANNEL)
+
+
+def _held(folder: str) -> str:
+    """Returns a path by which this process and its compilers reach a folder, also as another user."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return folder  # it need not exist
+    return str(OPEN_FILES / str(descriptor)) if OPEN_FILES.is_dir() else folder

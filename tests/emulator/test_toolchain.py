@@ -175,7 +175,7 @@ class Compilers:
         self._status = status
         monkeypatch.setattr(toolchain, "run_together", self._run)
 
-    def _run(self, commands: Sequence[Sequence[str]], scratch: Path, is_over: Any = None) -> list[FinishedProcess]:
+    def _run(self, commands: Sequence[Sequence[str]], *_: Any, **__: Any) -> list[FinishedProcess]:
         return [self._finished(command) for command in commands]
 
     def _finished(self, command: Sequence[str]) -> FinishedProcess:

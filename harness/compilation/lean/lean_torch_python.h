@@ -3,6 +3,5 @@
 #include <lean_torch.h>
 
 #ifdef LEAN_TORCH_WITH_PYTHON
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/pybind.h>
+#include <lean_torch_binding.h>
 #endif

@@ -148,7 +148,7 @@ class WorkerHandle:
             "build_folder": str(self.build_folder),
             "parent": os.getpid(),
             "zygote": zygote.pid or os.getpid(),
-            "readable": readable_places() if confined else None,
+            "readable": readable_places(own_libraries.get("headers")) if confined else None,
             "builds_for": builds_for,
             "environment": {**worker_environment(self.folder), **environment},
         }
@@ -157,13 +157,13 @@ class WorkerHandle:
         self._reader = channel.FrameReader(self._channel)
 
     def _copied(self, libraries: dict[str, str]) -> dict[str, str]:
-        """Copy the emulator's libraries to where the worker may read; return the new paths.
+        """Copy the emulator's libraries, but not its headers, to where the worker may read; return all paths.
 
         Raises:
             HarnessError: A library cannot be copied. The worker's folder is removed then.
         """
-        own = {}
-        for name, library in libraries.items():
+        own = dict(libraries)
+        for name, library in (one for one in libraries.items() if one[0] != "headers"):
             own[name] = str(self.folder / Path(library).name)
             try:
                 copy_readable(Path(library), Path(own[name]))

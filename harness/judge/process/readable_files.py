@@ -12,8 +12,12 @@ from harness import package
 from harness.compilation.nvcc import cuda_home
 
 
-def readable_places() -> list[str]:
-    """List the readable folders beyond system folders: Python, packages, this package, compilers."""
+def readable_places(headers: str | None = None) -> list[str]:
+    """List the readable folders beyond system folders: Python, packages, this package, compilers.
+
+    Args:
+        headers: The folder of the emulator's precompiled headers, if there is one.
+    """
     cuda = cuda_home()
     places = [
         *(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix),
@@ -21,6 +25,7 @@ def readable_places() -> list[str]:
         str(package.FOLDER),
         *(path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path),
         *([str(cuda)] if cuda else []),
+        *([headers] if headers else []),
     ]
     resolved = [Path(place).resolve() for place in places]
     for program in filter(None, map(shutil.which, (_compiler(), "ninja"))):

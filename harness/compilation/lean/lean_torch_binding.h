@@ -1,0 +1,3 @@
+#pragma once
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
