@@ -166,7 +166,7 @@ class Evaluator:
         config = RunConfig(
             timeout_s=timeout_s,
             build_timeout_s=build_timeout_s,
-            forward_only=forward_only or preset == KERNELBENCH,
+            forward_only=forward_only,
             preset=preset or "",
             tf32=tf32 or "",
             timing=timed,

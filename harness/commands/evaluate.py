@@ -273,7 +273,7 @@ def command(
     config = RunConfig(
         timeout_s=timeout if is_set("timeout") else None,
         build_timeout_s=build_timeout if is_set("build_timeout") else None,
-        forward_only=forward_only or preset == KERNELBENCH,
+        forward_only=forward_only,
         preset=preset or "",
         tf32=tf32 or "",
         timing=not no_timing,

@@ -47,7 +47,7 @@ class RunConfig:
         trials: The number of trials of each case; None for the usual number.
         replay: Whether the run repeats an earlier evaluation. The candidate then also runs several
             times on the same inputs.
-        preset: ``kernelbench`` to add KernelBench's own verdict, with ``forward_only``; else empty.
+        preset: ``kernelbench`` to add KernelBench's own verdict, which sets ``forward_only``; else empty.
         tf32: ``allow`` or ``forbid`` TF32 in float32 products; empty for what torch's flags say.
         compat: Whether code for an older torch may build.
         nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
@@ -70,6 +70,10 @@ class RunConfig:
     tf32: str = ""
     compat: bool = False
     nvcc: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.preset == KERNELBENCH:  # its evaluator knows no gradients
+            object.__setattr__(self, "forward_only", True)
 
     @property
     def is_relaxed(self) -> bool:
