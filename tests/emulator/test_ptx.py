@@ -51,7 +51,6 @@ def test_an_instruction_computes_what_a_gpu_computes(emulator: Emulator, number:
     ("statement", "words"),
     [
         ('asm("wgmma.fence.sync.aligned;")', "wgmma.fence.sync.aligned"),
-        ('asm("bar.sync 1, 64;")', "a barrier of a part of the block"),
         ('asm("add.s32 %0, %1;" : "=r"(x) : "r"(x))', "add.s32 with 2 operands"),
         ('asm("add.s32 %0, %1, %7;" : "=r"(x) : "r"(x))', "add.s32 with %7"),
         ('asm("add.s64 %0, %1, %1;" : "=r"(x) : "r"(x))', "a register of 32 bits"),

@@ -15,12 +15,14 @@ SIZES = ("batch_size=2", "features=8", "num_groups=4", "dim1=128", "dim2=128")
 
 @pytest.fixture
 def text() -> str:
-    """The solution with groups of any size large enough to stream."""
+    """The solution with groups of any size large enough to stream, on two blocks, which use their places again."""
     found = SOLUTION.read_text()
     for name, value in (("kStreamedBytes", "1024"), ("kForwardSmall", "512"), ("kBackwardSmall", "512")):
         found, count = re.subn(rf"(constexpr int64_t {name}) = [^;]*;", rf"\1 = {value};", found)
         assert count == 1
-    return found
+    blocks = "attribute_of(cudaDevAttrMultiProcessorCount, device)"
+    assert found.count(blocks) == 1
+    return found.replace(blocks, "2")
 
 
 @pytest.fixture
@@ -49,3 +51,11 @@ def test_a_wait_that_is_missing_is_named(text: str, row_of: Callable[..., dict[s
     row = row_of(text.replace(wait, ""), "--check")
     assert row["status"] == "UNSAFE"
     assert "the asynchronous copy that thread" in row["message"]
+
+
+def test_a_fence_that_is_missing_is_named(text: str, row_of: Callable[..., dict[str, Any]]) -> None:
+    fence = '  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");\n'
+    assert text.count(fence) == 1
+    row = row_of(text.replace(fence, ""), "--check")
+    assert row["status"] == "UNSAFE"
+    assert "no fence.proxy.async lies between" in row["message"]

@@ -251,12 +251,14 @@ _rows(
     ),
 )  # fmt: skip
 _rows(
-    "membar, fence, bar.sync and barrier.sync of the whole block",
+    "membar, fence, bar and barrier: sync and arrive",
     (r"membar\.cta|fence(?:\.sc|\.acq_rel)?\.cta", "", "::cuemu::fence(false)"),
     (r"membar\.(?:gl|sys)|fence(?:\.sc|\.acq_rel)?\.(?:cluster|gpu|sys)", "", "::cuemu::fence(true)"),
-    (r"fence\.proxy\.(?:async|alias)(?:\.global|\.shared::(?:cta|cluster))?", "", "::cuemu::fence(false)"),
+    (r"fence\.proxy\.async(?:\.global|\.shared::(?:cta|cluster))?", "", "::cuemu::fence_async_proxy()"),
+    (r"fence\.proxy\.alias", "", "::cuemu::fence(false)"),
     (r"fence\.mbarrier_init\.release\.cluster", "", "::cuemu::fence(false)"),
-    (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", "- u32", "::__syncthreads(__LINE__)"),
+    (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", "- u32 ?u32", "P::meet({a}, {b}, true, __LINE__)"),
+    (r"(?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?", "- u32 u32", "P::meet({a}, {b}, false, __LINE__)"),
 )
 _rows(
     "shfl, vote, match, redux, activemask, elect, bar.warp.sync",

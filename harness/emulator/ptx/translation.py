@@ -141,8 +141,6 @@ class _Writer:
             return f"goto {_c_name(arguments[0])};"
         if re.fullmatch(r"mov\.b(32|64)", opcode) and any(isinstance(one, Vector) for one in arguments):
             return self._moved_vector(int(opcode[5:]))
-        if re.match(r"bar(rier)?(\.cta)?\.sync\b", opcode) and arguments != ("0",):
-            raise self._refused("a number or a count of threads: a barrier of a part of the block")
         row, groups = self._row()
         results = int(self._has_result(row))
         types = [self._type(one, groups) for one in row.types if one != "-"]

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <string>
+#include <utility>
 
 #include "worker.h"
 
@@ -17,6 +18,7 @@ std::atomic_flag wide_access = ATOMIC_FLAG_INIT;
 void AsyncCopies::begin(unsigned threads) {
   waiting_.clear();
   committed_.clear();
+  current_.has_view = false;
   threads_ = threads;
 }
 
@@ -27,12 +29,13 @@ std::uint32_t& AsyncCopies::committed(unsigned thread, bool is_bulk) {
 
 void AsyncCopies::commit(unsigned thread, bool is_bulk) { ++committed(thread, is_bulk); }
 
-void AsyncCopies::add(unsigned thread, const AsyncCopy& copy) {
-  waiting_.push_back({copy, thread, committed(thread, copy.is_bulk)});
+void AsyncCopies::add(unsigned thread, const AsyncCopy& copy, const CopyView* view) {
+  waiting_.push_back({copy, thread, committed(thread, copy.is_bulk), view != nullptr, view == nullptr ? CopyView{} : *view});
 }
 
 bool AsyncCopies::take(std::size_t place, AsyncCopy& copy) {
   copy = waiting_[place].copy;
+  current_ = std::move(waiting_[place]);
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(place));
   return true;
 }
@@ -65,7 +68,16 @@ const AsyncCopies::Waiting* AsyncCopies::in_flight(const char* address, std::siz
 bool begin_async_copy(const AsyncCopy& copy) {
   Worker& worker = this_worker();
   if (!worker.block().delays_copy()) return true;
-  worker.block().copies().add(worker.thread().linear, copy);
+  AsyncCopies& copies = worker.block().copies();
+  const unsigned thread = worker.thread().linear;
+  if (!is_checking() || !copy.is_bulk) {
+    copies.add(thread, copy, nullptr);
+    return false;
+  }
+  BlockClock& clock = worker.block().clock();
+  clock.use_thread_order();
+  const CopyView view = clock.threads().begin_copy(thread);
+  copies.add(thread, copy, &view);
   return false;
 }
 
@@ -83,6 +95,8 @@ bool take_copy_of(const char* barrier, AsyncCopy& copy) {
   return this_worker().block().copies().take_of(barrier, copy);
 }
 
+void end_async_copy() { this_worker().block().copies().end_current(); }
+
 char* shared_pointer(std::uint32_t address) {
   const auto begin = reinterpret_cast<std::uintptr_t>(this_worker().block().arena().begin());
   // The arena may reach across a multiple of 4 GiB, and is much smaller.
@@ -96,11 +110,6 @@ void check_alignment(const void* address, unsigned alignment, const char* instru
   worker.fail("misaligned", line, std::string(instruction) + " in " + worker.position() + ": an address or size lies " +
               std::to_string(value % alignment) + " bytes after a multiple of " + std::to_string(alignment),
               "Align the shared array with __align__, and let rows begin at multiples of it.", kMisaligned);
-}
-
-void mbarrier_fault(const char* message, const char* remedy, int line) {
-  Worker& worker = this_worker();
-  worker.fail("barrier", line, std::string(message) + " in " + worker.position(), remedy, kLaunchFailure);
 }
 
 WideAccess::WideAccess(bool is_wide) : is_wide_(is_wide) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuemu/runtime.h"
+#include "thread_order.h"
 
 namespace cuemu {
 
@@ -14,7 +15,8 @@ class AsyncCopies {
   // Forgets the copies of the block before.
   void begin(unsigned threads);
 
-  void add(unsigned thread, const AsyncCopy& copy);
+  // `view` is that of a bulk copy in the checking mode.
+  void add(unsigned thread, const AsyncCopy& copy, const CopyView* view);
   void commit(unsigned thread, bool is_bulk);
   bool take_due(unsigned thread, bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
   bool take_of(const char* barrier, AsyncCopy& copy);
@@ -23,9 +25,15 @@ class AsyncCopies {
     AsyncCopy copy;
     unsigned thread;
     std::uint32_t group;  // the number of the thread's groups before it
+    bool has_view;
+    CopyView view;
   };
   // A copy that writes what an access touches, or reads what it writes; null if there is none.
   const Waiting* in_flight(const char* address, std::size_t bytes, bool writes) const;
+  // The view of the bulk copy that happens now, in the checking mode; null while there is none.
+  const CopyView* current() const { return current_.has_view ? &current_.view : nullptr; }
+  int current_line() const { return current_.copy.line; }
+  void end_current() { current_.has_view = false; }
 
  private:
   std::uint32_t& committed(unsigned thread, bool is_bulk);
@@ -33,6 +41,7 @@ class AsyncCopies {
 
   std::vector<Waiting> waiting_;                         // in the order of their begin
   std::vector<std::array<std::uint32_t, 2>> committed_;  // by thread: the groups of plain and of bulk copies, if any
+  Waiting current_{};
   unsigned threads_ = 0;
 };
 

@@ -43,6 +43,7 @@ void Block::begin(std::uint64_t number) {
   live_ = size_;
   next_start_ = at_barrier_ = 0;
   barrier_sum_ = 0;
+  for (NamedBarrier& one : named_) one = {0, 0};
   waits_for_grid_ = spinning = false;
   first_ready_ = last_ready_ = nullptr;
   for (unsigned first = 0; first < live_; first += kLanes) {
@@ -95,11 +96,44 @@ void Block::complete_barrier() {
   barrier_sum_ = 0;
   at_barrier_ = 0;
   if (is_checking()) clock_.barrier();
-  for (unsigned i = 0; i < size_; i += kLanes) warps_[i / kLanes].at_barrier = 0;
   for (unsigned i = 0; i < next_start_; ++i) {
     Thread& thread = threads_[start_order_[i]];
-    if (thread.state == State::at_barrier) make_ready(thread);
+    if (thread.state == State::at_barrier) leave_barrier(thread);
   }
+}
+
+void Block::leave_barrier(Thread& thread) {
+  warps_[thread.linear / kLanes].at_barrier &= ~(1u << thread.linear % kLanes);
+  make_ready(thread);
+}
+
+unsigned Block::arrive_at_named_barrier(Thread& thread, unsigned number, unsigned threads, bool waits) {
+  NamedBarrier& barrier = named_[number];
+  if (barrier.arrived != 0 && barrier.threads != threads) return barrier.threads;
+  barrier.threads = threads;
+  if (is_checking()) {
+    clock_.use_thread_order();
+    clock_.threads().release(&barrier, thread.linear);
+  }
+  const unsigned warp = thread.linear / kLanes;
+  if (waits) {
+    thread.state = State::at_named_barrier;
+    thread.operation = static_cast<int>(number);
+    warps_[warp].at_barrier |= 1u << thread.linear % kLanes;
+  }
+  if (++barrier.arrived < threads) {
+    if (waits && warps_[warp].converging != 0) lane_stopped(warp);
+    return threads;
+  }
+  barrier.arrived = 0;
+  for (unsigned i = 0; i < next_start_; ++i) {
+    Thread& other = threads_[start_order_[i]];
+    if (other.state != State::at_named_barrier || other.operation != static_cast<int>(number)) continue;
+    if (is_checking()) clock_.threads().acquire(&barrier, other.linear);
+    leave_barrier(other);
+  }
+  if (is_checking()) clock_.threads().forget(&barrier);
+  return threads;
 }
 
 void Block::arrive_at_warp_operation(Thread& thread) {

@@ -37,7 +37,7 @@ struct Launch {
   std::atomic<bool> abandoned{false};
 };
 
-enum class State : std::uint8_t { ready, at_barrier, at_warp_operation, ended };
+enum class State : std::uint8_t { ready, at_barrier, at_named_barrier, at_warp_operation, ended };
 
 struct Thread {
   Context context;
@@ -65,7 +65,7 @@ struct Warp {
 // Whether two waiting threads wait in the same place for the same thing.
 inline bool waits_alike(const Thread& left, const Thread& right) {
   return left.state == right.state && left.operation == right.operation && left.line == right.line &&
-         (left.state == State::at_barrier || left.mask == right.mask);
+         (left.state != State::at_warp_operation || left.mask == right.mask);
 }
 
 // splitmix64
@@ -103,6 +103,11 @@ class Block {
   // Whether all live threads wait at the grid's barrier, which complete_barrier() then ends.
   bool waits_for_grid() const { return waits_for_grid_; }
   void complete_barrier();
+
+  static constexpr unsigned kNamedBarriers = 16;
+  // Arrives at a named barrier that opens for `threads`, and makes the thread wait there if it waits. Returns the number
+  // that others have given in this phase: `threads`, or the fault.
+  unsigned arrive_at_named_barrier(Thread& thread, unsigned number, unsigned threads, bool waits);
 
   // Makes a thread wait in the warp operation that it describes, and computes the results that are
   // complete.
@@ -142,6 +147,7 @@ class Block {
 
  private:
   void order_threads();
+  void leave_barrier(Thread& thread);
   bool complete_warp_operation(unsigned warp, unsigned lane);
   void lane_stopped(unsigned warp);
   void answer_lanes(unsigned warp);
@@ -158,6 +164,10 @@ class Block {
   int barrier_sum_ = 0;
   int barrier_result_ = 0;
   bool waits_for_grid_ = false;
+  struct NamedBarrier {
+    unsigned arrived, threads;
+  };
+  NamedBarrier named_[kNamedBarriers] = {};
   Thread* first_at_barrier_ = nullptr;
   std::uint64_t number_ = 0;
   std::uint64_t random_ = 0;

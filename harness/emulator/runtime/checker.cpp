@@ -45,7 +45,12 @@ struct Running {
   Block& block;
   BlockClock& clock;
   unsigned thread;
+  const CopyView* copy = nullptr;  // set if an asynchronous copy of the thread accesses memory, not the thread itself
   uint3 index() const { return index_in(thread, block.launch().config.block); }
+  bool is_behind(const Cell& earlier) const {
+    return copy != nullptr ? clock.is_behind(earlier, *copy) : clock.is_behind(earlier, thread);
+  }
+  unsigned lane_clock() const { return copy != nullptr ? copy->clock : clock.lane_clock(thread); }
 };
 
 // A store that races with an earlier one. It is no fault if it stores the value that is there
@@ -259,9 +264,34 @@ void tell_copy_in_flight(const Running& at, const Touch& touch, const AsyncCopie
   add_report(std::move(report));
 }
 
+// A copy's access to what a thread has accessed: unordered, or ordered without a fence for the asynchronous proxy. PTX asks
+// for the fence also where a copy overwrites what was only read: on an H200 such a load saw the copy once in 2000 calls.
+void tell_copy(const Running& at, const Touch& touch, const Cell& earlier, bool wrote, bool is_hidden, const std::string& where) {
+  const int copy_line = at.block.copies().current_line();
+  if (!is_new('z', earlier.code(), copy_line)) return;
+  const std::string line = std::to_string(copy_line), before = wrote ? "wrote" : "read";
+  const uint3 thread = index_in(earlier.thread(), checker().config.block);
+  const uint3 block = index_in(earlier.block() - 1, checker().config.grid);
+  Report report{"race", checker().kernel, copy_line,
+                "the asynchronous copy that " + thread_words(at.index(), at.block.index()) + " began in line " + line + " " +
+                    verb(touch) + " " + where + ", which " + thread_words(thread, block) + " " + before + " in line {1}: " +
+                    (is_hidden ? "no fence.proxy.async lies between" : "nothing orders the two"),
+                is_hidden ? "Put a fence.proxy.async behind the access, before the barrier that the copy's thread waits for."
+                          : "Let every thread arrive at an mbarrier behind its last access, and begin the next copy behind "
+                            "that phase.",
+                {{at.index(), at.block.index(), copy_line, std::string("copies and ") + verb(touch), nullptr},
+                 {thread, block, 0, before, earlier.code()}}};
+  add_report(std::move(report));
+}
+
 bool conflicts(const Cell& earlier, const Touch& touch, unsigned bytes, const Running& at) {
   return !earlier.is_empty() && (earlier.bytes() & bytes) != 0 && !(earlier.is_atomic() && touch.is_atomic) &&
-         !at.clock.is_behind(earlier, at.thread);
+         !at.is_behind(earlier);
+}
+
+// Whether an access of a thread precedes the copy that happens now, but no fence shows it to the asynchronous proxy.
+bool is_hidden(const Cell& earlier, unsigned bytes, const Running& at) {
+  return at.copy != nullptr && (earlier.bytes() & bytes) != 0 && at.clock.lacks_proxy_fence(earlier, *at.copy);
 }
 
 bool lacks_fence(const Cell& earlier, const Touch& touch, const Running& at) {
@@ -273,14 +303,16 @@ bool lacks_fence(const Cell& earlier, const Touch& touch, const Running& at) {
 struct Conflict {
   Cell earlier;
   bool wrote;
+  bool is_hidden = false;  // from the asynchronous proxy, but ordered
 };
 Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& at, unsigned bytes) {
   Conflict found{};
   if (conflicts(word.write, touch, bytes, at)) found = {word.write, true};
+  else if (is_hidden(word.write, bytes, at)) found = {word.write, true, true};
   // Both accesses may be atomic and the value still be old: an atomic operation claims that the
   // value is there, but no fence guarantees it.
   if (touch.is_volatile && !touch.writes && word.write.is_volatile() && lacks_fence(word.write, touch, at) &&
-      !at.clock.is_behind(word.write, at.thread)) {
+      !at.is_behind(word.write)) {
     found = {word.write, true};
   }
   if (!touch.writes) {
@@ -294,7 +326,9 @@ Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& a
   const Cell& own = word.reads[0];
   if (touch.compares && own.block() == cell.block() && own.thread() == cell.thread()) checker().settled.insert(own.code());
   for (const Cell& read : word.reads) {
-    if (found.earlier.is_empty() && conflicts(read, touch, bytes, at)) found = {read, false};
+    if (!found.earlier.is_empty()) break;
+    if (conflicts(read, touch, bytes, at)) found = {read, false};
+    else if (is_hidden(read, bytes, at)) found = {read, false, true};
   }
   word.write = cell;
   word.reads[0] = word.reads[1] = Cell{};
@@ -334,6 +368,9 @@ void settle_repeated_store() {
 void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& conflict, const SharedArena::Place* place) {
   Doubt& doubt = at.block.conduct(at.thread).doubt;
   RepeatedStore& store = checker().repeated;
+  if (at.copy != nullptr) {
+    return tell_copy(at, touch, conflict.earlier, conflict.wrote, conflict.is_hidden, place_words(touch, place));
+  }
   if (!touch.reads && !touch.is_atomic && conflict.wrote && touch.bytes <= sizeof store.before) {
     if (store.touch.address != nullptr) return;  // another word of the same store
     store = {touch, conflict.earlier, {}, &at.block, at.thread};
@@ -370,8 +407,8 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
   const std::uint32_t block = at.clock.block();
   const unsigned first = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(touch.address) % kWordBytes);
   const char* const end = touch.address + touch.bytes;
-  const Cell whole = Cell::of(block, at.thread, at.clock.time(), at.clock.lane_clock(at.thread), touch.code, 15,
-                              touch.is_atomic, touch.is_volatile);
+  const Cell whole = Cell::of(block, at.thread, at.clock.time(), at.lane_clock(), touch.code, 15, touch.is_atomic,
+                              touch.is_volatile, at.copy != nullptr);
   bool untouched = true;
   for (const char* word_address = touch.address - first; word_address < end; word_address += kWordBytes) {
     Word* const word = all.shadow.word(word_address);
@@ -513,7 +550,8 @@ void check_access(Touch touch) {
   if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
   if (all.repeated.touch.address != nullptr) settle_repeated_store();
   Block& block = worker.block();
-  const Running at{worker, block, block.clock(), thread.linear};
+  const CopyView* const copy = block.copies().current();
+  const Running at{worker, block, block.clock(), copy != nullptr ? copy->thread : thread.linear, copy};
   if (all.doubts != 0) {
     Doubt& doubt = block.conduct(thread.linear).doubt;
     if (doubt.address != nullptr) settle_doubt(at, doubt, touch);

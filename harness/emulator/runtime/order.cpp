@@ -39,14 +39,18 @@ void BlockClock::begin(std::uint32_t linear, unsigned threads) {
   has_stored_flag_ = false;
   acquired_.clear();
   seen_.clear();
+  most_calls_ = 0;
+  threads_order_.begin(threads);
 }
 
 void BlockClock::barrier() {
   barrier_time_ = tick();
+  threads_order_.meet();
   seen_.clear();  // all lanes are now ordered after these
 }
 
 void BlockClock::sync_warp(unsigned warp, unsigned lanes) {
+  if (threads_order_.is_used()) return threads_order_.meet(warp * kLanesOfWarp, lanes);
   if (seen_.empty()) seen_.resize(std::size_t{(threads_ + kLanesOfWarp - 1) / kLanesOfWarp} * kLanesOfWarp * kLanesOfWarp);
   std::uint16_t* const rows = seen_.data() + std::size_t{warp} * kLanesOfWarp * kLanesOfWarp;
   std::uint16_t joined[kLanesOfWarp] = {};
@@ -54,6 +58,7 @@ void BlockClock::sync_warp(unsigned warp, unsigned lanes) {
     const unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
     std::uint16_t* const row = rows + lane * kLanesOfWarp;
     if (row[lane] != UINT16_MAX) ++row[lane];
+    most_calls_ = std::max(most_calls_, row[lane]);
     for (unsigned i = 0; i < kLanesOfWarp; ++i) joined[i] = std::max(joined[i], row[i]);
   }
   for (unsigned left = lanes; left != 0; left &= left - 1) {
@@ -105,10 +110,22 @@ bool BlockClock::lacks_fence(const Cell& earlier, const History* own) const {
   return false;
 }
 
+bool BlockClock::is_behind(const Cell& earlier, const CopyView& copy) const {
+  if (earlier.block() != block_) return is_behind(earlier, copy.thread);
+  return earlier.time() < barrier_time_ || ThreadOrder::reaches(copy.knowledge.known[earlier.thread()], earlier.lane_clock());
+}
+
+bool BlockClock::lacks_proxy_fence(const Cell& earlier, const CopyView& copy) const {
+  if (earlier.is_empty() || earlier.is_by_copy() || earlier.block() != block_) return false;
+  return !ThreadOrder::reaches(copy.knowledge.visible[earlier.thread()], earlier.lane_clock());
+}
+
 bool BlockClock::is_behind_by_others(const Cell& earlier, unsigned thread) const {
   if (time_ == Cell::kMostTime) return true;  // the clock has reached its end, so nothing can be reported any more
   if (earlier.block() == block_) {
-    if (earlier.thread() / kLanesOfWarp == thread / kLanesOfWarp && !seen_.empty()) {
+    if (threads_order_.is_used()) {
+      if (threads_order_.knows(thread, earlier.thread(), earlier.lane_clock())) return true;
+    } else if (earlier.thread() / kLanesOfWarp == thread / kLanesOfWarp && !seen_.empty()) {
       const std::uint16_t calls = seen_[thread * kLanesOfWarp + earlier.thread() % kLanesOfWarp];
       if (calls > earlier.lane_clock() || calls == UINT16_MAX) return true;
     }

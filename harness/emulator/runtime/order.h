@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shadow.h"
+#include "thread_order.h"
 
 namespace cuemu {
 
@@ -45,7 +46,13 @@ class BlockClock {
 
   std::uint32_t block() const { return block_; }
   std::uint32_t time() const { return time_; }
-  unsigned lane_clock(unsigned thread) const { return seen_.empty() ? 0 : seen_[thread * kLanesOfWarp + thread % kLanesOfWarp]; }
+  unsigned lane_clock(unsigned thread) const {
+    if (threads_order_.is_used()) return threads_order_.clock(thread);
+    return seen_.empty() ? 0 : seen_[thread * kLanesOfWarp + thread % kLanesOfWarp];
+  }
+  ThreadOrder& threads() { return threads_order_; }
+  // Tells the block's threads apart from now on, as mbarriers and named barriers need.
+  void use_thread_order() { threads_order_.use(most_calls_, seen_); }
 
   void barrier();
   void fence(bool of_device) {
@@ -77,6 +84,10 @@ class BlockClock {
   // knows of, without a fence in between. Atomic operations on the accessed address itself do not
   // count.
   bool lacks_fence(const Cell& earlier, const History* own) const;
+  // The same as is_behind for what an asynchronous copy does.
+  bool is_behind(const Cell& earlier, const CopyView& copy) const;
+  // Whether a thread's access precedes the copy, but the asynchronous proxy need not see it.
+  bool lacks_proxy_fence(const Cell& earlier, const CopyView& copy) const;
 
  private:
   static constexpr unsigned kLanesOfWarp = 32;
@@ -95,6 +106,8 @@ class BlockClock {
   // For each thread and each lane of its warp, the number of that lane's __syncwarp() calls that
   // are ordered before the thread. Empty before the first call.
   std::vector<std::uint16_t> seen_;
+  std::uint16_t most_calls_ = 0;  // of a lane, since the block began
+  ThreadOrder threads_order_;
 };
 
 }  // namespace cuemu

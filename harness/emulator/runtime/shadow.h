@@ -16,16 +16,18 @@ struct Cell {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
 
+  // Addresses of code have 47 bits.
   static Cell of(std::uint32_t block, unsigned thread, std::uint32_t time, unsigned lane_clock, const void* code,
-                 unsigned bytes, bool is_atomic, bool is_volatile) {
-    return {reinterpret_cast<std::uintptr_t>(code) << 16 | lane_clock,
+                 unsigned bytes, bool is_atomic, bool is_volatile, bool is_by_copy) {
+    return {reinterpret_cast<std::uintptr_t>(code) << 17 | (is_by_copy ? 1u << 16 : 0u) | lane_clock,
             std::uint64_t{block} << 38 | std::uint64_t{thread} << 28 | std::uint64_t{time} << 6 | bytes << 2 |
                 (is_volatile ? 2u : 0u) | (is_atomic ? 1u : 0u)};
   }
   // The same access to some bytes of a word.
   Cell of_bytes(unsigned bytes) const { return {first, (second & ~std::uint64_t{15 << 2}) | bytes << 2}; }
   bool is_empty() const { return second == 0; }
-  const void* code() const { return reinterpret_cast<const void*>(first >> 16); }
+  const void* code() const { return reinterpret_cast<const void*>(first >> 17); }
+  bool is_by_copy() const { return first >> 16 & 1; }
   unsigned lane_clock() const { return first & 0xffff; }
   std::uint32_t block() const { return static_cast<std::uint32_t>(second >> 38); }
   unsigned thread() const { return second >> 28 & 1023; }

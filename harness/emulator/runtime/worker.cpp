@@ -319,6 +319,19 @@ int Worker::wait_at_barrier(Barrier kind, int predicate, int line) {
   return block.barrier_result();
 }
 
+void Worker::meet_at_named_barrier(unsigned number, unsigned threads, bool waits, int line) {
+  Thread& self = *current_;
+  self.line = line;
+  first_yielding_ = nullptr;
+  const unsigned others = block_->arrive_at_named_barrier(self, number, threads, waits);
+  if (others != threads) {
+    fail("barrier", line, "barrier " + std::to_string(number) + " opens for " + std::to_string(others) +
+         " threads, as others say, and for " + std::to_string(threads) + ", as " + position() + " says",
+         "Give the same number of threads in all calls of a phase.", kLaunchFailure);
+  }
+  if (waits) suspend();
+}
+
 void Worker::wait_at_grid_barrier(int line) {
   if (!is_cooperative()) {
     fail("launch", line, position() + " calls the grid's sync(), but kernel " + launch_->kernel +

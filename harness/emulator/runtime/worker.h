@@ -25,6 +25,7 @@ class Worker {
   Threads take_threads();
   int wait_at_barrier(Barrier kind, int predicate, int line);
   void wait_at_grid_barrier(int line);
+  void meet_at_named_barrier(unsigned number, unsigned threads, bool waits, int line);
   std::uint64_t warp_operation(WarpOp operation, unsigned mask, std::uint64_t value, int parameter, int width,
                                int line);
   unsigned active_lanes(int line);

@@ -20,6 +20,7 @@ __device__ void wait(Barrier* barrier, unsigned parity) {
       "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@done bra DONE;\n bra AGAIN;\n DONE:\n }" ::"r"(at(barrier)), "r"(parity) : "memory");
 }
+__device__ void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __global__ void streamed(const float* x, float* y) {
   __shared__ alignas(16) float tile[2][128];
@@ -37,6 +38,7 @@ __global__ void streamed(const float* x, float* y) {
     }
     wait(barrier, c / 2 % 2);
     for (int i = threadIdx.x; i < 128; i += 32) y[128 * c + i] = 3 * tile[c % 2][127 - i];
+    fence_proxy();
     __syncthreads();
   }
 }

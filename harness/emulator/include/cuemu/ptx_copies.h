@@ -27,77 +27,40 @@ CUEMU_INLINE void copy_async(char* to, const char* from, std::uint32_t bytes, st
 }
 CUEMU_INLINE void wait_for_copies(bool is_bulk, std::uint32_t pending) {
   AsyncCopy copy;
-  while (take_due_copy(is_bulk, pending, copy)) perform(copy);
+  while (take_due_copy(is_bulk, pending, copy)) {
+    perform(copy);
+    end_async_copy();
+  }
 }
 
-// An mbarrier: the phase's parity in bit 63, bytes that are still to come in bits 40 to 62, the arrivals of a phase in
-// bits 20 to 39, and those that are still to come in bits 0 to 19.
-constexpr std::uint64_t kCount = (1u << 20) - 1;
-struct Mbarrier {
-  std::uint64_t parity, expected;
-  std::int64_t pending, bytes;
-
-  explicit Mbarrier(std::uint64_t word)
-      : parity(word >> 63), expected(word >> 20 & kCount), pending(static_cast<std::int64_t>(word & kCount)),
-        bytes(static_cast<std::int64_t>(word << 1) >> 41) {}
-  std::uint64_t word() const {
-    return parity << 63 | (static_cast<std::uint64_t>(bytes) & 0x7fffff) << 40 | expected << 20 |
-           (static_cast<std::uint64_t>(pending) & kCount);
-  }
-};
-
+// An access to an mbarrier's word that the checking mode sees: it must come behind the word's initialisation.
+CUEMU_INLINE std::uint64_t* mbarrier_word(char* address) {
+  std::uint64_t* const word = pointer<std::uint64_t>(address);
+  static_cast<void>(__atomic_load_n(word, __ATOMIC_SEQ_CST));
+  return word;
+}
 CUEMU_INLINE void begin_mbarrier(char* address, std::uint32_t arrivals, int line) {
   check_alignment(address, 8, "mbarrier.init", line);
-  if (arrivals == 0 || arrivals > kCount) {
-    mbarrier_fault("mbarrier.init for no arrival, or for more than 1,048,575,", "Give the number of arrivals of a phase.", line);
-  }
-  Mbarrier state(0);
-  state.expected = arrivals;
-  state.pending = arrivals;
-  *pointer<std::uint64_t>(address) = state.word();
+  *pointer<std::uint64_t>(address) = new_mbarrier(address, arrivals, line);
 }
 CUEMU_INLINE void end_mbarrier(char* address) { *pointer<std::uint64_t>(address) = 0; }
-
-CUEMU_INLINE std::uint64_t change_mbarrier(char* address, std::int64_t bytes, std::int64_t arrivals, int line) {
-  fence(false);
-  const std::uint64_t before = atomic_update(pointer<std::uint64_t>(address), [&](std::uint64_t word) {
-    Mbarrier state(word);
-    state.pending -= arrivals;
-    state.bytes += bytes;
-    if (state.pending < 0) {
-      mbarrier_fault("an mbarrier gets more arrivals in a phase than mbarrier.init says, or none was initialised,",
-                     "Initialise it, and let as many threads arrive as its count says.", line);
-    }
-    if (state.bytes < -(1 << 20) || state.bytes >= 1 << 20) {
-      mbarrier_fault("an mbarrier expects more than 1,048,575 bytes", "Expect as many bytes as the copies of the phase bring.", line);
-    }
-    if (state.pending == 0 && state.bytes == 0) {
-      state.parity ^= 1;
-      state.pending = static_cast<std::int64_t>(state.expected);
-    }
-    return state.word();
-  });
-  fence(false);
-  return before;
-}
 CUEMU_INLINE std::uint64_t arrive(char* address, std::uint32_t bytes, std::uint32_t count, int line) {
-  return change_mbarrier(address, bytes, count == kNone ? 1 : count, line);
+  return change_mbarrier(mbarrier_word(address), bytes, count == kNone ? 1 : count, line);
 }
 // Whether the phase with this parity has ended. Copies that the barrier waits for happen now at the latest.
 CUEMU_INLINE bool has_completed(char* address, std::uint64_t parity, int line) {
+  std::uint64_t* const word = mbarrier_word(address);
   AsyncCopy copy;
-  for (;;) {
-    const std::uint64_t word = __atomic_load_n(pointer<std::uint64_t>(address), __ATOMIC_SEQ_CST);
-    if (word >> 63 != parity) {
-      fence(false);
-      return true;
+  while (!pass_mbarrier(word, parity)) {
+    if (!take_copy_of(address, copy)) {
+      yield();
+      return false;
     }
-    if (!take_copy_of(address, copy)) break;
     perform(copy);
-    change_mbarrier(address, -static_cast<std::int64_t>(copy.bytes), 0, line);
+    change_mbarrier(word, -static_cast<std::int64_t>(copy.bytes), 0, line);
+    end_async_copy();
   }
-  yield();
-  return false;
+  return true;
 }
 
 CUEMU_INLINE void copy_bulk(char* to, const char* from, std::uint32_t bytes, char* barrier, int line) {
@@ -107,7 +70,7 @@ CUEMU_INLINE void copy_bulk(char* to, const char* from, std::uint32_t bytes, cha
   const AsyncCopy copy{to, from, bytes, bytes, barrier, true, line};
   if (!begin_async_copy(copy)) return;
   perform(copy);
-  change_mbarrier(barrier, -static_cast<std::int64_t>(bytes), 0, line);
+  change_mbarrier(mbarrier_word(barrier), -static_cast<std::int64_t>(bytes), 0, line);
 }
 CUEMU_INLINE void copy_bulk_back(char* to, const char* from, std::uint32_t bytes, int line) {
   check_alignment(to, 16, "cp.async.bulk", line);
@@ -115,6 +78,14 @@ CUEMU_INLINE void copy_bulk_back(char* to, const char* from, std::uint32_t bytes
   check_alignment(reinterpret_cast<const char*>(static_cast<std::uintptr_t>(bytes)), 16, "cp.async.bulk", line);
   const AsyncCopy copy{to, from, bytes, bytes, nullptr, true, line};
   if (begin_async_copy(copy)) perform(copy);
+}
+
+// Arrives at a barrier of the block, for the whole block if no number of threads is given.
+CUEMU_INLINE void meet(std::uint32_t number, std::uint32_t threads, bool waits, int line) {
+  const unsigned all = blockDim.x * blockDim.y * blockDim.z;
+  if (threads == kNone) threads = all;
+  if (number == 0 && threads == all && waits) ::__syncthreads(line);
+  else named_barrier(number, threads, waits, line);
 }
 
 }  // namespace ptx

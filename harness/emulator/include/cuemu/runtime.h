@@ -136,7 +136,20 @@ void commit_async_copies(bool is_bulk);
 bool take_due_copy(bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
 // Finds a copy of the block that completes an mbarrier.
 bool take_copy_of(const char* barrier, AsyncCopy& copy);
-[[noreturn]] void mbarrier_fault(const char* message, const char* remedy, int line);
+// The copy that was taken last has happened.
+void end_async_copy();
+
+// An mbarrier is a word of shared memory. Returns the word of one whose phases have so many arrivals.
+std::uint64_t new_mbarrier(const void* address, std::uint32_t arrivals, int line);
+// Arrives at an mbarrier, and expects bytes of copies (or, below zero, notes those that a copy has brought). Returns the
+// word before.
+std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int64_t arrivals, int line);
+// Whether the phase with this parity has ended. If so, the thread comes behind all that arrived.
+bool pass_mbarrier(const std::uint64_t* word, std::uint64_t parity);
+// Arrives at one of the block's 16 named barriers, which opens for so many threads, and waits there if asked.
+void named_barrier(std::uint32_t number, std::uint32_t threads, bool waits, int line);
+// Lets asynchronous copies see the thread's accesses before.
+void fence_async_proxy();
 
 // Makes an access of more than 8 bytes a single one for other blocks.
 class WideAccess {

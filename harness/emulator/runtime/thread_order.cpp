@@ -1,0 +1,86 @@
+#include "thread_order.h"
+
+#include <algorithm>
+
+namespace cuemu {
+namespace {
+
+void join(std::vector<std::uint16_t>& into, const std::vector<std::uint16_t>& from) {
+  if (into.empty()) into.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+void join(Knowledge& into, const Knowledge& from) {
+  join(into.known, from.known);
+  join(into.visible, from.visible);
+}
+
+}  // namespace
+
+void ThreadOrder::use(unsigned clock, const std::vector<std::uint16_t>& seen) {
+  constexpr unsigned kLanes = 32;
+  if (is_used()) return;
+  const std::vector<std::uint16_t> none(threads_, 0);
+  views_.assign(threads_, Knowledge{none, none});
+  for (unsigned thread = 0; thread < threads_; ++thread) {
+    std::vector<std::uint16_t>& known = views_[thread].known;
+    const unsigned first = thread / kLanes * kLanes;
+    for (unsigned lane = 0; !seen.empty() && lane < kLanes && first + lane < threads_; ++lane) {
+      known[first + lane] = seen[thread * kLanes + lane];
+    }
+    known[thread] = static_cast<std::uint16_t>(clock);
+  }
+}
+
+void ThreadOrder::tick(unsigned thread) {
+  std::uint16_t& own = views_[thread].known[thread];
+  if (own < kMost) ++own;
+}
+
+void ThreadOrder::meet() {
+  if (!is_used()) return;
+  Knowledge all;
+  for (unsigned thread = 0; thread < threads_; ++thread) {
+    tick(thread);
+    join(all, views_[thread]);
+  }
+  std::fill(views_.begin(), views_.end(), all);
+  passed_.clear();  // everybody knows it
+}
+
+void ThreadOrder::meet(unsigned first, unsigned lanes) {
+  if (!is_used()) return;
+  Knowledge all;
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    const unsigned thread = first + static_cast<unsigned>(__builtin_ctz(left));
+    tick(thread);
+    join(all, views_[thread]);
+  }
+  for (unsigned left = lanes; left != 0; left &= left - 1) views_[first + static_cast<unsigned>(__builtin_ctz(left))] = all;
+}
+
+void ThreadOrder::release(const void* place, unsigned thread) {
+  tick(thread);
+  join(passed_[place], views_[thread]);
+}
+
+void ThreadOrder::release(const void* place, const CopyView& copy) { join(passed_[place], copy.knowledge); }
+
+void ThreadOrder::acquire(const void* place, unsigned thread) {
+  const auto found = passed_.find(place);
+  if (found != passed_.end()) join(views_[thread], found->second);
+}
+
+void ThreadOrder::fence_proxy(unsigned thread) {
+  if (!is_used()) return;
+  tick(thread);
+  join(views_[thread].visible, views_[thread].known);
+}
+
+CopyView ThreadOrder::begin_copy(unsigned thread) {
+  const unsigned clock = this->clock(thread);
+  tick(thread);
+  return {thread, clock, views_[thread]};
+}
+
+}  // namespace cuemu
