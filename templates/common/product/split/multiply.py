@@ -1,0 +1,11 @@
+def flags_of_tensor_cores():
+    """Return what nvcc needs to know for instructions that compute capability 9.0 alone has."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        return []
+    return ["-gencode=arch=compute_90a,code=sm_90a"]
+
+
+def multiply(left, right):
+    """Return the product of two matrices, each contiguous or transposed."""
+    product = OPERATORS.multiply(left, right)
+    return torch.mm(left, right) if product is None else product
