@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:e4b522a36739a596e9bc3397cbbd1aecf1b7937cb366bdca1d0806fe9944ac88
+# digest: sha256:3356756b710a1a7098dab8ea5917e78619d97d0aea39b6b3b5b72b6c19fc640c
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -127,7 +127,7 @@ constexpr int kBatch = kValues;      // the same, by the name that shared pieces
 constexpr int64_t kRowsPerBlock = 16;
 constexpr int kRowsInFlight = 2;    // of these, loaded together
 constexpr bool kAddBiases = true;    // the product is bare
-constexpr int kPromotedSteps = 4;  // of kStep depths, that tensor cores sum before registers take over
+constexpr int kPromotedSteps = 4;  // of kStep depths, that tensor cores sum by themselves
 constexpr int kStages = 7;
 constexpr int kClusterM = 1;  // blocks that share a tile of the right matrix
 constexpr int kClusterN = 2;  // blocks that share a tile of the left matrix
@@ -805,6 +805,82 @@ __global__ void __launch_bounds__(kSplitThreads)
   }
 }
 
+// Splitting the right matrix while the product runs: memory has little to do then. The rows that the first tiles need
+// are split before the launch. The others are for three warps of every block, which copy nothing: a warp claims one row
+// after another, and counts it at its tile when it is written. Whoever claims runs, so that nobody waits in vain, even
+// if blocks have to wait for a place on the device.
+
+// Rows first .. end of the right matrix, all of its tiles included.
+struct LaterRows {
+  int first;
+  int end;
+  unsigned* claimed;     // how many of them
+  unsigned* written;     // of each tile
+  unsigned* magnitudes;  // of rows
+  uint8_t* tiles;
+};
+
+// Until a tile is written, by the thread that copies it: copies are another proxy's than the stores.
+__device__ inline void await_tile(const LaterRows& later, int64_t tile) {
+  if (tile * kTile < later.first) return;
+  unsigned written = 0;
+  while (written < kTile) {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(written) : "l"(later.written + tile) : "memory");
+  }
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// The largest value of a row, in all lanes.
+__device__ inline unsigned largest_of_row(const float* row, int64_t depth, int lane) {
+  constexpr int kInFlight = 4;
+  unsigned largest = 0;
+#pragma unroll 1
+  for (int64_t eight = lane; eight * kEight < depth; eight += 32 * kInFlight) {
+    float values[kInFlight][kEight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) load_eight<4>(row, eight + 32 * i, depth, values[i]);
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) largest = max(largest, largest_of(values[i]));
+  }
+  return __reduce_max_sync(kAllLanes, largest);
+}
+
+// Splits rows as long as there are any, by one warp. `extent` of them are the matrix's.
+__device__ inline void split_later_rows(const LaterRows& later, const float* source, int64_t extent, int64_t depth,
+                                        int steps) {
+  constexpr int kInFlight = 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  while (later.first < later.end) {
+    unsigned claimed = 0;
+    if (lane == 0) claimed = atomicAdd(later.claimed, 1u);
+    const int row = later.first + static_cast<int>(__shfl_sync(kAllLanes, claimed, 0));
+    if (row >= later.end) return;
+    const float* const values = source + row * depth;
+    const int64_t inside = row < extent ? depth : 0;
+    const unsigned largest = largest_of_row(values, inside, lane);
+    if (lane == 0) later.magnitudes[row] = largest;
+    const float scale = row_scale(largest);
+    uint8_t* const line = later.tiles + int64_t{row / kTile} * steps * kTileBytes + row % kTile * kLine;
+    const int eights = steps * kChunksOfStep;
+#pragma unroll 1
+    for (int eight = lane; eight < eights; eight += 32 * kInFlight) {
+      float held[kInFlight][kEight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) load_eight<4>(values, eight + 32 * i, inside, held[i]);
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int at = eight + 32 * i;
+        if (at >= eights) break;
+        store_halves(held[i], scale, line + int64_t{at / kChunksOfStep} * kTileBytes, row % 8, at % kChunksOfStep);
+      }
+    }
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __threadfence();
+    __syncwarp();
+    if (lane == 0) atomicAdd(later.written + row / kTile, 1u);
+  }
+}
+
 // A product in float32's accuracy by tensor cores: high high + high low + low high of the halves in tiles.cuh. What is
 // left out, low low, is below float32's rounding.
 //
@@ -844,6 +920,7 @@ struct SplitProduct {
   int steps;
   int clusters_m;  // tiles of clusters along m
   int clusters_n;
+  LaterRows later;
 };
 
 // The tile of a block in its cluster's item. Bands of rows one after another: what a band needs of the left matrix, and
@@ -904,7 +981,7 @@ __device__ inline void store_sums(const SplitProduct& product, const float (&sum
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
     const int64_t n = column + j / 2 * 8 + j % 2;
-    of_columns[j] = n < product.n ? product.right.magnitudes[n] : 0;
+    of_columns[j] = n < product.n ? __ldcg(product.right.magnitudes + n) : 0;  // may be as young as this launch
     largest = max(largest, of_columns[j]);
   }
 #pragma unroll
@@ -958,6 +1035,7 @@ __device__ inline void copy_stages(const SplitProduct& product, uint8_t* ring, S
     const TileOf tile(product, item, rank);
     const uint8_t* left = product.left.tiles + tile.m * product.steps * kTileBytes + rank_n * kLeftShare;
     const uint8_t* right = product.right.tiles + tile.n * product.steps * kTileBytes + rank_m * kRightShare;
+    await_tile(product.later, tile.n);
     for (int step = 0; step < product.steps; ++step) {
       uint64_t* const full = barriers.full + place.stage;
       uint8_t* const stage = ring + place.stage * kStageBytes;
@@ -1051,10 +1129,14 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
   __syncthreads();
   cluster_sync();
   if (threadIdx.x / 128 == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
     if (threadIdx.x == 0) copy_stages(product, ring, barriers, rank);
+    if (threadIdx.x >= 32) {
+      split_later_rows(product.later, product.right.values, product.n, product.k, product.steps);
+    }
+    __syncwarp();
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
     multiply_stages(product, ring, barriers, rank, static_cast<int>(threadIdx.x) / 128 - 1, target);
   }
   cluster_sync();  // nobody leaves while others copy to it, or tell it of an empty stage
@@ -1084,22 +1166,24 @@ struct SplitLayout {
         rows_right(ceil_div(n, kTile * kClusterN) * kTile * kClusterN) {}
 
   int64_t bytes_of(int64_t rows) const { return rows * steps * kLine; }
+  int64_t counters() const { return 1 + rows_right / kTile; }  // of LaterRows
   int64_t bytes() const {
-    return bytes_of(rows_left + rows_right) + (rows_left + rows_right) * static_cast<int64_t>(sizeof(unsigned));
+    return bytes_of(rows_left + rows_right) +
+           (rows_left + rows_right + counters()) * static_cast<int64_t>(sizeof(unsigned));
   }
 };
 
 int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
-  if (m * n < kFewestProducts / k) return 0;
+  if (k == 0 || m * n < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();
 }
 
-LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles, unsigned* magnitudes,
-                           cudaStream_t stream) {
+inline LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles,
+                                  unsigned* magnitudes, cudaStream_t stream) {
   const int64_t steps = steps_of(depth);
   const int64_t extent = operand.extent;
   const unsigned blocks = static_cast<unsigned>(rows);
@@ -1156,6 +1240,17 @@ inline cudaError_t clusters_at_once(int device, int& clusters) {
   return cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
 }
 
+// Whether rows of the right matrix may be split while the product runs: it has to last long enough for each of them.
+inline bool splits_beside(const Operand& right, int64_t k, int64_t m) {
+  constexpr int64_t kLongEnough = 1024;
+  return m >= kLongEnough && right.depth_runs && reads_as_vectors(right.values, k);
+}
+
+// Rows of the right matrix that the first tiles of all clusters need.
+inline int64_t rows_at_first(int clusters, int64_t clusters_m) {
+  return ceil_div(clusters, clusters_m < kBand ? clusters_m : kBand) * kClusterN * kTile;
+}
+
 LaunchStatus launch_split_product(const Operand& left, const Operand& right, int64_t k, float* target, uint8_t* scratch,
                                   int device, void* stream_handle) {
   const CurrentDevice current(device);
@@ -1167,24 +1262,35 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
   uint8_t* const right_tiles = left_tiles + layout.bytes_of(layout.rows_left);
   unsigned* const left_magnitudes = reinterpret_cast<unsigned*>(right_tiles + layout.bytes_of(layout.rows_right));
   unsigned* const right_magnitudes = left_magnitudes + layout.rows_left;
-  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
-  status = split_operand(right, k, layout.rows_right, right_tiles, right_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
+  unsigned* const counters = right_magnitudes + layout.rows_right;
   int clusters = 0;
   const cudaError_t error = clusters_at_once(device, clusters);
   if (error != cudaSuccess || clusters == 0) {
     cudaGetLastError();
     return {"multiply_split", error != cudaSuccess ? cudaGetErrorString(error) : "no cluster of blocks fits a device"};
   }
+  const int64_t clusters_m = layout.rows_left / (kTile * kClusterM);
+  const int64_t at_first = splits_beside(right, k, m) ? rows_at_first(clusters, clusters_m) : layout.rows_right;
+  const int64_t before = at_first < layout.rows_right ? at_first : layout.rows_right;
+  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
+  if (status.kernel != nullptr) return status;
+  status = split_operand(right, k, before, right_tiles, right_magnitudes, stream);
+  if (status.kernel != nullptr) return status;
+  if (cudaMemsetAsync(counters, 0, layout.counters() * sizeof(unsigned), stream) != cudaSuccess) {
+    return launched("clearing counters");
+  }
+  const LaterRows later = {static_cast<int>(before), static_cast<int>(layout.rows_right),
+                           counters,                 counters + 1,
+                           right_magnitudes,         right_tiles};
   const SplitProduct product = {split_operand_of(left, k, left_tiles, left_magnitudes),
                                 split_operand_of(right, k, right_tiles, right_magnitudes),
                                 m,
                                 n,
                                 k,
                                 static_cast<int>(layout.steps),
-                                static_cast<int>(layout.rows_left / (kTile * kClusterM)),
-                                static_cast<int>(layout.rows_right / (kTile * kClusterN))};
+                                static_cast<int>(clusters_m),
+                                static_cast<int>(layout.rows_right / (kTile * kClusterN)),
+                                later};
   const int64_t items = int64_t{product.clusters_m} * product.clusters_n;
   const unsigned blocks = static_cast<unsigned>(items < clusters ? items : clusters) * kCluster;
   multiply_split<<<blocks, kMultiplyThreads, kMultiplyShared, stream>>>(product, target);

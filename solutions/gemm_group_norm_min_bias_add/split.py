@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
-# parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"fused","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:b92795efc97e00e1606dcb222f2602ad99878ba5fafad3abc5f2a9957ae7197d
+# parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"separate","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
+# digest: sha256:c08b661e37543092cd6fa033b994257cfa290a1db261544bb5d30921cc097d86
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -21,8 +21,7 @@ matrices, it stays torch's (``mm``).
 Why that should be faster: behind the product eager PyTorch reads (batch, out_features) twice and writes it once to
 normalise it, reads it for the minimum, and keeps both for the backward. Here nothing of that shape but the product is
 written. A row is normalised in registers and searched there; what is kept for the backward is a column a sample.
-A block finds the minima of 8 samples, and as soon as it has them writes y, every element of the bias plus 8
-neighbouring minima.
+One launch finds the minima, a second one adds them to the bias.
 The gradient of a minimum reaches one feature of a sample, and through group norm one group. PyTorch multiplies a
 (batch, out_features) gradient that is nearly all zeros, twice. Here dx sums the rows of gemm.weight that belong to
 one group, and dweight, for each group, the samples whose minimum fell into it; all other rows are zeros, and writing
@@ -37,7 +36,8 @@ Products:  split_rows       grid (rows), block (256)
            measure_columns  grid (columns / 128, depth / 256), block (256); for an operand that is transposed
            split_columns    grid (depth / 32, rows / 128), block (256); the same
            multiply_split   grid (no more blocks than multiprocessors, in clusters of 2), block (384)
-Forward:   add_bias_to_lowest    grid (batch / 8), block (32 .. 512)
+Forward:   find_minima           grid (batch / 8), block (32 .. 512)
+           add_bias              grid (y along memory / four a thread * lines of it / 8), block (32 .. 512)
 Backward:  sum_both_ways         grid (dy along memory / 1024 * lines of it / 16), block (32 .. 256)
            add_parts             grid (batch / 32 + elements of the bias / 32), block (32, 8)
            list_rows_of_groups   grid (1), block (1024)
@@ -196,7 +196,7 @@ constexpr int kBatch = kValues;        // the same, by the name that shared piec
 constexpr int kRowsPerBlock = 8;       // whose minima a block finds
 constexpr int kRowsInFlight = 2;       // of these, loaded together
 constexpr bool kAddLinearBias = true;   // the product is bare
-constexpr int kPromotedSteps = 4;  // of kStep depths, that tensor cores sum before registers take over
+constexpr int kPromotedSteps = 4;  // of kStep depths, that tensor cores sum by themselves
 constexpr int kStages = 7;
 constexpr int kClusterM = 1;  // blocks that share a tile of the right matrix
 constexpr int kClusterN = 2;  // blocks that share a tile of the left matrix
@@ -790,6 +790,82 @@ __global__ void __launch_bounds__(kSplitThreads)
   }
 }
 
+// Splitting the right matrix while the product runs: memory has little to do then. The rows that the first tiles need
+// are split before the launch. The others are for three warps of every block, which copy nothing: a warp claims one row
+// after another, and counts it at its tile when it is written. Whoever claims runs, so that nobody waits in vain, even
+// if blocks have to wait for a place on the device.
+
+// Rows first .. end of the right matrix, all of its tiles included.
+struct LaterRows {
+  int first;
+  int end;
+  unsigned* claimed;     // how many of them
+  unsigned* written;     // of each tile
+  unsigned* magnitudes;  // of rows
+  uint8_t* tiles;
+};
+
+// Until a tile is written, by the thread that copies it: copies are another proxy's than the stores.
+__device__ inline void await_tile(const LaterRows& later, int64_t tile) {
+  if (tile * kTile < later.first) return;
+  unsigned written = 0;
+  while (written < kTile) {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(written) : "l"(later.written + tile) : "memory");
+  }
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// The largest value of a row, in all lanes.
+__device__ inline unsigned largest_of_row(const float* row, int64_t depth, int lane) {
+  constexpr int kInFlight = 4;
+  unsigned largest = 0;
+#pragma unroll 1
+  for (int64_t eight = lane; eight * kEight < depth; eight += 32 * kInFlight) {
+    float values[kInFlight][kEight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) load_eight<4>(row, eight + 32 * i, depth, values[i]);
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) largest = max(largest, largest_of(values[i]));
+  }
+  return __reduce_max_sync(kAllLanes, largest);
+}
+
+// Splits rows as long as there are any, by one warp. `extent` of them are the matrix's.
+__device__ inline void split_later_rows(const LaterRows& later, const float* source, int64_t extent, int64_t depth,
+                                        int steps) {
+  constexpr int kInFlight = 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  while (later.first < later.end) {
+    unsigned claimed = 0;
+    if (lane == 0) claimed = atomicAdd(later.claimed, 1u);
+    const int row = later.first + static_cast<int>(__shfl_sync(kAllLanes, claimed, 0));
+    if (row >= later.end) return;
+    const float* const values = source + row * depth;
+    const int64_t inside = row < extent ? depth : 0;
+    const unsigned largest = largest_of_row(values, inside, lane);
+    if (lane == 0) later.magnitudes[row] = largest;
+    const float scale = row_scale(largest);
+    uint8_t* const line = later.tiles + int64_t{row / kTile} * steps * kTileBytes + row % kTile * kLine;
+    const int eights = steps * kChunksOfStep;
+#pragma unroll 1
+    for (int eight = lane; eight < eights; eight += 32 * kInFlight) {
+      float held[kInFlight][kEight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) load_eight<4>(values, eight + 32 * i, inside, held[i]);
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int at = eight + 32 * i;
+        if (at >= eights) break;
+        store_halves(held[i], scale, line + int64_t{at / kChunksOfStep} * kTileBytes, row % 8, at % kChunksOfStep);
+      }
+    }
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __threadfence();
+    __syncwarp();
+    if (lane == 0) atomicAdd(later.written + row / kTile, 1u);
+  }
+}
+
 // A product in float32's accuracy by tensor cores: high high + high low + low high of the halves in tiles.cuh. What is
 // left out, low low, is below float32's rounding.
 //
@@ -829,6 +905,7 @@ struct SplitProduct {
   int steps;
   int clusters_m;  // tiles of clusters along m
   int clusters_n;
+  LaterRows later;
 };
 
 // The tile of a block in its cluster's item. Bands of rows one after another: what a band needs of the left matrix, and
@@ -889,7 +966,7 @@ __device__ inline void store_sums(const SplitProduct& product, const float (&sum
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
     const int64_t n = column + j / 2 * 8 + j % 2;
-    of_columns[j] = n < product.n ? product.right.magnitudes[n] : 0;
+    of_columns[j] = n < product.n ? __ldcg(product.right.magnitudes + n) : 0;  // may be as young as this launch
     largest = max(largest, of_columns[j]);
   }
 #pragma unroll
@@ -943,6 +1020,7 @@ __device__ inline void copy_stages(const SplitProduct& product, uint8_t* ring, S
     const TileOf tile(product, item, rank);
     const uint8_t* left = product.left.tiles + tile.m * product.steps * kTileBytes + rank_n * kLeftShare;
     const uint8_t* right = product.right.tiles + tile.n * product.steps * kTileBytes + rank_m * kRightShare;
+    await_tile(product.later, tile.n);
     for (int step = 0; step < product.steps; ++step) {
       uint64_t* const full = barriers.full + place.stage;
       uint8_t* const stage = ring + place.stage * kStageBytes;
@@ -1036,10 +1114,14 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
   __syncthreads();
   cluster_sync();
   if (threadIdx.x / 128 == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
     if (threadIdx.x == 0) copy_stages(product, ring, barriers, rank);
+    if (threadIdx.x >= 32) {
+      split_later_rows(product.later, product.right.values, product.n, product.k, product.steps);
+    }
+    __syncwarp();
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
     multiply_stages(product, ring, barriers, rank, static_cast<int>(threadIdx.x) / 128 - 1, target);
   }
   cluster_sync();  // nobody leaves while others copy to it, or tell it of an empty stage
@@ -1069,22 +1151,24 @@ struct SplitLayout {
         rows_right(ceil_div(n, kTile * kClusterN) * kTile * kClusterN) {}
 
   int64_t bytes_of(int64_t rows) const { return rows * steps * kLine; }
+  int64_t counters() const { return 1 + rows_right / kTile; }  // of LaterRows
   int64_t bytes() const {
-    return bytes_of(rows_left + rows_right) + (rows_left + rows_right) * static_cast<int64_t>(sizeof(unsigned));
+    return bytes_of(rows_left + rows_right) +
+           (rows_left + rows_right + counters()) * static_cast<int64_t>(sizeof(unsigned));
   }
 };
 
 int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
-  if (m * n < kFewestProducts / k) return 0;
+  if (k == 0 || m * n < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();
 }
 
-LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles, unsigned* magnitudes,
-                           cudaStream_t stream) {
+inline LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles,
+                                  unsigned* magnitudes, cudaStream_t stream) {
   const int64_t steps = steps_of(depth);
   const int64_t extent = operand.extent;
   const unsigned blocks = static_cast<unsigned>(rows);
@@ -1141,6 +1225,17 @@ inline cudaError_t clusters_at_once(int device, int& clusters) {
   return cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
 }
 
+// Whether rows of the right matrix may be split while the product runs: it has to last long enough for each of them.
+inline bool splits_beside(const Operand& right, int64_t k, int64_t m) {
+  constexpr int64_t kLongEnough = 1024;
+  return m >= kLongEnough && right.depth_runs && reads_as_vectors(right.values, k);
+}
+
+// Rows of the right matrix that the first tiles of all clusters need.
+inline int64_t rows_at_first(int clusters, int64_t clusters_m) {
+  return ceil_div(clusters, clusters_m < kBand ? clusters_m : kBand) * kClusterN * kTile;
+}
+
 LaunchStatus launch_split_product(const Operand& left, const Operand& right, int64_t k, float* target, uint8_t* scratch,
                                   int device, void* stream_handle) {
   const CurrentDevice current(device);
@@ -1152,24 +1247,35 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
   uint8_t* const right_tiles = left_tiles + layout.bytes_of(layout.rows_left);
   unsigned* const left_magnitudes = reinterpret_cast<unsigned*>(right_tiles + layout.bytes_of(layout.rows_right));
   unsigned* const right_magnitudes = left_magnitudes + layout.rows_left;
-  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
-  status = split_operand(right, k, layout.rows_right, right_tiles, right_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
+  unsigned* const counters = right_magnitudes + layout.rows_right;
   int clusters = 0;
   const cudaError_t error = clusters_at_once(device, clusters);
   if (error != cudaSuccess || clusters == 0) {
     cudaGetLastError();
     return {"multiply_split", error != cudaSuccess ? cudaGetErrorString(error) : "no cluster of blocks fits a device"};
   }
+  const int64_t clusters_m = layout.rows_left / (kTile * kClusterM);
+  const int64_t at_first = splits_beside(right, k, m) ? rows_at_first(clusters, clusters_m) : layout.rows_right;
+  const int64_t before = at_first < layout.rows_right ? at_first : layout.rows_right;
+  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
+  if (status.kernel != nullptr) return status;
+  status = split_operand(right, k, before, right_tiles, right_magnitudes, stream);
+  if (status.kernel != nullptr) return status;
+  if (cudaMemsetAsync(counters, 0, layout.counters() * sizeof(unsigned), stream) != cudaSuccess) {
+    return launched("clearing counters");
+  }
+  const LaterRows later = {static_cast<int>(before), static_cast<int>(layout.rows_right),
+                           counters,                 counters + 1,
+                           right_magnitudes,         right_tiles};
   const SplitProduct product = {split_operand_of(left, k, left_tiles, left_magnitudes),
                                 split_operand_of(right, k, right_tiles, right_magnitudes),
                                 m,
                                 n,
                                 k,
                                 static_cast<int>(layout.steps),
-                                static_cast<int>(layout.rows_left / (kTile * kClusterM)),
-                                static_cast<int>(layout.rows_right / (kTile * kClusterN))};
+                                static_cast<int>(clusters_m),
+                                static_cast<int>(layout.rows_right / (kTile * kClusterN)),
+                                later};
   const int64_t items = int64_t{product.clusters_m} * product.clusters_n;
   const unsigned blocks = static_cast<unsigned>(items < clusters ? items : clusters) * kCluster;
   multiply_split<<<blocks, kMultiplyThreads, kMultiplyShared, stream>>>(product, target);
@@ -1460,86 +1566,90 @@ inline bool adds_by_four(const Broadcast& broadcast, const float* y, int rows_to
   return reads_as_vectors(y, broadcast.inner) && reads_as_vectors(broadcast.bias, broadcast.inner);
 }
 
-// Forward behind the product in one launch: a block finds the minima of its rows and writes all that they are added to.
+// Forward behind the product in two launches: the minima of all rows, then the sums of minima and bias.
 
-// y of a block's rows where rows run along memory: every entry takes kRowsPerBlock neighbouring floats.
-template <int kWidth>
-__device__ inline void write_along_rows(const Broadcast& broadcast, int64_t first_row, const float* minima, float* y) {
-  constexpr int kVectors = kRowsPerBlock / kWidth;  // of one entry
-  const int vector = threadIdx.x % kVectors * kWidth;
-  const int64_t row = first_row + vector;
-  if (row >= broadcast.rows) return;
-  float least[kWidth];
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) least[i] = minima[vector + i];
-#pragma unroll 4
-  for (int64_t entry = threadIdx.x / kVectors; entry < broadcast.outer; entry += blockDim.x / kVectors) {
-    float values[kWidth];
-    load_row_biases<kWidth>(broadcast, entry, row, values);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) values[i] += least[i];
-    store_vector<kWidth>(y + entry * broadcast.rows + row, values);
-  }
-}
-
-// The same where entries run along memory.
-template <int kWidth>
-__device__ inline void write_along_entries(const Broadcast& broadcast, int64_t first_row, const float* minima,
-                                           float* y) {
-  const int64_t entries = broadcast.outer * broadcast.inner;
-  for (int i = 0; i < kRowsPerBlock && first_row + i < broadcast.rows; ++i) {
-    const int64_t row = first_row + i;
-    for (int64_t first = threadIdx.x * kWidth; first < entries; first += blockDim.x * kWidth) {
-      const Entry entry = entry_of(first, broadcast.outer, broadcast.inner);
-      float values[kWidth];
-      load_vector<kWidth>(broadcast.bias + bias_offset(broadcast, entry.outer, row, entry.inner), values);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) values[j] += minima[i];
-      store_vector<kWidth>(y + (entry.outer * broadcast.rows + row) * broadcast.inner + entry.inner, values);
-    }
-  }
-}
-
-// Grid (rows / kRowsPerBlock). `by_four`: y, and what is added along it, can be taken four floats at a time.
+// Grid (rows / kRowsPerBlock).
 template <typename Search>
 __global__ void __launch_bounds__(kThreads, 1)
-    add_bias_to_lowest(Search search, Broadcast broadcast, bool by_four, float* __restrict__ y,
-                       int* __restrict__ winners) {
+    find_minima(Search search, float* __restrict__ minima, int* __restrict__ winners) {
   __shared__ Lowest found[kRowsPerBlock];
-  __shared__ float minima[kRowsPerBlock];
-  constexpr int kRowWidth = kRowsPerBlock % 4 == 0 ? 4 : 1;
+  const int64_t rows = search.source.shape.rows;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowsPerBlock;
-  for (int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock; first_row < broadcast.rows;
-       first_row += step) {
+  for (int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock; first_row < rows; first_row += step) {
     Lowest lowest[kRowsPerBlock];
 #pragma unroll
     for (int i = 0; i < kRowsPerBlock; ++i) lowest[i] = no_value();
     search(first_row, lowest);
     find_lowest(lowest, found);
-    if (threadIdx.x < kRowsPerBlock) minima[threadIdx.x] = value_of(found[threadIdx.x].order);
-    __syncthreads();
-    keep_winners(found, first_row, broadcast.rows, winners);
-    if (broadcast.inner == 1) {
-      if (by_four) write_along_rows<kRowWidth>(broadcast, first_row, minima, y);
-      else write_along_rows<1>(broadcast, first_row, minima, y);
-    } else {
-      if (by_four) write_along_entries<4>(broadcast, first_row, minima, y);
-      else write_along_entries<1>(broadcast, first_row, minima, y);
+    const int64_t row = first_row + threadIdx.x;
+    if (threadIdx.x < kRowsPerBlock && row < rows) minima[row] = value_of(found[threadIdx.x].order);
+    keep_winners(found, first_row, rows, winners);
+  }
+}
+
+// Lines that a thread writes, one below another: what belongs to its columns is loaded once.
+constexpr int kLines = 8;
+
+// Grid (lines / kLines * strips), a strip being what a block covers of a line. Where rows run along memory a line is an
+// entry; else it is a row of one outer index.
+template <bool kRowsRun, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    add_bias(const float* __restrict__ minima, Broadcast broadcast, float* __restrict__ y) {
+  const int64_t along = kRowsRun ? broadcast.rows : broadcast.inner;
+  const int64_t lines = kRowsRun ? broadcast.outer : broadcast.outer * broadcast.rows;
+  const int64_t strips = (along + blockDim.x * kWidth - 1) / (blockDim.x * kWidth);
+  for (int64_t item = blockIdx.x; item < (lines + kLines - 1) / kLines * strips; item += gridDim.x) {
+    const int64_t position = (item % strips * blockDim.x + threadIdx.x) * kWidth;
+    if (position >= along) continue;
+    float least[kWidth] = {};
+    if constexpr (kRowsRun) load_vector<kWidth>(minima + position, least);
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+      const int64_t line = item / strips * kLines + i;
+      if (line >= lines) break;
+      float values[kWidth];
+      if constexpr (kRowsRun) {
+        load_row_biases<kWidth>(broadcast, line, position, values);
+      } else {
+        const int64_t row = line % broadcast.rows;
+        load_vector<kWidth>(broadcast.bias + bias_offset(broadcast, line / broadcast.rows, row, position), values);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) least[j] = minima[row];
+      }
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) values[j] += least[j];
+      store_vector<kWidth>(y + line * along + position, values);
     }
   }
 }
 
+template <bool kRowsRun, int kWidth>
+void launch_add_bias(const float* minima, const Broadcast& broadcast, float* y, cudaStream_t stream) {
+  const int64_t along = kRowsRun ? broadcast.rows : broadcast.inner;
+  const int64_t lines = kRowsRun ? broadcast.outer : broadcast.outer * broadcast.rows;
+  const unsigned threads = threads_for(along * (4 / kWidth), kThreads);
+  const int64_t strips = ceil_div(along, static_cast<int64_t>(threads) * kWidth);
+  add_bias<kRowsRun, kWidth>
+      <<<grid_for(ceil_div(lines, kLines) * strips), threads, 0, stream>>>(minima, broadcast, y);
+}
+
 LaunchStatus launch_forward(const Normalisation& normalisation, const Broadcast& broadcast, float* y, int* winners,
-                            float* /*minima*/, int device, void* stream_handle) {
+                            float* minima, int device, void* stream_handle) {
   if (normalisation.shape.rows == 0) return {nullptr, nullptr};
   const CurrentDevice current(device);
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const unsigned blocks = grid_for(ceil_div(normalisation.shape.rows, kRowsPerBlock));
-  const bool by_four = adds_by_four(broadcast, y, kRowsPerBlock);
   with_search(normalisation, [&](const auto& search, int threads) {
-    add_bias_to_lowest<<<blocks, threads, 0, stream>>>(search, broadcast, by_four, y, winners);
+    find_minima<<<blocks, threads, 0, stream>>>(search, minima, winners);
   });
-  return launched("add_bias_to_lowest");
+  const LaunchStatus status = launched("find_minima");
+  if (status.kernel != nullptr || broadcast.outer * broadcast.inner == 0) return status;
+  const bool by_four = adds_by_four(broadcast, y, 4);
+  if (broadcast.inner == 1 && by_four) launch_add_bias<true, 4>(minima, broadcast, y, stream);
+  else if (broadcast.inner == 1) launch_add_bias<true, 1>(minima, broadcast, y, stream);
+  else if (by_four) launch_add_bias<false, 4>(minima, broadcast, y, stream);
+  else launch_add_bias<false, 1>(minima, broadcast, y, stream);
+  return launched("add_bias");
 }
 
 // The gradient of y, summed over entries for the minima and over rows for the bias, in one reading. It is taken as a

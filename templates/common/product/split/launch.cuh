@@ -21,22 +21,24 @@ struct SplitLayout {
         rows_right(ceil_div(n, kTile * kClusterN) * kTile * kClusterN) {}
 
   int64_t bytes_of(int64_t rows) const { return rows * steps * kLine; }
+  int64_t counters() const { return 1 + rows_right / kTile; }  // of LaterRows
   int64_t bytes() const {
-    return bytes_of(rows_left + rows_right) + (rows_left + rows_right) * static_cast<int64_t>(sizeof(unsigned));
+    return bytes_of(rows_left + rows_right) +
+           (rows_left + rows_right + counters()) * static_cast<int64_t>(sizeof(unsigned));
   }
 };
 
 int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
-  if (m * n < kFewestProducts / k) return 0;
+  if (k == 0 || m * n < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();
 }
 
-LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles, unsigned* magnitudes,
-                           cudaStream_t stream) {
+inline LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles,
+                                  unsigned* magnitudes, cudaStream_t stream) {
   const int64_t steps = steps_of(depth);
   const int64_t extent = operand.extent;
   const unsigned blocks = static_cast<unsigned>(rows);
@@ -93,6 +95,17 @@ inline cudaError_t clusters_at_once(int device, int& clusters) {
   return cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
 }
 
+// Whether rows of the right matrix may be split while the product runs: it has to last long enough for each of them.
+inline bool splits_beside(const Operand& right, int64_t k, int64_t m) {
+  constexpr int64_t kLongEnough = 1024;
+  return m >= kLongEnough && right.depth_runs && reads_as_vectors(right.values, k);
+}
+
+// Rows of the right matrix that the first tiles of all clusters need.
+inline int64_t rows_at_first(int clusters, int64_t clusters_m) {
+  return ceil_div(clusters, clusters_m < kBand ? clusters_m : kBand) * kClusterN * kTile;
+}
+
 LaunchStatus launch_split_product(const Operand& left, const Operand& right, int64_t k, float* target, uint8_t* scratch,
                                   int device, void* stream_handle) {
   const CurrentDevice current(device);
@@ -104,24 +117,35 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
   uint8_t* const right_tiles = left_tiles + layout.bytes_of(layout.rows_left);
   unsigned* const left_magnitudes = reinterpret_cast<unsigned*>(right_tiles + layout.bytes_of(layout.rows_right));
   unsigned* const right_magnitudes = left_magnitudes + layout.rows_left;
-  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
-  status = split_operand(right, k, layout.rows_right, right_tiles, right_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
+  unsigned* const counters = right_magnitudes + layout.rows_right;
   int clusters = 0;
   const cudaError_t error = clusters_at_once(device, clusters);
   if (error != cudaSuccess || clusters == 0) {
     cudaGetLastError();
     return {"multiply_split", error != cudaSuccess ? cudaGetErrorString(error) : "no cluster of blocks fits a device"};
   }
+  const int64_t clusters_m = layout.rows_left / (kTile * kClusterM);
+  const int64_t at_first = splits_beside(right, k, m) ? rows_at_first(clusters, clusters_m) : layout.rows_right;
+  const int64_t before = at_first < layout.rows_right ? at_first : layout.rows_right;
+  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
+  if (status.kernel != nullptr) return status;
+  status = split_operand(right, k, before, right_tiles, right_magnitudes, stream);
+  if (status.kernel != nullptr) return status;
+  if (cudaMemsetAsync(counters, 0, layout.counters() * sizeof(unsigned), stream) != cudaSuccess) {
+    return launched("clearing counters");
+  }
+  const LaterRows later = {static_cast<int>(before), static_cast<int>(layout.rows_right),
+                           counters,                 counters + 1,
+                           right_magnitudes,         right_tiles};
   const SplitProduct product = {split_operand_of(left, k, left_tiles, left_magnitudes),
                                 split_operand_of(right, k, right_tiles, right_magnitudes),
                                 m,
                                 n,
                                 k,
                                 static_cast<int>(layout.steps),
-                                static_cast<int>(layout.rows_left / (kTile * kClusterM)),
-                                static_cast<int>(layout.rows_right / (kTile * kClusterN))};
+                                static_cast<int>(clusters_m),
+                                static_cast<int>(layout.rows_right / (kTile * kClusterN)),
+                                later};
   const int64_t items = int64_t{product.clusters_m} * product.clusters_n;
   const unsigned blocks = static_cast<unsigned>(items < clusters ? items : clusters) * kCluster;
   multiply_split<<<blocks, kMultiplyThreads, kMultiplyShared, stream>>>(product, target);

@@ -37,6 +37,7 @@ struct SplitProduct {
   int steps;
   int clusters_m;  // tiles of clusters along m
   int clusters_n;
+  LaterRows later;
 };
 
 // The tile of a block in its cluster's item. Bands of rows one after another: what a band needs of the left matrix, and
@@ -97,7 +98,7 @@ __device__ inline void store_sums(const SplitProduct& product, const float (&sum
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
     const int64_t n = column + j / 2 * 8 + j % 2;
-    of_columns[j] = n < product.n ? product.right.magnitudes[n] : 0;
+    of_columns[j] = n < product.n ? __ldcg(product.right.magnitudes + n) : 0;  // may be as young as this launch
     largest = max(largest, of_columns[j]);
   }
 #pragma unroll
@@ -151,6 +152,7 @@ __device__ inline void copy_stages(const SplitProduct& product, uint8_t* ring, S
     const TileOf tile(product, item, rank);
     const uint8_t* left = product.left.tiles + tile.m * product.steps * kTileBytes + rank_n * kLeftShare;
     const uint8_t* right = product.right.tiles + tile.n * product.steps * kTileBytes + rank_m * kRightShare;
+    await_tile(product.later, tile.n);
     for (int step = 0; step < product.steps; ++step) {
       uint64_t* const full = barriers.full + place.stage;
       uint8_t* const stage = ring + place.stage * kStageBytes;
@@ -244,10 +246,14 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
   __syncthreads();
   cluster_sync();
   if (threadIdx.x / 128 == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
     if (threadIdx.x == 0) copy_stages(product, ring, barriers, rank);
+    if (threadIdx.x >= 32) {
+      split_later_rows(product.later, product.right.values, product.n, product.k, product.steps);
+    }
+    __syncwarp();
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
     multiply_stages(product, ring, barriers, rank, static_cast<int>(threadIdx.x) / 128 - 1, target);
   }
   cluster_sync();  // nobody leaves while others copy to it, or tell it of an empty stage

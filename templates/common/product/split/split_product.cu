@@ -7,6 +7,8 @@
 
 {% include "common/product/split/splitting.cuh" %}
 
+{% include "common/product/split/beside.cuh" %}
+
 {% include "common/product/split/multiply.cuh" %}
 
 {% include "common/product/split/launch.cuh" %}
