@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:3356756b710a1a7098dab8ea5917e78619d97d0aea39b6b3b5b72b6c19fc640c
+# digest: sha256:2ce706e68cb64aee928c07aeac5a4ec1fe453edffd1e82b8629a5b64a9414651
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -507,10 +507,6 @@ __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
 __device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -634,8 +630,8 @@ constexpr unsigned kInfinity = 0x7f800000u;      // bits; more are NaN
 inline int64_t steps_of(int64_t depth) { return ceil_div(depth, kStep); }
 
 // The exponent of a row's scale: its largest value, whose bits without the sign are `magnitude`, comes to lie between
-// 2^14 and 2^15, so that 38 binary orders of magnitude below it have two halves. Above 126 it is no normal float's;
-// subnormal values are kept all the same.
+// 2^14 and 2^15. Down to 2^-16 of it values keep 22 bits, and none is off by more than 2^-39 of it. A scale above 2^126
+// would have an inverse that is no normal float; subnormal values are kept all the same.
 __device__ inline int scale_exponent(unsigned magnitude) {
   const int exponent = 14 + 127 - static_cast<int>(magnitude >> 23);
   return exponent < 126 ? exponent : 126;
@@ -1145,8 +1141,9 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
 
 // Chooses, splits and multiplies.
 
-// Below either, splitting costs more than tensor cores save.
+// Below any of these, splitting costs more than tensor cores save: rows or columns, tiles for half of an H100, work.
 constexpr int64_t kFewestRows = 256;
+constexpr int64_t kFewestResults = 64 * int64_t{kTile} * kTile;
 constexpr int64_t kFewestProducts = int64_t{1} << 30;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
@@ -1176,7 +1173,7 @@ struct SplitLayout {
 int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
-  if (k == 0 || m * n < kFewestProducts / k) return 0;
+  if (k == 0 || m * n < kFewestResults || m * n < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();
@@ -1909,9 +1906,8 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
 
 def flags_of_tensor_cores():
     """Return what nvcc needs to know for instructions that compute capability 9.0 alone has."""
-    if torch.cuda.get_device_capability() != (9, 0):
-        return []
-    return ["-gencode=arch=compute_90a,code=sm_90a"]
+    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+    return ["-gencode=arch=compute_90a,code=sm_90a"] if is_hopper else []
 
 
 def multiply(left, right):

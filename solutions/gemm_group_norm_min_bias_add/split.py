@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"separate","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:c08b661e37543092cd6fa033b994257cfa290a1db261544bb5d30921cc097d86
+# digest: sha256:5c7c506567cbd5b6d52e3b40dfaf2a10dbfa52e7368625b2415b30c0b50ccfb4
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -492,10 +492,6 @@ __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
 __device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -619,8 +615,8 @@ constexpr unsigned kInfinity = 0x7f800000u;      // bits; more are NaN
 inline int64_t steps_of(int64_t depth) { return ceil_div(depth, kStep); }
 
 // The exponent of a row's scale: its largest value, whose bits without the sign are `magnitude`, comes to lie between
-// 2^14 and 2^15, so that 38 binary orders of magnitude below it have two halves. Above 126 it is no normal float's;
-// subnormal values are kept all the same.
+// 2^14 and 2^15. Down to 2^-16 of it values keep 22 bits, and none is off by more than 2^-39 of it. A scale above 2^126
+// would have an inverse that is no normal float; subnormal values are kept all the same.
 __device__ inline int scale_exponent(unsigned magnitude) {
   const int exponent = 14 + 127 - static_cast<int>(magnitude >> 23);
   return exponent < 126 ? exponent : 126;
@@ -1130,8 +1126,9 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
 
 // Chooses, splits and multiplies.
 
-// Below either, splitting costs more than tensor cores save.
+// Below any of these, splitting costs more than tensor cores save: rows or columns, tiles for half of an H100, work.
 constexpr int64_t kFewestRows = 256;
+constexpr int64_t kFewestResults = 64 * int64_t{kTile} * kTile;
 constexpr int64_t kFewestProducts = int64_t{1} << 30;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
@@ -1161,7 +1158,7 @@ struct SplitLayout {
 int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
-  if (k == 0 || m * n < kFewestProducts / k) return 0;
+  if (k == 0 || m * n < kFewestResults || m * n < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();
@@ -2577,9 +2574,8 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
 
 def flags_of_tensor_cores():
     """Return what nvcc needs to know for instructions that compute capability 9.0 alone has."""
-    if torch.cuda.get_device_capability() != (9, 0):
-        return []
-    return ["-gencode=arch=compute_90a,code=sm_90a"]
+    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+    return ["-gencode=arch=compute_90a,code=sm_90a"] if is_hopper else []
 
 
 def multiply(left, right):

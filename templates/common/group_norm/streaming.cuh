@@ -44,6 +44,10 @@ struct Chunks {
 
 {% include "common/barriers.cuh" %}
 
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 // Gives a place of the ring back, by all lanes of a warp that has read it. The next copy into it is the async proxy's:
 // without the fence, loads that were issued and have not returned may still see what it writes.
 __device__ __forceinline__ void release_place(uint64_t* empty) {

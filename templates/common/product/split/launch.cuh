@@ -1,7 +1,8 @@
 // Chooses, splits and multiplies.
 
-// Below either, splitting costs more than tensor cores save.
+// Below any of these, splitting costs more than tensor cores save: rows or columns, tiles for half of an H100, work.
 constexpr int64_t kFewestRows = 256;
+constexpr int64_t kFewestResults = 64 * int64_t{kTile} * kTile;
 constexpr int64_t kFewestProducts = int64_t{1} << 30;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
@@ -31,7 +32,7 @@ struct SplitLayout {
 int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
-  if (k == 0 || m * n < kFewestProducts / k) return 0;
+  if (k == 0 || m * n < kFewestResults || m * n < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();

@@ -18,8 +18,8 @@ constexpr unsigned kInfinity = 0x7f800000u;      // bits; more are NaN
 inline int64_t steps_of(int64_t depth) { return ceil_div(depth, kStep); }
 
 // The exponent of a row's scale: its largest value, whose bits without the sign are `magnitude`, comes to lie between
-// 2^14 and 2^15, so that 38 binary orders of magnitude below it have two halves. Above 126 it is no normal float's;
-// subnormal values are kept all the same.
+// 2^14 and 2^15. Down to 2^-16 of it values keep 22 bits, and none is off by more than 2^-39 of it. A scale above 2^126
+// would have an inverse that is no normal float; subnormal values are kept all the same.
 __device__ inline int scale_exponent(unsigned magnitude) {
   const int exponent = 14 + 127 - static_cast<int>(magnitude >> 23);
   return exponent < 126 ? exponent : 126;
