@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:2ce706e68cb64aee928c07aeac5a4ec1fe453edffd1e82b8629a5b64a9414651
+# digest: sha256:20b3061a3d20528bd262a73d125b272ec4618679f1eaa5ece81f9dda597a3003
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -498,7 +498,7 @@ __device__ inline void load_added_bias(const Biases& biases, int64_t row, const 
   }
 }
 
-#ifdef __NVCC__
+#if defined(__NVCC__) && defined(TENSOR_CORES)
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -1905,9 +1905,9 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
 
 
 def flags_of_tensor_cores():
-    """Return what nvcc needs to know for instructions that compute capability 9.0 alone has."""
-    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-    return ["-gencode=arch=compute_90a,code=sm_90a"] if is_hopper else []
+    """Return nvcc's flags for instructions of compute capability 9.0 alone; none if there are other devices."""
+    capabilities = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
+    return ["-gencode=arch=compute_90a,code=sm_90a", "-DTENSOR_CORES"] if capabilities == {(9, 0)} else []
 
 
 def multiply(left, right):

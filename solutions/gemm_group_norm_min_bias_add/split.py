@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"separate","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:5c7c506567cbd5b6d52e3b40dfaf2a10dbfa52e7368625b2415b30c0b50ccfb4
+# digest: sha256:e17f9a7ff8699396f6f8adc13182a23fc64d2f99b4b09ecde1ef1a8873966876
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -483,7 +483,7 @@ __device__ inline void normalise_share(float (&values)[kValues], const float (&w
   for (int i = 0; i < kValues; ++i) values[i] = values[i] * (rstd * weight[i]) + bias[i];
 }
 
-#ifdef __NVCC__
+#if defined(__NVCC__) && defined(TENSOR_CORES)
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -2573,9 +2573,9 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
 
 
 def flags_of_tensor_cores():
-    """Return what nvcc needs to know for instructions that compute capability 9.0 alone has."""
-    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-    return ["-gencode=arch=compute_90a,code=sm_90a"] if is_hopper else []
+    """Return nvcc's flags for instructions of compute capability 9.0 alone; none if there are other devices."""
+    capabilities = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
+    return ["-gencode=arch=compute_90a,code=sm_90a", "-DTENSOR_CORES"] if capabilities == {(9, 0)} else []
 
 
 def multiply(left, right):

@@ -1,7 +1,7 @@
 def flags_of_tensor_cores():
-    """Return what nvcc needs to know for instructions that compute capability 9.0 alone has."""
-    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-    return ["-gencode=arch=compute_90a,code=sm_90a"] if is_hopper else []
+    """Return nvcc's flags for instructions of compute capability 9.0 alone; none if there are other devices."""
+    capabilities = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
+    return ["-gencode=arch=compute_90a,code=sm_90a", "-DTENSOR_CORES"] if capabilities == {(9, 0)} else []
 
 
 def multiply(left, right):
