@@ -11,7 +11,7 @@ timed() {
     local code=$?
     echo "exit $code after $(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }") s"
 }
-for solution in aten tiled; do
+for solution in split aten tiled; do
     python3 -m harness render $problem --variant $solution -o "$HARNESS_HOME.$solution.py"
     say "$solution, full size, cold, then warm"
     timed python3 -m harness evaluate "$HARNESS_HOME.$solution.py" --problem $problem --device cuda:0 --case full --json > "$HARNESS_HOME.json"

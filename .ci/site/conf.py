@@ -53,7 +53,7 @@ PARTS = {
         "docs/ci",
     ],
     "Reference": ["docs/cli", "docs/library", "docs/api", "docs/record"],
-    "Measurements": ["benchmarks/*"],
+    "Measurements": ["docs/kernels/*", "benchmarks/*"],
     "Project": ["CONTRIBUTING", "docs/design/*", "CHANGELOG"],
 }
 #: GitHub's name of a language that Pygments knows by another one.

@@ -120,6 +120,10 @@ Tensor weight_gradient(const Tensor& dz, const Tensor& x) {
   return dweight;
 }
 {% endif %}
+{% if gemm == "split" %}
+
+{% include "common/product/split/binding.h" %}
+{% endif %}
 
 }  // namespace OP_NAMESPACE
 
@@ -136,6 +140,9 @@ STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
   m.def("input_gradient(Tensor dz, Tensor weight) -> Tensor");
   m.def("weight_gradient(Tensor dz, Tensor x) -> Tensor");
 {% endif %}
+{% if gemm == "split" %}
+  m.def("multiply(Tensor left, Tensor right) -> Tensor?");
+{% endif %}
 }
 
 STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
@@ -145,5 +152,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
   m.impl("linear", TORCH_BOX(&OP_NAMESPACE::linear));
   m.impl("input_gradient", TORCH_BOX(&OP_NAMESPACE::input_gradient));
   m.impl("weight_gradient", TORCH_BOX(&OP_NAMESPACE::weight_gradient));
+{% endif %}
+{% if gemm == "split" %}
+  m.impl("multiply", TORCH_BOX(&OP_NAMESPACE::multiply));
 {% endif %}
 }

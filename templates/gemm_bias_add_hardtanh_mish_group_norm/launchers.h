@@ -48,5 +48,9 @@ LaunchStatus launch_input_gradient(const Product& product, float* dx, int device
 // dz (k, m), x (k, n): dweight (m, n) = dz^T x.
 LaunchStatus launch_weight_gradient(const Product& product, float* dweight, int device, void* stream);
 {% endif %}
+{% if gemm == "split" %}
+
+{% include "common/product/split/launchers.h" %}
+{% endif %}
 
 }  // namespace OP_NAMESPACE

@@ -210,6 +210,10 @@ Tensor weight_product(const Tensor& dz, const Tensor& x) {
 }
 {% endif %}
 {% endif %}
+{% if gemm == "split" %}
+
+{% include "common/product/split/binding.h" %}
+{% endif %}
 
 }  // namespace OP_NAMESPACE
 
@@ -236,6 +240,9 @@ STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
   m.def("weight_product(Tensor dz, Tensor x) -> Tensor");
 {% endif %}
 {% endif %}
+{% if gemm == "split" %}
+  m.def("multiply(Tensor left, Tensor right) -> Tensor?");
+{% endif %}
 }
 
 STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
@@ -248,5 +255,8 @@ STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
   m.impl("input_product", TORCH_BOX(&OP_NAMESPACE::input_product));
   m.impl("weight_product", TORCH_BOX(&OP_NAMESPACE::weight_product));
 {% endif %}
+{% endif %}
+{% if gemm == "split" %}
+  m.impl("multiply", TORCH_BOX(&OP_NAMESPACE::multiply));
 {% endif %}
 }

@@ -118,5 +118,9 @@ LaunchStatus launch_input_product(const Product& product, float* dx, int device,
 LaunchStatus launch_weight_product(const Product& product, float* dweight, int device, void* stream);
 {% endif %}
 {% endif %}
+{% if gemm == "split" %}
+
+{% include "common/product/split/launchers.h" %}
+{% endif %}
 
 }  // namespace OP_NAMESPACE

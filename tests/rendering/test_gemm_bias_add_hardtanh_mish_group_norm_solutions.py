@@ -200,7 +200,7 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("variant", ["aten", "tiled"])
+@pytest.mark.parametrize("variant", ["aten", "split", "tiled"])
 def test_outputs_and_gradients_on_what_is_unusual(
     variant: str, tmp_path: Path, harness: Callable[..., Any], solution_of: Callable[[str, str], Path]
 ) -> None:

@@ -19,6 +19,7 @@ TEMPLATE = "gemm_bias_add_hardtanh_mish_group_norm"
 # None of these is a committed variant.
 SETTINGS: list[dict[str, Value]] = [
     {"threads": 96, "values_per_thread": 8, "rows_per_block": 1, "rows_in_flight": 1},
+    {"gemm": "split", "stages": 4, "cluster_m": 2, "promoted_steps": 2},
     {"gemm": "tiled", "threads": 32, "rows_per_block": 3, "block_m": 32, "block_n": 64, "block_k": 8},
     {"gemm": "tiled", "rows_in_flight": 4, "block_m": 64, "block_n": 32, "block_k": 32, "thread_m": 4},
 ]
@@ -47,7 +48,9 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     assert f"constexpr int kThreads = {resolved['threads']};" in text
     assert f"constexpr int64_t kRowsPerBlock = {resolved['rows_per_block']};" in text
     tiled = resolved["gemm"] == "tiled"
-    assert ("multiply_tiles<" in text, "torch.mm(" in text) == (tiled, not tiled)
+    split = resolved["gemm"] == "split"
+    assert ("multiply_tiles<" in text, "torch.mm(" in text, "wgmma" in text) == (tiled, not tiled, split)
+    assert (f"constexpr int kStages = {resolved['stages']};" in text) == split
     assert (f"constexpr int kBlockN = {resolved['block_n']};" in text) == tiled
     assert (f"constexpr int kPartialDepth = {resolved['partial_depth']};" in text) == tiled
 
@@ -58,6 +61,8 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
         {"values_per_thread": 8, "rows_in_flight": 4},
         {"rows_per_block": 1},
         {"block_m": 64},
+        {"gemm": "split", "cluster_m": 4, "cluster_n": 4},
+        {"gemm": "split", "stages": 8},
         {"gemm": "tiled", "block_m": 32, "block_n": 32},
         {"gemm": "tiled", "block_m": 256, "block_n": 256, "block_k": 32},
         {"gemm": "tiled", "block_k": 12},
@@ -70,8 +75,8 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
         render_text(REPOSITORY, find_template(REPOSITORY, TEMPLATE), settings)
 
 
-def test_default_solution_leaves_the_product_to_torch() -> None:
-    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "aten"
+def test_default_solution_multiplies_on_tensor_cores() -> None:
+    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "split"
 
 
 @pytest.fixture(scope="module")

@@ -251,6 +251,7 @@ CASES = (
 # The others where they take another path than the first.
 VARIANTS = {
     "aten": CASES,
+    "split": ("transposed", "odd_address", "tied", "twins"),  # the emulator has torch multiply
     "tiled_epilogue": ("transposed", "odd_address", "stack_of_columns", "tied", "twins"),
     "tiled_separate_dense": (
         "odd_address",

@@ -44,6 +44,7 @@ SETTINGS: list[dict[str, Value]] = [
         "partial_depth": 128,
     },
     {"gemm": "tiled", "threads": 32, "rows_per_block": 2},
+    {"gemm": "split", "backward": "dense", "stages": 3, "cluster_m": 4, "cluster_n": 1, "promoted_steps": 8},
 ]
 
 
@@ -71,7 +72,8 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     assert f"constexpr int kRowsPerBlock = {resolved['rows_per_block']};" in text
     tiled, epilogue = resolved["gemm"] == "tiled", resolved["statistics"] == "epilogue"
     sparse, fused = resolved["backward"] == "sparse", resolved["minimum"] == "fused"
-    assert ("multiply_tiles<" in text, "torch.mm(x, weight" in text) == (tiled, not tiled)
+    products = ("multiply_tiles<" in text, "torch.mm(x, weight" in text, "wgmma" in text)
+    assert products == (tiled, resolved["gemm"] == "aten", resolved["gemm"] == "split")
     assert (f"constexpr int kPartialDepth = {resolved['partial_depth']};" in text) == tiled
     assert ("KeepGroupMoments" in text, "struct ShortGroups" in text) == (epilogue, not epilogue)
     assert ("add_bias_to_lowest<<<" in text, "find_minima<<<" in text) == (fused, not fused)
@@ -97,8 +99,8 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
         render_text(REPOSITORY, find_template(REPOSITORY, TEMPLATE), settings)
 
 
-def test_default_solution_leaves_the_product_to_torch() -> None:
-    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "aten"
+def test_default_solution_multiplies_on_tensor_cores() -> None:
+    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "split"
 
 
 def test_every_alternative_is_in_a_committed_solution() -> None:

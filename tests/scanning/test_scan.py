@@ -26,6 +26,8 @@ SHIPPED = {
     "conv_transpose2d_gelu_group_norm/aten_one_kernel": {"heavy-operator"},
     "gemm_bias_add_hardtanh_mish_group_norm/aten": {"heavy-operator"},
     "gemm_group_norm_min_bias_add/aten": {"heavy-operator"},
+    "gemm_bias_add_hardtanh_mish_group_norm/split": {"heavy-operator", "inline-assembly", "low-precision"},
+    "gemm_group_norm_min_bias_add/split": {"heavy-operator", "inline-assembly", "low-precision"},
 }
 
 #: What honest twins of exploits do that the scan reports: as a rule what the exploit does too, put to a good use.
