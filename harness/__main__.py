@@ -50,6 +50,7 @@ COMMANDS = {
     "report": "Write a report: one HTML file that opens from disk.",
     "schema": "Print the JSON Schema of the records that other commands print.",
     "scores": "Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.",
+    "serve": "Answer requests for verdicts over HTTP.",
     "show": "Show everything about RECORD, with the command that repeats it.",
     "store": "Merge the records of several machines.",
     "tune": "Search a template's parameters for the fastest correct setting.",
