@@ -162,19 +162,7 @@ def project() -> Iterator[Path]:
             (folder / home).mkdir()
         (folder / "home_of_command" / "emulator").symlink_to(folder / "home" / "emulator")
         (folder / "home" / "emulator").mkdir()
-        warm = [
-            sys.executable,
-            "-m",
-            "harness",
-            "evaluate",
-            "-",
-            "--problem",
-            "tanh",
-            "--device",
-            "cpu",
-            "--case",
-            "small",
-        ]
+        warm = [*COMMAND, "--root", name]
         line = json.dumps({"source": HONEST + "# warm\n"})
         subprocess.run(warm, input=line, env=variables(folder / "home"), text=True, check=True,
                        stdout=subprocess.DEVNULL)  # fmt: skip

@@ -43,6 +43,7 @@ COMMANDS = {
     "extract": "Turn a language model's raw ANSWER into a solution file.",
     "generate": "Let language models write solutions of PROBLEM, and judge them.",
     "list": "List problems (the default), templates, solutions, runs or records.",
+    "mcp": "Offer the harness as tools to an agent (Model Context Protocol).",
     "new": "Start a problem or a template from a skeleton that passes.",
     "profile": "Show which kernels SOLUTION launches, and for how long.",
     "prompt": "Print the prompt that `generate` would send for PROBLEM.",

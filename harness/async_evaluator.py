@@ -81,6 +81,11 @@ class AsyncEvaluator:
         return self._opened.device
 
     @property
+    def is_alive(self) -> bool:
+        """True until the evaluator is closed or its judge's process ends."""
+        return self._evaluator is not None and self._evaluator.is_alive
+
+    @property
     def room(self) -> int:
         """Number of entries that keep all processors busy."""
         return self._opened.room

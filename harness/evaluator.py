@@ -175,6 +175,11 @@ class Evaluator:
         self._listener = threading.Thread(target=self._listen, name="harness-evaluator", daemon=True)
         self._listener.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """True until the evaluator is closed or its judge's process ends."""
+        return self._lifeline >= 0 and self._end is None
+
     def __enter__(self) -> Self:
         return self
 

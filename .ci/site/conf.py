@@ -42,7 +42,7 @@ napoleon_use_ivar = True
 PARTS = {
     "First steps": ["docs/README", "docs/getting-started", "docs/compare"],
     "Verdicts": ["docs/read-a-verdict", "docs/gallery", "docs/reports", "docs/score-answers"],
-    "Your own operators": ["docs/write-a-problem", "docs/write-a-template", "docs/tune", "docs/generate", "docs/serve"],
+    "Your own operators": ["docs/write-a-problem", "docs/write-a-template", "docs/tune", "docs/generate", "docs/serve", "docs/agents"],
     "In depth": [
         "docs/measuring",
         "docs/numerics",

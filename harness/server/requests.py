@@ -193,9 +193,9 @@ def _constants(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(item: Mapping[str, Any], key: str, default: int | None) -> Any:
-    number = item.get(key, default)
-    if number is default:
+    if key not in item:
         return default
+    number = item[key]
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise UsageError(f"{key!r} must be a number, not {_kind(number)}")
     return number

@@ -128,6 +128,7 @@ def test_a_problem_that_is_sent_has_a_name_of_its_own(server: Running) -> None:
         (asked(HONEST, priority=101), 422, "whole number"),
         (asked(HONEST, deadline_s=0), 422, "'deadline_s' must be above 0"),
         (asked(HONEST, deadline_s="1"), 422, "must be a number, not a string"),
+        (asked(HONEST, deadline_s=None), 422, "must be a number, not null"),
         (asked(HONEST, path="x"), 422, "unknown key 'path'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
