@@ -42,7 +42,8 @@ napoleon_use_ivar = True
 PARTS = {
     "First steps": ["docs/README", "docs/getting-started", "docs/compare"],
     "Verdicts": ["docs/read-a-verdict", "docs/gallery", "docs/reports", "docs/score-answers"],
-    "Your own operators": ["docs/write-a-problem", "docs/write-a-template", "docs/tune", "docs/generate", "docs/serve", "docs/agents"],
+    "Your own operators": ["docs/write-a-problem", "docs/write-a-template", "docs/tune"],
+    "Models and agents": ["docs/generate", "docs/serve", "docs/agents"],
     "In depth": [
         "docs/measuring",
         "docs/numerics",
