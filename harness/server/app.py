@@ -108,7 +108,7 @@ class Server:
 
     def _refusal(self, code: int, stage: str, message: str, headers: dict[str, str] | None = None) -> Response:
         self.refused[code] += 1
-        return JSONResponse({"error": {"stage": stage, "message": message}}, code, headers)
+        return _Json({"error": {"stage": stage, "message": message}}, code, headers)
 
     def _retry_s(self) -> int:
         """Returns the seconds until there is room again, guessed from the time of an evaluation."""
@@ -122,7 +122,7 @@ class Server:
         self.pump.wake()
         shown = [await self._shown(row) for row in rows]
         code = 202 if any(row.is_open for row in rows) else 200
-        return JSONResponse(shown if isinstance(body, list) else shown[0], code)
+        return _Json(shown if isinstance(body, list) else shown[0], code)
 
     async def _put(self, client: str, wanted: list[NewEvaluation]) -> list[QueuedEvaluation]:
         return await self.pump.call(lambda queue: queue.put(client, wanted, self.quota))
@@ -130,14 +130,14 @@ class Server:
     async def _evaluation(self, request: Request) -> Response:
         wait_s = _seconds(request.query_params.get("wait", "0"))
         row = await self.pump.find(request.state.client, request.path_params["id"], wait_s)
-        return self._missing() if row is None else JSONResponse(await self._shown(row))
+        return self._missing() if row is None else _Json(await self._shown(row))
 
     async def _cancel(self, request: Request) -> Response:
         client, id = request.state.client, request.path_params["id"]
         if await self.pump.call(lambda queue: queue.cancel(client, id)):
             self.pump.stop(id)
         row = await self.pump.find(client, id)
-        return self._missing() if row is None else JSONResponse(await self._shown(row))
+        return self._missing() if row is None else _Json(await self._shown(row))
 
     async def _record(self, request: Request) -> Response:
         name = request.path_params["record"]
@@ -161,7 +161,7 @@ class Server:
     async def _problems(self, request: Request) -> Response:
         if request.method == "POST":
             return await self._add_problem(request)
-        return JSONResponse({"problems": await asyncio.to_thread(self._known_problems)})
+        return _Json({"problems": await asyncio.to_thread(self._known_problems)})
 
     def _known_problems(self) -> list[dict[str, Any]]:
         found = []
@@ -183,18 +183,18 @@ class Server:
             raise UsageError("'name' and 'source' must be strings")
         path: Path = await asyncio.to_thread(self.problems.keep, source, name)
         problem = await asyncio.to_thread(self.problems.read, path)
-        return JSONResponse(_problem(f"{name}@{path.parent.name}", problem), 201)
+        return _Json(_problem(f"{name}@{path.parent.name}", problem), 201)
 
     async def _templates(self, request: Request) -> Response:
-        return JSONResponse({"templates": await asyncio.to_thread(lambda: [*_templates(self.problems.root)])})
+        return _Json({"templates": await asyncio.to_thread(lambda: [*_templates(self.problems.root)])})
 
     async def _health(self, request: Request) -> Response:
         is_ready = self.pump.is_ready
         state = {"status": "ok" if is_ready else "starting", "device": self.pump.device, "version": VERSION}
-        return JSONResponse(state, 200 if is_ready else 503)
+        return _Json(state, 200 if is_ready else 503)
 
     async def _openapi(self, request: Request) -> Response:
-        return JSONResponse(document())
+        return _Json(document())
 
     async def _metrics(self, request: Request) -> Response:
         counts = await self.pump.call(lambda queue: queue.counts())
@@ -211,6 +211,14 @@ class Server:
             )
         )
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+class _Json(JSONResponse):
+    """JSON in ASCII: a candidate's message may hold half of a surrogate pair, which UTF-8 cannot."""
+
+    def render(self, content: Any) -> bytes:
+        """Returns the body."""
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 async def _json(request: Request) -> Any:

@@ -157,6 +157,8 @@ class Pump:
                 self._tell(id)
             free = evaluator.room - len(self._running)
             for row in await self.call(functools.partial(EvaluationQueue.take, most=free)) if free > 0 else ():
+                if (earlier := self._running.get(row.id)) is not None:  # cancelled or given back a moment ago
+                    await asyncio.wait([earlier])
                 self._running[row.id] = asyncio.ensure_future(self._judge(evaluator, row))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), TICK_S)
@@ -177,7 +179,7 @@ class Pump:
         try:
             entry = entry_of(row.request)
             await self._keep(row, await evaluator.answer(entry, deadline_s=deadline_s))
-        except (OSError, ValueError, SyntaxError) as error:  # the problem's file is another one by now
+        except (OSError, ValueError, SyntaxError, RecursionError) as error:  # the problem's file is another one by now
             await self._end(row, State.FAILED, stage="problem", error=f"the problem cannot be read any more: {error}")
         except HarnessError as error:
             if row.attempts < MOST_RETRIES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import threading
 import time
 from collections.abc import Mapping
@@ -28,6 +27,8 @@ REFUSED_PROBLEM = "this server takes no problems from clients; it must be starte
 MOST_IN_BATCH = 1000
 MOST_CASES, MOST_NAME = 100, 200
 MOST_PRIORITY = 100
+MOST_NUMBER = 1e15
+MOST_DEPTH = 8
 LONGEST_DEADLINE_S = 30 * 86400.0
 
 
@@ -196,8 +197,10 @@ def _number(item: Mapping[str, Any], key: str, default: int | None) -> Any:
     if key not in item:
         return default
     number = item[key]
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, int | float):
         raise UsageError(f"{key!r} must be a number, not {_kind(number)}")
+    if not -MOST_NUMBER <= number <= MOST_NUMBER:  # so that no whole number overflows a float
+        raise UsageError(f"{key!r} is too large")
     return number
 
 

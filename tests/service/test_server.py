@@ -73,14 +73,14 @@ def test_a_batch_has_its_answers_in_order(server: Running) -> None:
         asked(WRONG + "# batch\n"),
         {"problem": PROBLEM.replace("tanh(x)", "sinh(x)"), "answer": fenced(WRONG), "constants": {"n": 3}},
         {"problem": "tanh", "answer": "I cannot help with that."},
-        asked("no code at all"),
+        asked(HONEST.replace("return x.tanh()", "raise RuntimeError('\\ud800')")),
     ]
     code, sent, _ = server.ask("POST", "/evaluations", batch, token=ONE)
     assert code == 202
     found = [server.verdict(one["id"], ONE) for one in sent]
     statuses = [[record["status"] for record in one["records"]] for one in found]
-    assert statuses == [["WRONG_OUTPUT"], ["PASSED"], [], ["LOAD_ERROR"]]
-    assert [one["reward"] for one in found] == [-0.5, -1, -1, -1]
+    assert statuses == [["WRONG_OUTPUT"], ["PASSED"], [], ["RUNTIME_ERROR"]]
+    assert [one["reward"] for one in found] == [-0.5, -1, -1, -0.5]
     assert found[2]["error"]["stage"] == "answer"
     assert "no code fence" in found[2]["error"]["message"]
 
@@ -127,6 +127,15 @@ def test_a_problem_that_is_sent_has_a_name_of_its_own(server: Running) -> None:
         (asked(HONEST, priority=1.5), 422, "whole number"),
         (asked(HONEST, priority=101), 422, "whole number"),
         (asked(HONEST, deadline_s=0), 422, "'deadline_s' must be above 0"),
+        (asked(HONEST, deadline_s=10**400), 422, "too large"),
+        (b'{"problem": "tanh", "solution": "x", "priority": 1e999}', 422, "too large"),
+        (asked(HONEST, problem="\ud800"), 422, "no problem"),
+        (asked(HONEST, cases=["\ud800"]), 422, "no case"),
+        (
+            {"problem": "tanh", "solution": HONEST, "constants": {"n": json.loads("[" * 900 + "]" * 900)}},
+            422,
+            "too deeply",
+        ),
         (asked(HONEST, deadline_s="1"), 422, "must be a number, not a string"),
         (asked(HONEST, deadline_s=None), 422, "must be a number, not null"),
         (asked(HONEST, path="x"), 422, "unknown key 'path'"),
