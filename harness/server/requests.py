@@ -190,7 +190,16 @@ def _constants(item: Mapping[str, Any]) -> dict[str, Any]:
     constants = item.get("constants", {})
     if not isinstance(constants, dict):
         raise UsageError(f"'constants' must be an object such as {{\"batch_size\": 4}}, not {_kind(constants)}")
+    if not _is_shallow(constants, MOST_DEPTH):
+        raise UsageError(f"'constants' are nested too deeply: the limit is {MOST_DEPTH} levels")
     return constants
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    if not isinstance(value, list | dict):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
 
 
 def _number(item: Mapping[str, Any], key: str, default: int | None) -> Any:
