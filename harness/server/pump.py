@@ -102,7 +102,8 @@ class Pump:
             self._tell(id)
         elif wait_s:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await ended.wait()
             row = await self.call(lambda queue: queue.find_evaluation(client, id))
         return row
 
@@ -161,7 +162,8 @@ class Pump:
                     await asyncio.wait([earlier])
                 self._running[row.id] = asyncio.ensure_future(self._judge(evaluator, row))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):  # wait_for would lose a cancellation before Python 3.12
+                    await self._wake.wait()
             for id, task in [*self._running.items()]:
                 if task.done():
                     del self._running[id]
