@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -139,9 +140,18 @@ class AsyncEvaluator:
         check_seconds(deadline_s=deadline_s)
         try:
             async with asyncio.timeout(deadline_s):
-                return await asyncio.wrap_future(self._opened.submit(entry))
+                return await asyncio.wrap_future(await self._submitted(entry))
         except TimeoutError:
             return Answer(entry, (), DeadlineExceeded(f"no verdict within the deadline of {deadline_s:g} s"))
+
+    async def _submitted(self, entry: Entry) -> Future[Answer]:
+        """Submits an entry in a thread, since reading a long answer or a busy judge takes a moment."""
+        submitting = asyncio.ensure_future(asyncio.to_thread(self._opened.submit, entry))
+        try:
+            return await asyncio.shield(submitting)
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_withdraw)
+            raise
 
     async def stream(
         self,
@@ -223,6 +233,12 @@ class AsyncEvaluator:
                 self._evaluator = evaluator
                 return
         evaluator.close()
+
+
+def _withdraw(submitting: asyncio.Task[Future[Answer]]) -> None:
+    """Cancels what was submitted for a task that has been cancelled meanwhile."""
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()
 
 
 async def _each(entries: Iterable[Entry] | AsyncIterable[Entry]) -> AsyncIterator[Entry]:
